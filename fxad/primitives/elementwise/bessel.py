@@ -10,6 +10,7 @@ import numpy as np
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formula, formula_program
@@ -144,7 +145,7 @@ class BesselI1e(Unary):
 class Zeta(Binary):
     """Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ...
 
-    Type:   x > 1, q: two float operands of one type, not float8.
+    Type:   x > 1, q: two float operands of one type, not float8; inf at x = 1 and q = 0, -1, -2, ....
     Rule:   d/dq = -x zeta(x + 1, q); x has no derivative.
     Source: chlo.zeta
     """
@@ -154,7 +155,18 @@ class Zeta(Binary):
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray, q: NDArray) -> object:
-        return scipy_special("zeta", x, q)
+        at_infinity = np.isinf(x) & np.greater(x, 0) & np.greater(q, 0)
+        return np.where(at_infinity, np.where(q > 1, 0.0, np.where(q < 1, np.inf, 1.0)), scipy_special("zeta", x, q))
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        def value(wide: HloValues, t: Aval) -> HloValue:
+            x, q = [HloReal(hlo, v, t) for v in wide]
+            # XLA's is nan at poles -1, -2, ... for an odd x, and for an infinite x
+            pole = (x > 1) & (q < 1) & q.equals(q.op("floor"))
+            leading = (q > 1).where(0.0, (q < 1).where(math.inf, q))
+            return pole.where(math.inf, (x.equals(math.inf) & (q > 0)).where(leading, x.op(self.hlo_name, q))).value
+
+        return lower_in_float32(hlo, args, ins[0], value)
 
     def tangent(self, ctx: JvpCtx, x: Atom, q: Atom, y: Atom, x_dot: Tangent, q_dot: Tangent) -> Tangent:
         if not isinstance(x_dot, Zero):
