@@ -17,9 +17,9 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG
-from fxad.primitives.elementwise.sigmoid import LOGISTIC
 from fxad.primitives.elementwise.logic import AND, EQ, LT, OR
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.sigmoid import LOGISTIC
 from fxad.primitives.reduce import ReduceMax, extreme_value
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 from fxad.primitives.softmax import Softmax

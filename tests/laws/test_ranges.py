@@ -33,10 +33,14 @@ from tests.laws.ranges import (
 
 COUNT = 6 if quick() else 60
 # functions that take most of the time of the compiler
-SLOW = frozenset({"i0", "i1", "i0e", "i1e", "exp1", "expi", "lgamma", "digamma", "gamma", "log_ndtr", "ndtri", "erf_inv"})
+SLOW = frozenset(
+    {"i0", "i1", "i0e", "i1e", "exp1", "expi", "lgamma", "digamma", "gamma", "log_ndtr", "ndtri", "erf_inv"}
+)
 
 
-def check(name: str, law: Law, dtype: str, operands: list[np.ndarray], results: list[Array], derived: bool) -> list[str]:
+def check(
+    name: str, law: Law, dtype: str, operands: list[np.ndarray], results: list[Array], derived: bool
+) -> list[str]:
     """The lines that tell where a function does not keep the law."""
     eps = float(info(dtype).eps)
     xs = [x.astype(np.float64) for x in operands]
@@ -114,7 +118,9 @@ def test_logarithms_of_powers_are_exact(dtype: str) -> None:
         found = np.asarray(run(fnp.log10)((10.0**tens).astype(kind))).astype(np.float64)
         np.testing.assert_array_equal(found, tens)
     for log in (fnp.log2, fnp.log10):
-        edges = np.asarray(fx.jit(log)(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -limits.smallest_subnormal], kind)))
+        edges = np.asarray(
+            fx.jit(log)(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -limits.smallest_subnormal], kind))
+        )
         np.testing.assert_array_equal(
             edges.astype(np.float64), [-np.inf, -np.inf, kind.type(np.inf).astype(np.float64), *[np.nan] * 4]
         )
@@ -172,3 +178,15 @@ def test_entropies_at_0() -> None:
     assert float(fx.grad(special.kl_div, 1)(zero, one)) == 1
     assert float(fx.grad(lax.xlog1py)(zero, np.float64(-1))) == -inf
     assert float(fx.grad(lax.xlog1py, 1)(zero, np.float64(-1))) == 0
+
+
+def test_complex_functions_close_to_their_poles() -> None:
+    z = np.array([-1 + 1e-200j, -1 - 1e-160j, -1 + 1e-10j, 1e-200 + 1j, 1e-160 + 1j, 1e-10 + 1.0000001j, -1e-9 - 1j])
+    one = np.log(np.hypot(1 + z.real, z.imag)) + 1j * np.arctan2(z.imag, 1 + z.real)
+    np.testing.assert_allclose(np.asarray(fx.jit(fnp.log1p)(z[:3])), one[:3], rtol=1e-14)
+    # atan z: half of log(|i + z| / |i - z|) is its imaginary part
+    w = z[3:]
+    far, near = np.hypot(w.real, 1 + abs(w.imag)), np.hypot(w.real, 1 - abs(w.imag))
+    want = np.sign(w.imag) * (np.log(far) - np.log(near)) / 2
+    np.testing.assert_allclose(np.asarray(fx.jit(fnp.arctan)(w)).imag, want, rtol=1e-7)
+    np.testing.assert_allclose(np.asarray(fx.jit(fnp.arctanh)(-1j * w)).real, want, rtol=1e-7)

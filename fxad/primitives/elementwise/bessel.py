@@ -52,7 +52,9 @@ class BesselIOverPower(Unary):
         series = scipy_special("hyp0f1", np.asarray(n + 1.0), near * near / 4) / (2.0**n * math.factorial(n))
         large = scipy_special("ive" if self.scaled else "iv", np.asarray(float(n)), far)
         # SciPy's is nan where it overflows
-        large = np.where(far > 1e4 if not self.scaled else np.isinf(far), 0.0 if self.scaled else np.inf, large / far**n)
+        large = np.where(
+            far > 1e4 if not self.scaled else np.isinf(far), 0.0 if self.scaled else np.inf, large / far**n
+        )
         return np.where(np.isnan(size), size, np.where(small, series * (np.exp(-near) if self.scaled else 1), large))
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

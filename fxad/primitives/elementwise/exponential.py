@@ -48,6 +48,7 @@ class Exp2(ComplexUnary):
     """
 
     name: ClassVar[str] = "exp2"
+
     def compute(self, x: NDArray) -> object:
         # NumPy's in float32 is not exact
         return np.exp2(x.astype(np.float64) if x.dtype == dtypes.float32 else x)

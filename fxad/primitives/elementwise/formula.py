@@ -7,7 +7,6 @@ neighbours.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
@@ -16,7 +15,7 @@ from fxad.core.builder import Builder
 from fxad.ir import INT32_SCALAR, Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P, XLOG1PY, XLOGY
-from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NOT, OR
+from fxad.primitives.elementwise.logic import AND, GE, GT, LE, LT, NOT, OR
 from fxad.primitives.elementwise.powers import ABS, RSQRT, SQRT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA

@@ -10,7 +10,7 @@ from fxad import dtypes
 from fxad.core.sizes import at_least, minimum
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, Tangents, primitive
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.family import (

@@ -102,7 +102,9 @@ _FINITE_AT_ZERO: Final[frozenset[Primitive]] = frozenset(
     [ew.EXP, ew.EXP2, ew.EXPM1, ew.LOG1P, ew.SINH, ew.COSH, ew.TAN, ew.ASIN, ew.ATANH, ew.ERF_INV]
 )
 # And those that are at 1.
-_FINITE_AT_ONE: Final[frozenset[Primitive]] = frozenset([ew.LOG, ew.LOG2, ew.LOG10, ew.SQRT, ew.RSQRT, ew.CBRT, ew.DIGAMMA, ew.LGAMMA])
+_FINITE_AT_ONE: Final[frozenset[Primitive]] = frozenset(
+    [ew.LOG, ew.LOG2, ew.LOG10, ew.SQRT, ew.RSQRT, ew.CBRT, ew.DIGAMMA, ew.LGAMMA]
+)
 # Those that are not negative, of real operands.
 _NOT_NEGATIVE: Final[frozenset[Primitive]] = frozenset(
     [ew.SQUARE, ew.ABS, ew.EXP, ew.EXP2, ew.LOGISTIC, ew.SECH2, ew.ERFC, ew.RSQRT]
