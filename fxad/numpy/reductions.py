@@ -27,7 +27,7 @@ def reduce_masked(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
     dtype: object = None,
-    correction: float | None = None,
+    correction: float = 0.0,
 ) -> Array:
     """Reduce with an initial value or over a mask, or without nans."""
     own = aval_of(x, f"{name}: argument 0").dtype

@@ -475,7 +475,8 @@ UNARY: Final[dict[str, Law]] = {
 
 
 def info(dtype: str) -> Any:
-    return ml_dtypes.finfo(fx.dtypes.as_dtype(dtype)) if dtype == "bfloat16" else np.finfo(dtype)
+    """The limits of a dtype."""
+    return ml_dtypes.finfo(fx.dtypes.as_dtype(dtype))  # type: ignore[no-untyped-call]
 
 
 def points(law: Law, dtype: str, count: int) -> npt.NDArray[Any]:
@@ -529,7 +530,8 @@ def derivatives(f: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, .
         return fx.jvp(f, (x,), (fnp.ones_like(x),))[1]
 
     def reverse(x: Array) -> Array:
-        return fx.vjp(f, x)[1](fnp.ones_like(x))[0]
+        slope: Array = fx.vjp(f, x)[1](fnp.ones_like(x))[0]
+        return slope
 
     def of(x: Array) -> tuple[Array, ...]:
         return f(x), forward(x), reverse(x), fx.jvp(reverse, (x,), (fnp.ones_like(x),))[1]
@@ -696,7 +698,7 @@ def moderate(xs: Sequence[Doubles], dtype: str) -> npt.NDArray[np.bool_]:
     """Where no product of three numbers, or quotient by three, leaves the range: a second derivative may be a sum of
     infinite terms elsewhere."""
     bound = float(info(dtype).max) ** 0.3
-    return np.all([(np.abs(x) < bound) & (np.abs(x) > 1 / bound) for x in xs], axis=0)
+    return np.asarray(np.all([(np.abs(x) < bound) & (np.abs(x) > 1 / bound) for x in xs], axis=0))
 
 
 def partials(f: Callable[[Array, Array], Array]) -> Callable[[Array, Array], tuple[Array, ...]]:

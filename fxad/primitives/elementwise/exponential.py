@@ -144,8 +144,9 @@ class _LogInBase(Unary):
         low = np.less(m, math.sqrt(0.5))
         m, e = np.where(low, np.multiply(m, 2), m), np.subtract(e, low).astype(x.dtype)
         high, rest = self.parts64 if x.dtype == dtypes.float64 else self.parts32
-        scale, high, rest = [x.dtype.type(v) for v in (1 / math.log(self.base), high, rest)]
-        return np.where(inside, e * high + (e * rest + np.log(m) * scale), np.log(x))
+        scale, upper, lower = [np.asarray(v, x.dtype) for v in (1 / math.log(self.base), high, rest)]
+        value = np.add(np.multiply(e, upper), np.add(np.multiply(e, lower), np.multiply(np.log(m), scale)))
+        return np.where(inside, value, np.log(x))
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
