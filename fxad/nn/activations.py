@@ -258,9 +258,9 @@ def _squareplus(x: Array, b: ArrayLike) -> Array:
     root = fnp.hypot(x, width)
     # below 0 the sum is a difference of nearly equal numbers: it is b over the other difference
     below = x < 0
-    return fnp.where(below, b / 2 / (root - fnp.where(below, x, 0)), fnp.where(below, 0, x) / 2 + root / 2).astype(
-        dtype
-    )
+    return fnp.where(
+        below, fnp.multiply(b, 0.5) / (root - fnp.where(below, x, 0)), fnp.where(below, 0, x) / 2 + root / 2
+    ).astype(dtype)
 
 
 def log1mexp(x: ArrayLike) -> Array:

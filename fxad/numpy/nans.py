@@ -228,7 +228,7 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float | Array = 0.0,
+    correction: float | Array | None = None,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
@@ -248,7 +248,7 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float | Array = 0.0,
+    correction: float | Array | None = None,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):

@@ -157,7 +157,7 @@ def var(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float | Array = 0.0,
+    correction: float | Array | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
@@ -179,7 +179,7 @@ def std(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float | Array = 0.0,
+    correction: float | Array | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
@@ -198,7 +198,7 @@ def count_share(
     axis: Axes,
     keepdims: bool,
     where: ArrayLike | None,
-    correction: float | Array,
+    correction: float | Array | None,
     ddof: float | Array | None,
     missing: Array | None = None,
 ) -> Array:

@@ -78,12 +78,14 @@ def degrees_of_freedom(name: str, correction: object, ddof: object) -> float:
     """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
     both."""
     refuse_both_names(name, correction, ddof)
-    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
+    if correction is not None:
+        return number(name, "correction", correction)
+    return 0.0 if ddof is None else number(name, "ddof", ddof)
 
 
 def refuse_both_names(name: str, correction: object, ddof: object) -> None:
     """Raises: ParameterError if the correction of a variance is given under both of its names."""
-    if ddof is not None and (type(correction) not in (int, float) or correction):
+    if ddof is not None and correction is not None:
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
         )

@@ -11,8 +11,9 @@ from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.primitives.elementwise import beta, gamma
 from fxad.primitives.elementwise.arithmetic import REM
 from fxad.primitives.elementwise.bessel import BesselIOverPower
+from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.exponential import LOGIT
-from fxad.primitives.elementwise.formula import Formula, polynomial, x_log1p_y, x_log_y
+from fxad.primitives.elementwise.formula import Formula, Formulas, polynomial, x_log1p_y, x_log_y
 from fxad.primitives.elementwise.gamma import emit_formula
 from fxad.primitives.elementwise.logic import EQ, NE
 from fxad.primitives.elementwise.sigmoid import LOGISTIC
@@ -81,18 +82,27 @@ def entr(emit: Emit, x: Atom) -> Atoms:
 
 def rel_entr(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x log(x / y); 0 where x is 0, inf where one is negative or y alone is 0."""
-    x, y = _formulas("rel_entr", emit, x, y)
-    return (_where_defined(x, y, _relative_entropy(x, y)).atom,)
+    return (emit_formula(emit, "rel_entr", _rel_entr, *_atoms("rel_entr", emit, x, y)),)
+
+
+def _rel_entr(args: Formulas) -> Formulas:
+    x, y = args
+    return (_where_defined(x, y, _relative_entropy(x, y)),)
 
 
 def kl_div(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x log(x / y) - x + y; y where x is 0, inf where one is negative or y alone is 0."""
-    x, y = _formulas("kl_div", emit, x, y)
+    return (emit_formula(emit, "kl_div", _kl_div, *_atoms("kl_div", emit, x, y)),)
+
+
+def _kl_div(args: Formulas) -> Formulas:
+    x, y = args
     near = _are_close(x, y)
     a, b = near.where(x, x.like(1)), near.where(y, y.like(1))
     # x (d - log(1 + d)) for d = (y - x) / x
-    close = a * gamma.excess((b - a) / a, (b - a) / (b + a), b / a)
-    return (near.where(close, _where_defined(x, y, _relative_entropy(x, y)) - x + y).atom,)
+    d = (b - a) / a
+    close = a * gamma.excess(d, d / (d + 2), d + 1)
+    return (near.where(close, _where_defined(x, y, _relative_entropy(x, y)) - x + y),)
 
 
 def _are_close(x: Formula, y: Formula) -> Formula:
@@ -101,12 +111,22 @@ def _are_close(x: Formula, y: Formula) -> Formula:
 
 
 def _relative_entropy(x: Formula, y: Formula) -> Formula:
-    """x log(x / y) for x >= 0 and y > 0. The derivative in x is -inf at x = 0."""
-    near = _are_close(x, y)
+    """x log(x / y) for x >= 0 and y > 0. The derivative in x is -inf at x = 0.
+
+    The logarithm is that of 1 + (x - y) / y where x and y are close, the difference of two where the quotient over- or
+    underflows. Each case takes only operands for which it is used.
+    """
+    near, positive = _are_close(x, y), (x > 0) & (y > 0)
     a, b = near.where(x, x.like(1)), near.where(y, y.like(1))
-    far_x = near.where(1, x)
-    far = x_log_y(far_x, far_x) - x_log_y(far_x, near.where(1, y))
-    return near.where(a * ((a - b) / b).log1p(), far)
+    quotient = x / positive.where(y, y.like(1))
+    least = 1e-290 if x.double else 1e-30
+    in_range = positive & (quotient > least) & (quotient < 1 / least)
+    by_quotient = (in_range.where(x, x.like(1)) / in_range.where(y, y.like(1))).log()
+    by_difference = positive.where(x, x.like(1)).log() - positive.where(y, y.like(1)).log()
+    # the derivative of the difference is 1 / x and -1 / y; XLA turns that of the quotient into products that overflow
+    by_quotient = by_difference + (by_quotient - by_difference).apply(STOP_GRADIENT)
+    log = near.where(((a - b) / b).log1p(), in_range.where(by_quotient, by_difference))
+    return positive.where(positive.where(x, x.like(1)) * log, x_log_y(positive.where(1, x), positive.where(1, x)))
 
 
 def _where_defined(x: Formula, y: Formula, value: Formula) -> Formula:
@@ -152,14 +172,18 @@ def i1(emit: Emit, x: Atom) -> Atoms:
 
 def sinc(emit: Emit, x: Atom) -> Atoms:
     """sin(pi x) / (pi x), by its series near 0, as are its derivatives."""
-    (f,) = _formulas("sinc", emit, x)
+    return (emit_formula(emit, "sinc", _sinc, *_atoms("sinc", emit, x)),)
+
+
+def _sinc(args: Formulas) -> Formulas:
+    (f,) = args
     near = abs(f) < 0.5
     y = near.where(f, f.like(0)) * math.pi
     series = polynomial(y * y, [(-1) ** k / math.factorial(2 * k + 1) for k in reversed(range(13))])
     # the remainder is exact, and the product of a large x with pi is not
     away = near.where(1, f)
     sine = (away.apply(REM, 2.0) * math.pi).apply(SIN) * (1 / math.pi)
-    return (near.where(series, sine / away).atom,)
+    return (near.where(series, sine / away),)
 
 
 # ------------------------------------------------------------------------------------------------------ the normal
@@ -198,13 +222,16 @@ def _log_ndtr(x: Formula) -> Formula:
 
 def log_ndtr(emit: Emit, x: Atom) -> Atoms:
     """log of ndtr, finite also where ndtr underflows to 0."""
-    (f,) = _formulas("log_ndtr", emit, x)
-    return (_log_ndtr(f).atom,)
+    return (emit_formula(emit, "log_ndtr", lambda args: (_log_ndtr(*args),), *_atoms("log_ndtr", emit, x)),)
 
 
 def ndtri(emit: Emit, p: Atom) -> Atoms:
     """The inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
-    (f,) = _formulas("ndtri", emit, p)
+    return (emit_formula(emit, "ndtri", _ndtri, *_atoms("ndtri", emit, p)),)
+
+
+def _ndtri(args: Formulas) -> Formulas:
+    (f,) = args
     middle = (f > 0.1) & (f < 0.9)
     central = (middle.where(f, f.like(0.5)) * 2 - 1).apply(ERF_INV) * math.sqrt(2)
     inside = (f > 0) & (f < 1)
@@ -218,4 +245,4 @@ def ndtri(emit: Emit, p: Atom) -> Atoms:
         x = x - (log_cdf - log) * (log_cdf + x * x * 0.5 + _HALF_LOG_2PI).exp()
     tail = (f < 0.5).where(x, -x)
     edge = f.apply(EQ, f.like(0)).where(-math.inf, f.apply(EQ, f.like(1)).where(math.inf, f.like(math.nan)))
-    return (middle.where(central, inside.where(tail, edge)).atom,)
+    return (middle.where(central, inside.where(tail, edge)),)

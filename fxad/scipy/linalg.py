@@ -32,7 +32,7 @@ _TRANS: Final = MappingProxyType({"N": 0, "T": 1, "C": 2})
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Return the Cholesky factor of a Hermitian matrix: by default the upper one, U with a = U^H U."""
     check_flags("cholesky", overwrite_a=overwrite_a, check_finite=check_finite)
-    return linalg.cholesky(a, upper=not flag("cholesky", "lower", lower))
+    return linalg.cholesky(a, upper=not flag("cholesky", "lower", lower), symmetrize_input=False)
 
 
 def cho_factor(
@@ -80,8 +80,8 @@ def eigh(
         )
     uplo = "L" if flag("eigh", "lower", lower) else "U"
     if flag("eigh", "eigvals_only", eigvals_only):
-        return linalg.eigvalsh(a, uplo)
-    w, v = linalg.eigh(a, uplo)
+        return linalg.eigvalsh(a, uplo, symmetrize_input=False)
+    w, v = linalg.eigh(a, uplo, symmetrize_input=False)
     return w, v
 
 

@@ -218,12 +218,12 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
-    return binder().apply(operations.kl_div, broadcast_floats("kl_div", p, q), ())[0]
+    return binder().apply(operations.kl_div, tuple(broadcast_floats("kl_div", p, q)), ())[0]
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
-    return binder().apply(operations.rel_entr, broadcast_floats("rel_entr", p, q), ())[0]
+    return binder().apply(operations.rel_entr, tuple(broadcast_floats("rel_entr", p, q)), ())[0]
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:

@@ -622,3 +622,38 @@ def test_refusals_of_special_functions(call: Callable[[], object], message: str,
     with pytest.raises(ParameterError) as caught:
         call()
     assert (caught.value.message, caught.value.remedy) == (message, remedy)
+
+
+def test_functions_of_hermitian_matrices_read_one_triangle() -> None:
+    a = np.array([[4.0, 1, 2], [1, 5, 3], [2, 3, 6]])
+    for lower, mask in ((True, np.tril), (False, np.triu)):
+        read = np.where(mask(np.ones((3, 3))) == 1, a, np.nan)
+        np.testing.assert_allclose(
+            linalg.cholesky(read, lower=lower), scipy.linalg.cholesky(a, lower=lower), atol=1e-12
+        )
+        np.testing.assert_allclose(linalg.eigh(read, lower=lower)[0], scipy.linalg.eigvalsh(a), rtol=1e-12)
+        np.testing.assert_allclose(
+            linalg.eigh(read, lower=lower, eigvals_only=True), scipy.linalg.eigvalsh(a), rtol=1e-12
+        )
+        factor = linalg.cho_factor(read, lower=lower)
+        np.testing.assert_allclose(linalg.cho_solve(factor, np.ones(3)), np.linalg.solve(a, np.ones(3)), rtol=1e-12)
+        gradient = np.asarray(fx.grad(lambda x: linalg.cholesky(x, lower=lower).sum())(read))
+        assert np.all(np.isfinite(gradient)), "the other triangle reaches the gradient"
+        np.testing.assert_array_equal(gradient, mask(gradient))
+
+
+def test_zeta_at_its_poles() -> None:
+    x = np.array([1.0, 1.0, 2.0, 2.0, 2.5, 3.0, 0.5, 2.0, 3.0, 2.0, np.inf])
+    q = np.array([1.0, 2.0, 0.0, -1.0, -1.5, -2.0, 1.0, -0.5, -0.5, -3.0, 1.0])
+    for f in (special.zeta, fx.jit(special.zeta)):
+        np.testing.assert_allclose(np.asarray(f(x, q)), scipy.special.zeta(x, q), rtol=1e-13)
+
+
+def test_std_takes_one_correction() -> None:
+    for name, f in (("std", fnp.std), ("var", fnp.var), ("nanstd", fnp.nanstd), ("nanvar", fnp.nanvar)):
+        check_refused(
+            lambda f=f: f(np.arange(4.0), ddof=1, correction=0),
+            ParameterError,
+            f"{name}: correction 0 and ddof 1 are two names of one argument",
+            "give one of them",
+        )

@@ -7,6 +7,7 @@ import math
 import pickle
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.scipy import stats
+from fxad.scipy.stats.distribution import Distribution
 
 POINTS = np.array([-3.0, -1.0, -0.2, 0.0, 0.1, 0.5, 1.0, 1.7, 2.5, 6.0, np.nan])
 QUANTILES = np.array([0.0, 1e-5, 0.1, 0.5, 0.8, 1.0, -0.1, 1.2])
@@ -342,3 +344,32 @@ def test_a_distribution_is_pickled_by_name(name: str) -> None:
     distribution = getattr(stats, name)
     assert pickle.loads(pickle.dumps(distribution)) is distribution
     assert copy.copy(distribution) is copy.deepcopy([distribution])[0] is distribution
+
+
+VALUES = (-1.0, 0.0, 0.4, 1.0, 2.0, np.nan)
+METHODS = ("pdf", "logpdf", "pmf", "logpmf", "cdf", "sf", "logcdf", "logsf", "ppf", "isf")
+
+
+@pytest.mark.parametrize("name", sorted([n for n in dir(stats) if isinstance(getattr(stats, n), Distribution)]))
+def test_impossible_parameters(name: str) -> None:
+    """All functions are nan where SciPy's are, for any combination of parameters in and outside of their domains."""
+    ours, theirs = getattr(stats, name), getattr(scipy.stats, name)
+    parameters = [*ours.shapes, *([] if "scale" not in ours.defaults else ["scale"])]
+    shapes = np.array(list(product(VALUES, repeat=len(parameters)))).reshape(-1, len(parameters)).T
+    named: dict[str, Any] = dict(zip(parameters, shapes, strict=True))
+    for method in METHODS:
+        if method in ("pdf", "logpdf", "pmf", "logpmf") and not hasattr(ours, method):
+            continue
+        for x in (-0.5, 0.5, 1.0):
+            try:
+                found = np.asarray(getattr(ours, method)(np.float64(x), **named))
+            except (FxadError, AttributeError):
+                break  # there is no formula
+            with np.errstate(all="ignore"):
+                want = getattr(theirs, method)(x, **named)
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(want), err_msg=f"{name}.{method}({x})")
+
+
+def test_impossible_parameters_of_vectors() -> None:
+    assert np.isnan(stats.multinomial.logpmf(np.array([1.0, 1.0]), 2.0, np.array([1.5, -0.5])))
+    assert np.isnan(stats.dirichlet.logpdf(np.array([0.5, 0.5]), np.array([1.0, -1.0])))

@@ -143,3 +143,66 @@ def test_refusals() -> None:
         with pytest.raises(NotDifferentiableError) as e:
             fx.jvp(f, (x,), (x,))
         assert e.value.message == message
+
+
+def _cofactors(a: Any) -> Any:
+    n = len(a)
+    minors = [[np.linalg.det(np.delete(np.delete(a, i, 0), j, 1)) for j in range(n)] for i in range(n)]
+    return np.array(minors) * (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
+
+
+SINGULAR = [
+    np.ones((4, 4)),
+    np.zeros((5, 5)),
+    np.diag([0.0, 2, 3, 4]),
+    np.diag([1.0, 2, 0, 4, 5]),
+    np.arange(16.0).reshape(4, 4),
+    np.array([[1.0, 0, 2, 3], [4, 0, 5, 6], [7, 0, 8, 1], [1, 0, 1, 5]]),
+    np.array([[1.0, 3, 2, 3], [0, 0, 0, 0], [7, 0, 8, 1], [1, 0, 1, 5]]),
+    np.array([[2.0, 1, 0, 1], [4, 2, 0, 2], [1, 1, 1, 1], [0, 1, 3, 1]]),
+]
+
+
+def test_the_derivative_of_det_is_the_cofactor_matrix() -> None:
+    """Of singular matrices too, in a batch, and its derivative where the rank is n - 1."""
+    for a in SINGULAR:
+        np.testing.assert_allclose(np.asarray(fx.grad(L.det)(a)), _cofactors(a), atol=1e-12, rtol=1e-12)
+    batch = np.stack([a for a in SINGULAR if a.shape == (4, 4)])
+    want = np.stack([_cofactors(a) for a in batch])
+    np.testing.assert_allclose(np.asarray(fx.jit(fx.vmap(fx.grad(L.det)))(batch)), want, atol=1e-12)
+    turned = SINGULAR[2] * (1 + 1j)
+    np.testing.assert_allclose(np.asarray(fx.grad(L.det, holomorphic=True)(turned)), _cofactors(turned), atol=1e-12)
+    for a in (SINGULAR[2], SINGULAR[5], SINGULAR[6]):
+        second = np.asarray(fx.jit(fx.hessian(L.det))(a))
+        rest = np.delete(np.delete(a, 0, 0), 1, 1)
+        np.testing.assert_allclose(np.delete(np.delete(second[0, 1], 0, 0), 1, 1), -_cofactors(rest), atol=1e-12)
+    assert np.isnan(np.asarray(fx.hessian(L.det)(np.zeros((4, 4))))).any()  # several pivots 0
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [(np.float64, (1e-200, 1e200)), (np.float32, (1e-25, 1e25))])
+def test_second_derivatives_at_any_scale(dtype: Any, scales: Any) -> None:
+    """Singular values, eigenvalues and norms are homogeneous, so their second derivatives scale with 1 / size."""
+    a = np.random.default_rng(0).standard_normal((3, 3))
+
+    def functions(x: Any) -> Any:
+        s = L.svd(x, compute_uv=False)
+        return (
+            s[0],
+            s.sum(),
+            L.eigvalsh(x)[0],
+            L.eigvals(x)[0].real,
+            L.norm(x),
+            L.norm(x[0], 3),
+            fnp.hypot(x[0, 0], x[1, 1]),
+        )
+
+    second = fx.jit(fx.hessian(functions))
+    want = second(a)
+    for scale in scales:
+        for have, exact in zip(second((a * scale).astype(dtype)), want, strict=True):
+            np.testing.assert_allclose(
+                np.asarray(have).astype(float) * scale,
+                np.asarray(exact),
+                rtol=2e-4,
+                atol=1e-5 if dtype == np.float32 else 1e-12,
+            )

@@ -49,7 +49,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     """Return the Cholesky factor of positive definite matrices: L with L L^H = a, or for `upper` U with U^H U = a.
 
     Rule:   with `symmetrize_input` `a` is replaced by (a + a^H) / 2, so its gradient is Hermitian; otherwise the lower
-            triangle is read. The factor is nan if `a` is not positive definite.
+            triangle is read, for `upper` the upper one. The factor is nan if `a` is not positive definite.
     """
     symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
     upper = flag("cholesky", "upper", upper)

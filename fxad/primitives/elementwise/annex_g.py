@@ -181,6 +181,10 @@ def _asinh(a: HloReal, b: HloReal) -> RealAndImag:
 
 def _atanh(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.atanh", a, b)
+    # close to the pole XLA squares the distance, which underflows
+    near_pole = (abs(1 - a) < 0.5) & (b < 0.5)
+    difference = hypot(1 + a, b).op("log") - hypot(1 - a, b).op("log")
+    re = near_pole.where(difference * a.like(0.5), re)
     infinite, has_nan = a.equals(inf) | b.equals(inf), a.is_nan | b.is_nan
     pole = a.equals(1) & b.equals(0)
     re = (infinite | a.equals(0)).where(0.0, has_nan.where(nan, pole.where(inf, re)))
@@ -225,6 +229,9 @@ def _log(a: HloReal, b: HloReal) -> RealAndImag:
 
 def _log1p(a: HloReal, b: HloReal) -> RealAndImag:
     re, _ = _xla("stablehlo.log_plus_one", a, b)
+    # close to the pole XLA squares the distance, which underflows
+    near_pole = (abs(1 + a) < 0.5) & (abs(b) < 0.5)
+    re = near_pole.where(hypot(1 + a, b).op("log"), re)
     infinite = abs(a).equals(inf) | b.equals(inf)
     return infinite.where(inf, re), b.op("atan2", 1 + a)
 

@@ -50,13 +50,15 @@ class BesselIOverPower(Unary):
         size = np.abs(x.astype(np.float64))
         small, n = np.less(size, 1), self.order
         near, far = np.where(small, size, 0), np.where(small, 1, size)
-        series = scipy_special("hyp0f1", np.asarray(n + 1.0), near * near / 4) / (2.0**n * math.factorial(n))
+        series = np.divide(scipy_special("hyp0f1", np.asarray(n + 1.0), near * near / 4), 2.0**n * math.factorial(n))
         large = scipy_special("ive" if self.scaled else "iv", np.asarray(float(n)), far)
         # SciPy's is nan where it overflows
         large = np.where(
-            far > 1e4 if not self.scaled else np.isinf(far), 0.0 if self.scaled else np.inf, large / far**n
+            far > 1e4 if not self.scaled else np.isinf(far), 0.0 if self.scaled else np.inf, np.divide(large, far**n)
         )
-        return np.where(np.isnan(size), size, np.where(small, series * (np.exp(-near) if self.scaled else 1), large))
+        return np.where(
+            np.isnan(size), size, np.where(small, np.multiply(series, np.exp(-near) if self.scaled else 1), large)
+        )
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         def program(wide: HloValues, t: Aval) -> HloValue:
@@ -159,7 +161,10 @@ class Zeta(Binary):
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray, q: NDArray) -> object:
-        return np.where(np.isnan(x) | np.isnan(q), np.nan, scipy_special("zeta", x, q))
+        at_infinity = np.isinf(x) & np.greater(x, 0) & np.greater(q, 0)
+        leading = np.where(np.greater(q, 1), 0.0, np.where(np.less(q, 1), np.inf, 1.0))
+        value = np.where(at_infinity, leading, scipy_special("zeta", x, q))
+        return np.where(np.isnan(x) | np.isnan(q), np.nan, value)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(

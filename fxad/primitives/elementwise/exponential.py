@@ -144,8 +144,9 @@ class _LogInBase(Unary):
         low = np.less(m, math.sqrt(0.5))
         m, e = np.where(low, np.multiply(m, 2), m), np.subtract(e, low).astype(x.dtype)
         high, rest = self.parts64 if x.dtype == dtypes.float64 else self.parts32
-        scale, high, rest = [x.dtype.type(v) for v in (1 / math.log(self.base), high, rest)]
-        return np.where(inside, e * high + (e * rest + np.log(m) * scale), np.log(x))
+        scale, upper, lower = [np.asarray(v, x.dtype) for v in (1 / math.log(self.base), high, rest)]
+        value = np.add(np.multiply(e, upper), np.add(np.multiply(e, lower), np.multiply(np.log(m), scale)))
+        return np.where(inside, value, np.log(x))
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -157,9 +158,11 @@ class _LogInBase(Unary):
         value = e * e.like(high) + (e * e.like(rest) + m.op("log") * m.like(1 / math.log(self.base)))
         bits = HloReal(x.hlo, *bitcast_to_int(x.hlo, x.value, x.aval))
         magnitude = bits.op("and", bits.like(dtypes.RANGES[bits.aval.dtype][1]))
-        # read from the bits too: zeros, negative numbers, infinity and nan
-        edge = magnitude.equals(0).where(-math.inf, (bits < 0).where(math.nan, x))
-        return (x.is_finite & (bits > 0)).where(value, edge)
+        # -1, 0 or 1 by the sign, as in `Sign`: LLVM joins comparisons of the bits into one that treats subnormals as 0
+        signed = (bits < 0).where(-magnitude, magnitude).op("maximum", bits.like(-1)).op("minimum", bits.like(1))
+        sign = HloReal(x.hlo, x.hlo.op("stablehlo.convert", (signed.value,), (x.aval,))[0], x.aval)
+        edge = x.is_finite.where(sign.op("log"), (x < 0).where(math.nan, x))
+        return (x.is_finite & (sign > 0)).where(value, edge)
 
     @final
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:

@@ -431,7 +431,9 @@ class DirectionCosine(Binary):
             x, y = [np.where(infinite, np.copysign(np.isinf(v), v).astype(v.dtype), v) for v in (x, y)]
             _, exponent = np.frexp(np.where(infinite, np.ones_like(big), big))
             x, y = np.ldexp(x, -exponent), np.ldexp(y, -exponent)
-            return np.where(np.equal(big, 0), np.zeros_like(x), np.divide(x, np.sqrt(x * x + y * y)))
+            return np.where(
+                np.equal(big, 0), np.zeros_like(x), np.divide(x, np.sqrt(np.add(np.square(x), np.square(y))))
+            )
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(

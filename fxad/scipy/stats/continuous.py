@@ -325,6 +325,7 @@ truncnorm: Final = Continuous(
     },
     support=lambda a, b: (a, b),
     inside=lambda a, _: a,
+    possible=lambda a, b: a < b,
 )
 
 uniform: Final = Continuous(
@@ -339,6 +340,7 @@ vonmises: Final = Continuous(
     "vonmises",
     ("kappa",),
     # i0e(kappa) = exp(-kappa) i0(kappa) does not overflow; cos(y) - 1 would lose the digits of a small y
+    possible=lambda kappa: kappa >= 0,
     log_density=lambda y, kappa: -2 * kappa * fnp.sin(y / 2) ** 2 - fnp.log(2 * math.pi * lax.bessel_i0e(kappa)),
 )
 
@@ -354,4 +356,5 @@ wrapcauchy: Final = Continuous(
     ("c",),
     log_density=_wrapcauchy_logpdf,
     support=(0.0, 2 * math.pi),
+    possible=lambda c: (c > 0) & (c < 1),
 )

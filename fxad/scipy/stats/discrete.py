@@ -31,6 +31,14 @@ def _nbinom_logpmf(k: Array, n: Array, p: Array) -> Array:
     return beta_log_pdf(n + 1, k + 1, p) + fnp.log(n / ((n + k) * (n + k + 1)))
 
 
+def _is_probability(p: Array) -> Array:
+    return (p >= 0) & (p <= 1)
+
+
+def _is_count(n: Array) -> Array:
+    return (n >= 0) & (n == fnp.floor(n))
+
+
 bernoulli: Final = Discrete(
     "bernoulli",
     ("p",),
@@ -40,6 +48,7 @@ bernoulli: Final = Discrete(
         "ppf": lambda q, p: fnp.where(q <= 0, -1.0, fnp.where(q <= 1 - p, 0.0, 1.0)),
     },
     support=(0.0, 1.0),
+    possible=_is_probability,
 )
 
 binom: Final = Discrete(
@@ -48,6 +57,7 @@ binom: Final = Discrete(
     log_mass=_binom_logpmf,
     functions={"cdf": lambda k, n, p: beta_sf(p, k + 1, n - k)},
     support=lambda n, *_: (0.0, n),
+    possible=lambda n, p: _is_count(n) & _is_probability(p),
 )
 
 betabinom: Final = Discrete(
@@ -55,6 +65,7 @@ betabinom: Final = Discrete(
     ("n", "a", "b"),
     log_mass=_betabinom_logpmf,
     support=lambda n, *_: (0.0, n),
+    possible=lambda n, a, b: _is_count(n) & (a > 0) & (b > 0),
 )
 
 
@@ -78,6 +89,7 @@ geom: Final = Discrete(
         "ppf": _geom_ppf,
     },
     support=(1.0, math.inf),
+    possible=lambda p: (p > 0) & (p <= 1),
 )
 
 nbinom: Final = Discrete(
@@ -85,6 +97,7 @@ nbinom: Final = Discrete(
     ("n", "p"),
     log_mass=_nbinom_logpmf,
     functions={"cdf": lambda k, n, p: special.betainc(n, k + 1, p)},
+    possible=lambda n, p: (n > 0) & (p > 0) & (p <= 1),
 )
 
 poisson: Final = Discrete(
@@ -92,4 +105,5 @@ poisson: Final = Discrete(
     ("mu",),
     log_mass=lambda k, mu: gamma_log_pdf(k + 1, mu),
     functions={"cdf": lambda k, mu: special.gammaincc(k + 1, mu)},
+    possible=lambda mu: mu >= 0,
 )

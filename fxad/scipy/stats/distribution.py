@@ -63,6 +63,18 @@ class Distribution(ABC):
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
         """A function of the distribution, of arrays."""
 
+    @abstractmethod
+    def are_possible(self, *parameters: Array) -> ArrayLike:
+        """True where the distribution exists. Elsewhere all of its functions are nan, as in SciPy."""
+
+
+def all_positive(*shapes: Array) -> ArrayLike:
+    """True where all shape parameters are positive."""
+    possible: ArrayLike = True
+    for shape in shapes:
+        possible = (shape > 0) & possible
+    return possible
+
 
 def _by_name(name: str) -> object:
     """The distribution of `fxad.scipy.stats` with the name of a pickled one."""
@@ -82,7 +94,8 @@ class Method:
         return f"{self.distribution.name}_{self.method}"
 
     def __call__(self, x: Array, *parameters: Array) -> Array:
-        return self.distribution.compute(self.method, x, *parameters)
+        value = self.distribution.compute(self.method, x, *parameters)
+        return fnp.where(self.distribution.are_possible(*parameters), value, fnp.nan)
 
 
 def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) -> Array:
@@ -131,12 +144,14 @@ class Continuous(Distribution):
     `support`:     the ends of the support, from the shapes.
     `inside`:      a point of the support at which `log_density` is finite; it replaces points outside, so that
                    derivatives are finite there.
+    `possible`:    True for the shapes for which the distribution exists; by default for positive ones.
     """
 
     log_density: Function
     functions: Mapping[str, Function] = field(default_factory=dict)
     support: Support = (-float("inf"), float("inf"))
     inside: float | Function = 0.0
+    possible: Callable[..., ArrayLike] = all_positive
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0, "scale": 1.0})
 
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
@@ -150,6 +165,10 @@ class Continuous(Distribution):
         if method == "logpdf":
             return self._logpdf(y, *shapes) - fnp.log(scale)
         return self._probability(method, y, *shapes)
+
+    def are_possible(self, *parameters: Array) -> ArrayLike:
+        *shapes, _, scale = parameters
+        return (scale > 0) & self.possible(*shapes)
 
     def _ends(self, *shapes: Array) -> tuple[ArrayLike, ArrayLike]:
         if isinstance(self.support, tuple):
@@ -248,11 +267,13 @@ class Discrete(Distribution):
     `log_mass`:  the logarithm of the probability of a whole number in the support.
     `functions`: those of cdf and ppf that have a formula.
     `support`:   the first and the last whole number, from the shapes.
+    `possible`:  True for the shapes for which the distribution exists; by default for positive ones.
     """
 
     log_mass: Function
     functions: Mapping[str, Function] = field(default_factory=dict)
     support: Support = (0.0, float("inf"))
+    possible: Callable[..., ArrayLike] = all_positive
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0})
 
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
@@ -271,6 +292,10 @@ class Discrete(Distribution):
         value = self.log_mass(fnp.where(inside, k, low), *shapes)
         result = fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, -fnp.inf))
         return fnp.exp(result) if method == "pmf" else result
+
+    def are_possible(self, *parameters: Array) -> ArrayLike:
+        *shapes, _ = parameters
+        return self.possible(*shapes)
 
     def _formula(self, method: str, k: Array, *shapes: Array) -> Array:
         if method not in self.functions:

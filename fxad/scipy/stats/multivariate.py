@@ -85,7 +85,8 @@ def _dirichlet_logpdf(x: Array, alpha: Array) -> Array:
     x = fnp.where(inside, x, 1.0)
     powers = alpha.reshape((-1, *[1] * (x.ndim - 1))) - 1
     constant = lax.lgamma(alpha).sum() - lax.lgamma(alpha.sum())
-    return fnp.where(inside, lax.xlogy(powers, x).sum(0) - constant, -fnp.inf)
+    value = fnp.where(inside, lax.xlogy(powers, x).sum(0) - constant, -fnp.inf)
+    return fnp.where(fnp.all(alpha > 0), value, fnp.nan)
 
 
 @final
@@ -106,7 +107,8 @@ def _multinomial_logpmf(x: Array, n: Array, p: Array) -> Array:
     inside = fnp.all((x >= 0) & (x == fnp.floor(x)), axis=-1) & (x.sum(-1) == n)
     x = fnp.where(inside[..., None], x, 0.0)
     value = lax.lgamma(n + 1) + (lax.xlogy(x, p) - lax.lgamma(x + 1)).sum(-1)
-    return fnp.where(inside, value, -fnp.inf)
+    possible = (n >= 0) & fnp.all((p >= 0) & (p <= 1), axis=-1)
+    return fnp.where(possible, fnp.where(inside, value, -fnp.inf), fnp.nan)
 
 
 multivariate_normal: Final = MultivariateNormal()
