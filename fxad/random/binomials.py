@@ -22,7 +22,7 @@ from fxad.random.arguments import (
 from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys, split_to_shape
-from fxad.random.rejection import repeat_until_accepted
+from fxad.random.rejection import FEW, deviance, repeat_until_accepted
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _State: TypeAlias = tuple[Array, Array, Array]
@@ -35,7 +35,9 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
     Rule:   constant almost everywhere in n and p: gradients are zero.
     Cost:   a loop until the last element is done: some 20 rounds where n min(p, 1 - p) <= 10, some 10 elsewhere.
     Source: Kachitvichyanukul and Schmeiser, Binomial random variate generation, 1988 (inversion, n p <= 10); Hormann,
-            The generation of binomial random variates, 1993 (BTRS); up to rounding `jax.random.binomial`.
+            The generation of binomial random variates, 1993 (BTRS); up to rounding `jax.random.binomial` for n < 4096.
+            Above, JAX's log-probabilities cancel, and Loader's form is computed (Fast and Accurate Computation of
+            Binomial Probabilities, 2000).
     Raises: DTypeError, ShapeError for n and p; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     return draw("random.binomial", sample_binomial, key, shape, dtype, n=n, p=p)
@@ -83,6 +85,16 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
     alpha = (2.83 + 5.1 / b) * deviation
     m = lax.floor((n + 1) * p)
 
+    def log_probability(k: Array) -> Array:
+        """Loader's form, without what does not depend on k."""
+        yes, no = fnp.clip(k, 1, n - 1), fnp.clip(n - k, 1, n - 1)
+        return (
+            -deviance(k, n * p)
+            - deviance(n - k, n * (1 - p))
+            - 0.5 * (lax.log(yes / n) + lax.log(no / n))
+            - (1 / yes + 1 / no) / 12
+        )
+
     def propose(u: Array, v: Array) -> tuple[Array, Array]:
         inside = 0.5 - abs(u)
         squeezed = (inside >= 0.07) & (v <= v_r)
@@ -94,6 +106,8 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
             + (k + 0.5) * lax.log(r * (n - k + 1) / (k + 1))
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
+        # of many trials the terms cancel
+        bound = fnp.where(n < FEW, bound, log_probability(k) - log_probability(m))
         return k, squeezed | (~refused & (lax.log(v * alpha / (a / (inside * inside) + b)) <= bound))
 
     return repeat_until_accepted(key, p, propose)

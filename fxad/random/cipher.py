@@ -6,6 +6,7 @@ own place only, which makes draws independent of how they are batched, split ove
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import Final
 
@@ -90,6 +91,20 @@ def uniform_between(key: Array, low: Array, high: Array, shape: Shape, dtype: DT
 def uniform_between_scalars(key: Array, low: object, high: object, shape: Shape, dtype: DType) -> Array:
     """`uniform_between` for bounds that are Python numbers."""
     return uniform_between(key, literal_of(low, dtype), literal_of(high, dtype), shape, dtype)
+
+
+def adjacent_float(x: Array, up: bool) -> Array:
+    """Return the next float above or below x."""
+    end = literal_of(math.inf if up else -math.inf, x.dtype)
+    if x.dtype.itemsize > 2:
+        return fnp.nextafter(x, end)
+    # floats of one sign are ordered as their bits are
+    word = UNSIGNED[x.dtype.itemsize]
+    bits = lax.bitcast_convert_type(x, word)
+    grown = (x > 0) if up else (x < 0)
+    least = 1 if up else 1 + (1 << (8 * x.dtype.itemsize - 1))
+    stepped = fnp.where(x == 0, least, fnp.where(grown, bits + 1, bits - 1))
+    return fnp.where((x == end) | (x != x), x, lax.bitcast_convert_type(stepped, x.dtype))
 
 
 def literal_of(value: object, dtype: DType, shape: Shape = ()) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from fxad import lax, numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.operations.arguments import text
@@ -43,7 +43,8 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: object = None, mode: st
 
     Type:   u32[2] -> floats (float32), of any shape.
     Rule:   `mode="high"` draws twice the bits, so that great values, of probability below 2^-24, come out right.
-    Source: -log(-log(u)); bit for bit `jax.random.gumbel`.
+    Source: -log(-log(u)); bit for bit `jax.random.gumbel`, but for `mode="high"` of dtypes of 16 bits, which is drawn
+            in float32 and rounded; with "low" those have as few as 8 random bits.
     Raises: ArgumentError for another mode; DTypeError for another dtype; both and ShapeError for a key or a shape.
     """
     mode = None if mode is None else text("random.gumbel", "mode", mode)
@@ -63,6 +64,8 @@ def gumbel_mode(name: str, mode: str | None) -> str:
 
 def sample_gumbel(key: Array, shape: Shape, dtype: DType, mode: str) -> Array:
     """`gumbel` inside a sampler."""
+    if mode == "high" and dtype.itemsize < 4:
+        return sample_gumbel(key, shape, dtypes.float32, mode).astype(dtype)
     tiny = fnp.finfo(dtype).smallest_normal
     if mode == "low":
         return -fnp.log(-fnp.log(uniform_between_scalars(key, tiny, 1, shape, dtype)))
@@ -137,14 +140,15 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None, d
 
     Type:   u32[2]; scale that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to the scale.
-    Source: scale sqrt(-2 log u); bit for bit `jax.random.rayleigh`.
+    Source: scale sqrt(-2 log u); bit for bit `jax.random.rayleigh`, which is infinite for u = 0.
     Raises: DTypeError, ShapeError for the scale; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     return draw("random.rayleigh", _rayleigh, key, shape, dtype, scale=scale)
 
 
 def _rayleigh(key: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
-    root = lax.sqrt(lax.mul(lax.log(uniform_01(key, shape, dtype)), -2))
+    u = uniform_01(key, shape, dtype)
+    root = lax.sqrt(lax.mul(lax.log(fnp.where(u == 0, 1, u)), -2))  # log(0) would be infinite
     return fnp.broadcast_to(scale.astype(dtype), shape) * root
 
 

@@ -28,7 +28,7 @@ from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.continuous import gumbel_mode, sample_gumbel
 from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.rejection import repeat_until_accepted
+from fxad.random.rejection import FEW, deviance, repeat_until_accepted
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
@@ -46,7 +46,8 @@ def categorical(
             `replace`, what stands before P counts draws that differ from each other.
     Rule:   `mode` is that of `gumbel`.
     Source: the place of the greatest of logits plus `gumbel` noise, or of the greatest ones; bit for bit
-            `jax.random.categorical`.
+            `jax.random.categorical`, but for logits of 16 bits, for which JAX draws noise of as few as 8 bits: here it
+            is drawn and added in float32.
     Raises: DTypeError for logits that are not floating; AxisError; ShapeError for a shape that does not end in P;
             ParameterError for more draws than categories, without `replace`; ArgumentError for another mode.
     """
@@ -80,12 +81,14 @@ def _categorical(key: Array, logits: Array, axis: int, shape: Shape, mode: str) 
     lead = len(shape) - logits.ndim + 1
     own = list(shape[lead:])
     own.insert(axis, logits.shape[axis])
+    logits = logits.astype(dtypes.accumulated(logits.dtype))
     noise = sample_gumbel(key, (*shape[:lead], *own), logits.dtype, mode)
     return fnp.argmax(noise + logits, axis=axis + lead)
 
 
 def _categorical_distinct(key: Array, logits: Array, axis: int, shape: Shape, mode: str) -> Array:
     lead = shape[: len(shape) - logits.ndim + 1]
+    logits = logits.astype(dtypes.accumulated(logits.dtype))
     noisy = logits + sample_gumbel(key, logits.shape, logits.dtype, mode)
     _, places = top_k(fnp.moveaxis(noisy, axis, -1), math.prod(lead))
     return fnp.moveaxis(places, -1, 0).reshape(shape)
@@ -98,11 +101,11 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtyp
     """Draw the number of trials up to the first success of probability p: 1, 2, ...
 
     Type:   u32[2]; p in (0, 1] that broadcasts to `shape` -> integers (int32).
-    Source: floor(log(u) / log(1 - p)) + 1; bit for bit `jax.random.geometric`.
+    Source: floor(log(u) / log(1 - p)) + 1; bit for bit `jax.random.geometric`, but for p of 16 bits: u is float32.
     Raises: DTypeError, ShapeError for p; DTypeError for a dtype that is not an integer; all for a key or a shape.
     """
     name = "random.geometric"
-    chosen, drawn = integer_dtype(name, dtype), float_dtype(name, None, p=p)
+    chosen, drawn = integer_dtype(name, dtype), dtypes.accumulated(float_dtype(name, None, p=p))
     operands = check_key(name, key), parameter_operand(p, drawn)
     return jit_sampler(_geometric, operands, broadcast_shape(name, shape, p=p), chosen, drawn)
 
@@ -121,7 +124,9 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
     Cost:   a loop until the last element is done: about lam + 5 sqrt(lam) rounds below 10, some 10 above.
     Source: Knuth's method (The Art of Computer Programming 2, 3.4.1) below 10, above Hormann's transformed rejection
             with squeeze (The transformed rejection method for generating Poisson random variables, 1993); bit for bit
-            `jax.random.poisson`.
+            `jax.random.poisson` for lam < 4096; above, JAX's log-probabilities cancel (the variance for 1e8 is 1.46
+            times too large), and Loader's form is computed (Fast and Accurate Computation of Binomial Probabilities,
+            2000). An infinite lam gives the greatest integer.
     Raises: DTypeError, ShapeError for lam; DTypeError for a dtype that is not an integer; all for a key or a shape.
     """
     name = "random.poisson"
@@ -135,8 +140,10 @@ def _poisson(key: Array, lam: Array, shape: Shape, dtype: DType) -> Array:
     lam = fnp.broadcast_to(lax.stop_gradient(lam).astype(dtypes.float32), shape)
     few = (lam != lam) | (lam < 10)
     small = _poisson_small(key, fnp.where(few, lam, 0), dtype)
-    large = _poisson_large(key, fnp.where(few, 100000, lam), dtype)
-    return fnp.where(lam == 0, 0, fnp.where(few, small, large))
+    infinite = fnp.isinf(lam) & ~few
+    large = _poisson_large(key, fnp.where(few | infinite, 100000, lam), dtype)
+    drawn = fnp.where(infinite, dtypes.RANGES[dtype][1], fnp.where(few, small, large))
+    return fnp.where(lam == 0, 0, drawn)
 
 
 _Counting: TypeAlias = tuple[Array, Array, Array]
@@ -171,7 +178,9 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
         inside = 0.5 - abs(u)
         k = lax.floor((2 * a / inside + b) * u + lam + 0.43)
         s = lax.log(v * inverse_alpha / (a / (inside * inside) + b))
-        t = -lam + k * log_lam - lax.lgamma(k + 1)
+        # the terms of the plain formula cancel: they are larger than the sum by a factor of about lam
+        exact = -deviance(k, lam) - 0.5 * lax.log(2 * math.pi * lax.max(k, literal_of(1, k.dtype, k.shape)))
+        t = fnp.where(lam < FEW, -lam + k * log_lam - lax.lgamma(k + 1), exact - 1 / (12 * k + 12))
         squeezed = (inside >= 0.07) & (v <= v_r)
         refused = (k < 0) | ((inside < 0.013) & (v > inside))
         return k, squeezed | (~refused & (s <= t))

@@ -216,7 +216,8 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: obje
 
     Type:   u32[2]; positive df that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to df, once.
-    Source: z sqrt(df / 2 / g) for normal z and `gamma` g of df / 2; bit for bit `jax.random.t`.
+    Source: z sqrt(df / 2 / g) for normal z and `gamma` g of df / 2; bit for bit `jax.random.t`, but for an infinite df,
+            where it is z.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     return draw("random.t", _t, key, shape, dtype, df=df)
@@ -228,7 +229,10 @@ student_t = t
 def _t(key: Array, df: Array, shape: Shape, dtype: DType) -> Array:
     key_normal, key_gamma = split_keys(key, 2)
     half = df.astype(dtype) / 2
-    return sample_normal(key_normal, shape, dtype) * lax.sqrt(half / sample_gamma(key_gamma, half, shape, dtype))
+    infinite = fnp.isinf(half)
+    finite = fnp.where(infinite, 1, half)
+    ratio = fnp.where(infinite, 1, finite / sample_gamma(key_gamma, finite, shape, dtype))
+    return sample_normal(key_normal, shape, dtype) * lax.sqrt(ratio)
 
 
 def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:

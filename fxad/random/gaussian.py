@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from fxad.random.arguments import (
     parameter_operand,
     result_shape,
 )
-from fxad.random.cipher import UNSIGNED, literal_of, uniform_01, uniform_between, uniform_between_scalars
+from fxad.random.cipher import adjacent_float, literal_of, uniform_01, uniform_between, uniform_between_scalars
 from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys
 from fxad.random.uniforms import sample_signs
@@ -54,33 +55,56 @@ def truncated_normal(
     Type:   u32[2]; bounds that broadcast to `shape` -> floats.
     Rule:   differentiable with respect to the bounds.
     Source: sqrt(2) erf_inv(u) for u uniform between the images of the bounds; bit for bit
-            `jax.random.truncated_normal`, if both calls are jitted or neither is. Bounds far out in one tail have few
-            floats between them.
+            `jax.random.truncated_normal`, if both calls are jitted or neither is. Where both bounds are above 2.5, or
+            below -2.5, JAX has few floats between their images, or none; there the logarithm of the probability is
+            inverted instead.
     Raises: DTypeError, ShapeError for bounds; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     return draw("random.truncated_normal", _truncated_normal, key, shape, dtype, lower=lower, upper=upper)
 
 
+_TAIL: Final = 2.5  # bounds beyond it, of one sign, are in a tail
+
+
 def _truncated_normal(key: Array, lower: Array, upper: Array, shape: Shape, dtype: DType) -> Array:
     lower, upper = lower.astype(dtype), upper.astype(dtype)
     root = fnp.full((), math.sqrt(2), dtype)
-    u = uniform_between(key, lax.erf(lower / root), lax.erf(upper / root), shape, dtype)
-    inside = _adjacent_float(lax.stop_gradient(lower), up=True), _adjacent_float(lax.stop_gradient(upper), up=False)
-    return fnp.clip(root * lax.erf_inv(u), *inside)
+    above, below = lower > _TAIL, upper < -_TAIL
+    in_tail = (above | below) & (lower < upper)
+    # a bound in a tail has no part in the formula for the others
+    a, b = fnp.where(in_tail, 0, lower), fnp.where(in_tail, 1, upper)
+    u = uniform_between(key, lax.erf(a / root), lax.erf(b / root), shape, dtype)
+    wide = dtypes.accumulated(dtype)
+    near = fnp.where(in_tail, fnp.where(above, lower, -upper), _TAIL).astype(wide)
+    far = fnp.where(in_tail, fnp.where(above, upper, -lower), _TAIL + 1).astype(wide)
+    outer = _sample_tail(key, near, far, shape, wide).astype(dtype)
+    x = fnp.where(in_tail, fnp.where(above, outer, -outer), root * lax.erf_inv(u))
+    inside = adjacent_float(lax.stop_gradient(lower), up=True), adjacent_float(lax.stop_gradient(upper), up=False)
+    return fnp.clip(x, *inside)
 
 
-def _adjacent_float(x: Array, up: bool) -> Array:
-    """Return the next float above or below x."""
-    end = literal_of(math.inf if up else -math.inf, x.dtype)
-    if x.dtype.itemsize > 2:
-        return fnp.nextafter(x, end)
-    # floats of one sign are ordered as their bits are
-    word = UNSIGNED[x.dtype.itemsize]
-    bits = lax.bitcast_convert_type(x, word)
-    grown = (x > 0) if up else (x < 0)
-    least = 1 if up else 1 + (1 << (8 * x.dtype.itemsize - 1))
-    stepped = fnp.where(x == 0, least, fnp.where(grown, bits + 1, bits - 1))
-    return fnp.where((x == end) | (x != x), x, lax.bitcast_convert_type(stepped, x.dtype))
+def _sample_tail(key: Array, near: Array, far: Array, shape: Shape, dtype: DType) -> Array:
+    """Return normal numbers between two bounds above 0, by the logarithm of their probability Q(x) to be exceeded:
+    Newton's method for log Q(x) = log(Q(near) - u * (Q(near) - Q(far))).
+
+    It starts where the ratio of densities is that of the probabilities. The last step alone is differentiated, with
+    the bounds.
+    """
+    u = uniform_01(key, shape, dtype)
+    log_near = lax.log_ndtr(-near)
+    share = -fnp.expm1(lax.log_ndtr(-far) - log_near)  # 1 - Q(far) / Q(near)
+    log_ratio = lax.log1p(-u * share)
+    wanted = log_near + log_ratio
+
+    def step(x: Array, wanted: Array) -> Array:
+        log_q = lax.log_ndtr(-x)
+        log_density = -x * x / 2 - 0.5 * math.log(2 * math.pi)
+        return x + (log_q - wanted) * lax.exp(log_q - log_density)
+
+    x = lax.stop_gradient(fnp.sqrt(near * near - 2 * log_ratio))
+    for _ in range(4):
+        x = fnp.maximum(step(x, lax.stop_gradient(wanted)), lax.stop_gradient(near))
+    return step(lax.stop_gradient(x), wanted)
 
 
 def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None, dtype: object = None) -> Array:
@@ -155,10 +179,13 @@ def _wald(key: Array, mean: Array, shape: Shape, dtype: DType) -> Array:
     mean = fnp.broadcast_to(mean.astype(dtype), shape)
     y = lax.square(sample_normal(key_root, shape, dtype))
     z = uniform_01(key_choice, shape, dtype)
-    mean_square = lax.square(mean)
-    root = lax.sqrt(4 * mean * y + mean_square * lax.square(y))
-    x = mean + mean_square * y / 2 - mean / 2 * root
-    return fnp.where(z <= mean / (mean + x), x, mean_square / x)
+    # the roots of (x - mean)**2 = mean**2 * y * x, without cancellation and overflow: their product is mean**2
+    t = mean * y / 2
+    still = t == 0  # where the square root has no derivative
+    ratio = 1 + t + fnp.where(still, 0, lax.sqrt(fnp.where(still, 1, t)) * lax.sqrt(t + 2))
+    infinite = fnp.isinf(mean)
+    low = fnp.where(infinite, 1 / y, mean / fnp.where(infinite, 1, ratio))
+    return fnp.where(infinite | (z * (1 + 1 / ratio) <= 1), low, mean * ratio)
 
 
 __all__ = ["double_sided_maxwell", "lognormal", "maxwell", "normal", "truncated_normal", "wald"]

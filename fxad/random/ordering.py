@@ -104,7 +104,8 @@ def choice(
     Type:   u32[2]; an array or an int; p, one weight for each slice, of sum 1 -> the array with `shape` in place of the
             axis.
     Rule:   without `replace` all differ. `mode` is that of `gumbel`, which is drawn for weights without `replace`.
-    Source: up to rounding of running sums of p, `jax.random.choice`.
+    Source: up to rounding of running sums of p, `jax.random.choice`, but for p of 16 bits, which is summed and drawn in
+            float32.
     Raises: ParameterError where there is nothing to choose from, or not enough; ShapeError, DTypeError for p;
             AxisError; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
@@ -143,7 +144,7 @@ def _choose_indices(key: Array, among: int, shape: Shape, replace: bool) -> Arra
 
 
 def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> Array:
-    p = lax.stop_gradient(p).astype(fnp.result_type(p, 1.0))
+    p = lax.stop_gradient(p).astype(dtypes.accumulated(fnp.result_type(p, 1.0)))  # 16 bits have too few random ones
     if not replace:
         noisy = sample_gumbel(key, p.shape, p.dtype, mode) + lax.log(p)
         return top_k(noisy, math.prod(shape))[1].reshape(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.random.cipher import literal_of, uniform_01
@@ -11,6 +11,23 @@ from fxad.random.keys import split_keys
 from fxad.tracing.array import Array
 
 _State: TypeAlias = tuple[Array, Array, Array]
+
+
+FEW: Final = 4096.0  # up to here the terms of a log-probability in float32 may cancel
+
+
+def deviance(x: Array, mean: Array) -> Array:
+    """Return x log(x / mean) + mean - x, of x near a large mean without cancellation."""
+    e = (x - mean) / mean
+    near = abs(e) < 0.1
+    small = fnp.where(near, e, 0)
+    # (1 + e) log(1 + e) - e as a series: e**2 / 2 - e**3 / 6 + e**4 / 12 - ...
+    series = literal_of(0, x.dtype, x.shape)
+    for k in range(12, 1, -1):
+        series = (-1) ** k / (k * (k - 1)) + small * series
+    far = fnp.where(near | (e <= -1), 0, e)
+    direct = fnp.where(e <= -1, 1, (1 + far) * lax.log1p(far) - far)
+    return mean * fnp.where(near, small * small * series, direct)
 
 
 def repeat_until_accepted(

@@ -25,7 +25,15 @@ from fxad.random.arguments import (
     parameter_operand,
     result_shape,
 )
-from fxad.random.cipher import UNSIGNED, literal_of, mantissa_bits, random_bits, uniform_01, uniform_between
+from fxad.random.cipher import (
+    UNSIGNED,
+    adjacent_float,
+    literal_of,
+    mantissa_bits,
+    random_bits,
+    uniform_01,
+    uniform_between,
+)
 from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
@@ -51,7 +59,7 @@ def uniform(
 
     Type:   u32[2]; bounds that broadcast to `shape` -> floats. dtype: that of bounds that are arrays, else float32.
     Rule:   linear in the bounds: the gradient is that of minval + u * (maxval - minval).
-    Source: bit for bit `jax.random.uniform`.
+    Source: bit for bit `jax.random.uniform`, which may round up to maxval; here the float below it is drawn instead.
     Raises: DTypeError for a dtype that is not floating, or bounds that are complex; ShapeError for bounds that do not
             broadcast; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
@@ -68,7 +76,11 @@ def uniform(
 
 
 def _uniform(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType) -> Array:
-    return uniform_between(key, minval.astype(dtype), maxval.astype(dtype), shape, dtype)
+    low, high = minval.astype(dtype), maxval.astype(dtype)
+    x = uniform_between(key, low, high, shape, dtype)
+    # rounding may give the upper bound; the derivative stays that of the formula
+    last = fnp.where(high > low, fnp.maximum(low, adjacent_float(high, up=False)), high)
+    return x + lax.stop_gradient(fnp.minimum(x, last) - x)
 
 
 # --------------------------------------------------------------------------------------------------------- integers
@@ -77,12 +89,13 @@ def _uniform(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DTyp
 def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike, dtype: object = None) -> Array:
     """Draw uniform integers in [minval, maxval); minval if the range is empty.
 
-    Type:   u32[2]; integer bounds that broadcast to `shape` -> integers (int32). Bounds outside the dtype are held to
-            it; a maxval just above its greatest value asks for all values from minval.
-    Cost:   twice the bits, so that the bias of the remainder stays below 2^-(bits of the dtype).
-    Source: bit for bit `jax.random.randint`.
-    Raises: DTypeError for a dtype or bounds that are not integers; ShapeError for bounds that do not broadcast;
-            ArgumentError, DTypeError, ShapeError for a key or a shape.
+    Type:   u32[2]; integer bounds that broadcast to `shape` -> integers (int32). A maxval just above the greatest value
+            of the dtype asks for all values from minval. Bounds that are arrays are held to the dtype.
+    Cost:   twice the bits, so that the bias stays below 2^-(bits of the dtype).
+    Source: bit for bit `jax.random.randint` where maxval - minval is at most 2^16 (2^32 for 64 bits). JAX's product
+            overflows for larger ones, which makes some numbers more likely than others.
+    Raises: DTypeError for a dtype or bounds that are not integers, and for Python ints outside the dtype; ShapeError
+            for bounds that do not broadcast; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.randint"
     checked, sizes = check_key(name, key), result_shape(name, shape)
@@ -97,23 +110,34 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
             )
         check_fits(name, sizes, which, aval.shape)
     return jit_sampler(
-        sample_randint, (checked, _bound_operand(minval, chosen), _bound_operand(maxval, chosen)), sizes, chosen
+        sample_randint,
+        (checked, _bound_operand(name, "minval", minval, chosen), _bound_operand(name, "maxval", maxval, chosen)),
+        sizes,
+        chosen,
+        is_scalar(maxval) and type(maxval) is not Size and maxval == 1 << 64,
     )
 
 
-def _bound_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
-    """Return a bound as an operand. A Python int takes a dtype that holds the maximum of `dtype` plus one."""
+def _bound_operand(name: str, which: str, value: ArrayLike, dtype: DType) -> ArrayLike:
+    """Return a bound as an operand. A Python int takes a dtype that holds the maximum of `dtype` plus one; only 2**64
+    has none. Raises: DTypeError for a Python int that is no bound of `dtype`."""
     if not is_scalar(value):
         return value
     if type(value) is Size:
         return fnp.asarray(value, dtypes.int64)
-    info = fnp.iinfo(dtype)
-    clamped = min(max(int(cast(int, value)), info.min), info.max + 1)
-    return np.int64(clamped) if clamped < 1 << 63 else np.uint64(clamped)
+    info, bound = fnp.iinfo(dtype), int(cast(int, value))
+    if not info.min <= bound <= info.max + 1:
+        raise DTypeError(
+            f"{name}: {which} is {bound}, {dtype.name} holds {info.min} to {info.max}",
+            remedy="give a wider dtype, or a bound that fits",
+        )
+    return np.int64(bound) if bound < 1 << 63 else np.uint64(min(bound, (1 << 64) - 1))
 
 
-def sample_randint(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType) -> Array:
-    """`randint` inside a sampler."""
+def sample_randint(
+    key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType, beyond_words: bool = False
+) -> Array:
+    """`randint` inside a sampler. `beyond_words`: maxval is 2**64, which no integer holds."""
     info = fnp.iinfo(dtype)
     # narrow integers are drawn as int32, which holds their bounds and one more
     drawn = dtypes.int32 if info.bits < 32 else dtype
@@ -123,13 +147,43 @@ def sample_randint(key: Array, minval: Array, maxval: Array, shape: Shape, dtype
     word = UNSIGNED[drawn.itemsize]
     upper, lower = random_bits(key_high, shape, word), random_bits(key_low, shape, word)
     span = fnp.where(high <= low, fnp.ones((), word), (high - low).astype(word))
-    span = fnp.where(beyond & (high > low), span + 1, span)
-    span = fnp.broadcast_to(span, shape)
-    # 2^bits modulo the span, from its square root, which fits
-    root = lax.rem(literal_of(1 << (drawn.itemsize * 4), word, shape), span)
-    factor = lax.rem(lax.mul(root, root), span)
-    offset = lax.rem(lax.add(lax.mul(lax.rem(upper, span), factor), lax.rem(lower, span)), span)
+    # 0 stands for all values of the word
+    span = fnp.where((beyond | beyond_words) & (high > low), span + 1, span)
+    offset = (_remainder_32 if word is dtypes.uint32 else _below_64)(upper, lower, fnp.broadcast_to(span, shape))
     return lax.add(fnp.broadcast_to(low, shape), offset.astype(drawn)).astype(dtype)
+
+
+def _remainder_32(upper: Array, lower: Array, span: Array) -> Array:
+    """Return (upper * 2^32 + lower) modulo the span, in 64 bits; `lower` for a span of 0."""
+    whole = lax.bitwise_or(lax.shift_left(upper.astype(dtypes.uint64), 32), lower.astype(dtypes.uint64))
+    wide = fnp.where(span == 0, 1 << 32, span.astype(dtypes.uint64))
+    return lax.rem(whole, wide).astype(dtypes.uint32)
+
+
+def _below_64(upper: Array, lower: Array, span: Array) -> Array:
+    """Return uniform numbers below the span; `lower` for a span of 0.
+
+    Up to 2^32, upper * 2^64 + lower modulo the span, whose products fit in a word. Above, that number times the span,
+    over 2^128: long multiplication in digits of 32 bits.
+    """
+    small = fnp.where((span == 0) | (span > 1 << 32), 1, span)
+    root = lax.rem(literal_of(1 << 32, dtypes.uint64, span.shape), small)
+    factor = lax.rem(lax.mul(root, root), small)
+    remainder = lax.rem(lax.add(lax.mul(lax.rem(upper, small), factor), lax.rem(lower, small)), small)
+
+    mask = literal_of((1 << 32) - 1, dtypes.uint64, span.shape)
+    digits = [lax.bitwise_and(lower, mask), lax.shift_right_logical(lower, 32)]
+    digits += [lax.bitwise_and(upper, mask), lax.shift_right_logical(upper, 32)]
+    factors = lax.bitwise_and(span, mask), lax.shift_right_logical(span, 32)
+    product: list[Array] = [literal_of(0, dtypes.uint64, span.shape)] * 6
+    for j, f in enumerate(factors):
+        carry = literal_of(0, dtypes.uint64, span.shape)
+        for i, digit in enumerate(digits):
+            total = lax.add(lax.add(lax.mul(digit, f), product[i + j]), carry)
+            product[i + j], carry = lax.bitwise_and(total, mask), lax.shift_right_logical(total, 32)
+        product[j + 4] = carry
+    top = lax.bitwise_or(lax.shift_left(product[5], 32), product[4])
+    return fnp.where(span == 0, lower, fnp.where(span > 1 << 32, top, remainder))
 
 
 def _clamp_bound(value: Array, dtype: DType, low: int, high: int) -> tuple[Array, Array]:
@@ -149,7 +203,8 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
 
     Type:   u32[2]; float p -> bool, of the shape of p or one it broadcasts to.
     Rule:   `mode="high"` draws twice the bits, so that probabilities far below 2^-24 come out right.
-    Source: bit for bit `jax.random.bernoulli`.
+    Source: bit for bit `jax.random.bernoulli`, but for p of 16 bits, for which JAX draws as few as 8 bits: here it
+            is compared in float32.
     Raises: DTypeError for a p that is not floating; ShapeError; ArgumentError for another mode.
     """
     mode = text("random.bernoulli", "mode", mode)
@@ -164,11 +219,12 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
 
 
 def _bernoulli(key: Array, p: Array, shape: Shape, mode: str) -> Array:
-    wanted = fnp.broadcast_to(p, shape)
+    dtype = dtypes.accumulated(p.dtype)
+    wanted = fnp.broadcast_to(p, shape).astype(dtype)
     if mode == "low":
-        return lax.lt(uniform_01(key, shape, p.dtype), wanted)
-    both = uniform_01(key, (2, *shape), p.dtype)
-    return lax.lt(both[1] * 2.0 ** -mantissa_bits(p.dtype), wanted - both[0])
+        return lax.lt(uniform_01(key, shape, dtype), wanted)
+    both = uniform_01(key, (2, *shape), dtype)
+    return lax.lt(both[1] * 2.0 ** -mantissa_bits(dtype), wanted - both[0])
 
 
 def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:

@@ -97,13 +97,15 @@ def test_complex_normal(dtype: str) -> None:
 def test_randint(dtype: str) -> None:
     most = int(np.iinfo(dtype).max)
     low = np.array([0, 3, 5, 0, 0, 7], dtype)
-    high = np.array([min(h, most) for h in (10, 3, 2, 2**8, 2**31 - 1, 2**16)], dtype)
+    # for wider spans of 32 bits JAX's remainder overflows
+    high = np.array([min(h, most) for h in (10, 3, 2, 2**8, 2**16, 2**16)], dtype)
     check("randint", (101, 6), low, high, dtype, wide=True)
 
 
-@pytest.mark.parametrize("bounds", [(0, 10), (0, 2**8), (0, 2**31 - 1), (7, 2**16)])
-@pytest.mark.parametrize("dtype", ["int8", "uint32"])
-def test_randint_of_bounds_that_may_be_out_of_range(bounds: tuple[int, int], dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "bounds"), [("int8", (0, 10)), ("int8", (-128, 128)), ("uint32", (7, 2**16)), ("uint32", (0, 2**32))]
+)
+def test_randint_up_to_the_greatest_integer(dtype: str, bounds: tuple[int, int]) -> None:
     check("randint", (101,), *bounds, dtype, wide=True)
 
 
@@ -123,7 +125,6 @@ def test_without_parameters(name: str, dtype: str) -> None:
         ("lognormal", (np.float32(0.3), (101,))),
         ("pareto", (np.float32(2.5), (101,))),
         ("rayleigh", (np.float32(2.5), (101,))),
-        ("wald", (np.float32(2.5), (101,))),
         ("triangular", (np.float32(-1), np.float32(0.5), np.float32(2), (101,))),
         ("weibull_min", (2.0, 1.5, (101,))),
         ("gumbel", ((101,), "float32", "high")),
@@ -156,6 +157,10 @@ def test_truncated_normal(dtype: str) -> None:
     check("truncated_normal", -1.5, 2.0, (101,), dtype, jitted=True)
 
 
+def test_wald() -> None:
+    check("wald", np.float32(2.5), (101,), rounding=2e-5)  # JAX's difference of two large terms is rounded
+
+
 @pytest.mark.parametrize("name", ["gamma", "loggamma"])
 def test_gamma(name: str) -> None:
     check(name, np.array([0.05, 0.7, 1, 3.5, 1e3], np.float32), (21, 5))
@@ -182,7 +187,7 @@ def test_samplers_built_on_other_samplers(name: str, args: tuple[Any, ...]) -> N
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("poisson", (np.array([0, 0.5, 9, 20, 1e4, np.nan], np.float32), (7, 6))),
+        ("poisson", (np.array([0, 0.5, 9, 20, 1e3, np.nan], np.float32), (7, 6))),
         ("binomial", (np.array([5, 10, 100, 50, -1, np.inf], np.float32), np.float32(0.3), (7, 6))),
         ("multinomial", (np.float32(20), np.array([[0.2, 0.3, 0.5], [0, 0.1, 0.9]], np.float32))),
     ],
