@@ -74,8 +74,7 @@ def check_policy(what: str, policy: object) -> Policy:
         remedy = f"make one of the class: {policy.__name__}(...)"
     elif callable(policy):
         remedy = (
-            "policies.where(predicate) makes one of a function of equations; as in JAX, a function takes "
-            "(prim, *avals, **params)"
+            "policies.where(f) takes a function of an equation; one as in JAX takes (prim, *avals, **params)"
         )
     elif isinstance(policy, str):
         remedy = "policies.names(...) chooses by name"
