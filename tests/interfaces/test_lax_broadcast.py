@@ -15,28 +15,9 @@ from fxad.errors import DTypeError, ShapeError
 A = np.arange(1, 4, dtype=np.float32).reshape(3, 1)
 B = np.arange(1, 5, dtype=np.float32).reshape(1, 4)
 REAL = [
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "rem",
-    "max",
-    "min",
-    "pow",
-    "atan2",
-    "nextafter",
-    "complex",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "igamma",
-    "igammac",
-    "zeta",
-    "polygamma",
-]
+    "add", "sub", "mul", "div", "rem", "max", "min", "pow", "atan2", "nextafter", "complex", "eq", "ne", "lt", "le",
+    "gt", "ge", "igamma", "igammac", "zeta", "polygamma",
+]  # fmt: skip
 BITS = ["bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right_logical", "shift_right_arithmetic"]
 
 
