@@ -52,7 +52,7 @@ def test_the_companion_of_fiedler() -> None:
         roots = np.sort_complex(np.linalg.eigvals(np.asarray(linalg.fiedler_companion(a))))
         np.testing.assert_allclose(roots, np.sort_complex(np.roots(a)), atol=1e-8)
     with pytest.raises(ShapeError, match="fiedler_companion: takes two coefficients or more, got 1"):
-        linalg.fiedler_companion([1.0])  # type: ignore[arg-type]
+        linalg.fiedler_companion(np.ones(1))
     assert linalg.dft(0).shape == (0, 0)
     with pytest.raises(ParameterError, match="helmert: n is 0"):
         linalg.helmert(0)
