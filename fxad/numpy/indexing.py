@@ -391,7 +391,7 @@ def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
-    if isinstance(obj, Tracer) and obj.ndim < 2 and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
+    if isinstance(obj, Tracer) and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
         n, places = array.shape[k], _traced_places(obj, array.shape[k], 0)
         kept = full((n,), True).at[places].set(False)
         return take(array, nonzero(kept, size=maximum(n - places.size, 0))[0], axis=k)

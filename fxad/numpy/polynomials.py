@@ -235,7 +235,7 @@ def polyfit(
     Type:   y is a vector, or a matrix whose columns are fitted separately.
     Rule:   singular values below `rcond` times the greatest count as 0; None is the precision times the number of
             points. `cov` also returns the covariance of the coefficients; "unscaled" for weights 1 / sigma. `full` also
-            returns, instead, the sums of squared residuals, the rank, the singular values and `rcond`.
+            returns, instead, the sums of squared residuals, the rank, the singular values and `rcond`, as in NumPy.
     """
     deg = to_int("polyfit", "deg", deg)
     cov = cov if isinstance(cov, str) else flag("polyfit", "cov", cov)
@@ -250,8 +250,6 @@ def polyfit(
     if cov is True and a.size <= deg + 1:
         raise ParameterError(f"polyfit: {a.size} points leave nothing to find the covariance of {deg + 1} from")
     if flag("polyfit", "full", full):
-        if cov:
-            raise ParameterError("polyfit: both cov and full are given", remedy="give one of them")
         return jit_composite_all(_least_squares_in_full, a, b, weights, deg, rcond)
     fitted = jit_composite(_least_squares, a, b, weights, deg, rcond)
     return (fitted, jit_composite(_covariance, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted

@@ -110,8 +110,7 @@ def test_fits_in_full() -> None:
             close(ours[3], theirs[3], 1e-9)
             close(ours[4], theirs[4], 1e-6)
     close(fnp.polyfit(x, y, 2, None, False, w), np.polyfit(x, y, 2, None, False, w), 1e-9)  # NumPy's order
-    with pytest.raises(ParameterError, match="polyfit: both cov and full are given"):
-        fnp.polyfit(x, y, 2, full=True, cov=True)
+    assert len(fnp.polyfit(x, y, 2, full=True, cov=True)) == 5
 
 
 def test_zeros_are_trimmed_along_axes() -> None:
@@ -132,3 +131,29 @@ def test_options_that_need_memory_are_named() -> None:
     with pytest.raises(FxadError, match="compress: out is given"):
         fnp.compress(x > 0, x, out=x)  # type: ignore[arg-type]
     np.testing.assert_array_equal(fnp.copy(x, "K"), x)
+
+
+def test_the_size_of_several_axes() -> None:
+    x = np.ones((2, 3, 4))
+    for axis in (None, 1, -1, (0, 2), (), [1, 2]):
+        assert fnp.size(x, axis) == np.size(x, None if axis is None else axis if isinstance(axis, int) else tuple(axis))
+
+
+def test_trees_of_real_and_complex_arrays_are_ravelled_and_back() -> None:
+    tree = {"a": np.arange(3, dtype=np.float32), "b": np.ones((2, 2), np.complex64) * (1 + 2j), "n": np.int32(4)}
+    flat, unravel = fx.tree.ravel(tree)
+    assert flat.dtype == np.complex64
+    back = unravel(flat)
+    for name, x in tree.items():
+        assert back[name].dtype == x.dtype
+        np.testing.assert_array_equal(back[name], x)
+
+
+def test_a_field_is_data_or_static_and_not_both() -> None:
+    class Pair:
+        pass
+
+    with pytest.raises(
+        ParameterError, match=r"register_dataclass: x of .*Pair stands in data_fields and in meta_fields"
+    ):
+        fx.tree_util.register_dataclass(Pair, ["x", "y"], ["x"])

@@ -112,7 +112,7 @@ def test_delete_takes_traced_places() -> None:
         for axis in (1, None):
             same(fx.jit(lambda a, k=axis: fnp.delete(X, a, k))(np.asarray(at)), np.delete(X, at, axis))
     unique = fx.jit(lambda a: fnp.delete(X, a, 1, assume_unique_indices=True))
-    for places in ([0, 2], [3, 0], [-1, 0], [0, 1, 2, 3], [1]):
+    for places in ([0, 2], [3, 0], [-1, 0], [0, 1, 2, 3], [1], [[0, 2], [1, 3]]):
         same(unique(np.asarray(places)), np.delete(X, places, 1))
     same(fnp.delete(X, [0, 0], 1, assume_unique_indices=True), np.delete(X, [0, 0], 1))
     np.testing.assert_allclose(fx.grad(lambda x, a: fnp.sum(fnp.delete(x, a) ** 2))(X[0], 1), [2, 0, 6, 8])
