@@ -11,7 +11,6 @@ from fxad.core.tree import (
     all as tree_all,
     broadcast as tree_broadcast,
     flatten as tree_flatten,
-    is_container as is_tree_node,
     leaves as tree_leaves,
     map as tree_map,
     reduce as tree_reduce,
@@ -47,6 +46,11 @@ from fxad.core.tree_paths import (
 def all_leaves(iterable: Iterable[object], is_leaf: IsLeaf = None) -> bool:
     """Returns True if none of the values is a container."""
     return all([treedef_is_leaf(tree.structure(x, is_leaf)) for x in iterable])
+
+
+def is_tree_node(typ: type) -> bool:
+    """Returns True if the values of a type are containers."""
+    return tree.is_container(typ)
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:

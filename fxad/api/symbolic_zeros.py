@@ -3,13 +3,15 @@ cotangent."""
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval, Shape, Zero
 from fxad.lax.creation import splat
-from fxad.tracing.array import Array
+from fxad.operations.arguments import flag
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
 @final
@@ -41,3 +43,17 @@ class CustomVJPPrimal:
 
     value: object
     perturbed: bool
+
+
+def custom_vjp_primal_tree_values(tree_of_primals: object) -> Any:
+    """The arguments of a `fwd` with symbolic zeros, as without: each `CustomVJPPrimal` is replaced by its value."""
+    return tree.map(lambda x: x.value, tree_of_primals, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
+
+
+def zero_from_primal(val: ArrayLike, symbolic_zeros: bool = False) -> Array | SymbolicZero | None:
+    """The tangent of `val` that is zero: an array, a `SymbolicZero`, or None for an integer."""
+    aval = aval_of(val, "zero_from_primal: argument 0")
+    if not aval.inexact:
+        return None
+    zero = SymbolicZero(aval)
+    return zero if flag("zero_from_primal", "symbolic_zeros", symbolic_zeros) else zero.instantiate()

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, TypeVar
 
 import fxad.numpy as fnp
+from fxad import dtypes
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import DType
@@ -19,7 +20,8 @@ T = TypeVar("T")
 def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
     """The leaves of a tree of arrays in one vector, and the function from such a vector to such a tree.
 
-    Rule:   the vector has the common dtype of the leaves, by promotion; `unravel` gives each leaf its own dtype back.
+    Rule:   the vector has the common dtype of the leaves, by promotion; `unravel` gives each leaf its own dtype back:
+            a real leaf is the real part of complex elements.
     Law:    `unravel(flat)` is the tree, with an array for each leaf.
     Raises: ArgumentError for a leaf that is not an array; DTypeError when there is no common dtype. `unravel`:
             ArgumentError, ShapeError, DTypeError for what is not a vector like `flat`.
@@ -72,7 +74,9 @@ def _unravel(
         whole, leaves, start = fnp.asarray(vector), [], 0
         for leaf_shape, leaf_dtype in parts:
             end = start + prod(leaf_shape)
-            leaves.append(whole[start:end].reshape(leaf_shape).astype(leaf_dtype))
+            part = whole[start:end].reshape(leaf_shape)
+            part = part.real if dtype in dtypes.COMPLEX and leaf_dtype not in dtypes.COMPLEX else part
+            leaves.append(part.astype(leaf_dtype))
             start = end
         return tree.unflatten(shape, leaves)
 

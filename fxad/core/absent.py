@@ -133,7 +133,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "hessenberg rsf2csf schur": "eig and eigh give eigenvalues",
             "funm sqrtm": "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T",
             "solve_sylvester": "solve(kron(eye(m), A) + kron(B.T, eye(n)), C.T.ravel())",
-            "fiedler_companion": "companion has the same eigenvalues",
         },
         "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
         "random": {"key_dtype": "keys are uint32 arrays"},

@@ -12,7 +12,7 @@ import optree
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import IsLeaf, Structure, leaves as leaves_of, outermost_node
-from fxad.errors import ArgumentError, TreeError, described, shown
+from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -414,6 +414,12 @@ def register_dataclass(
                 remedy="name each field that __init__ takes once, in data_fields, meta_fields or drop_fields",
             )
     data, meta = tuple(data_fields), tuple(meta_fields)
+    both = sorted({*data} & {*meta})
+    if both:
+        raise ParameterError(
+            f"register_dataclass: {', '.join(both)} of {name} stands in data_fields and in meta_fields",
+            remedy="name each field once: arrays in data_fields, static values in meta_fields",
+        )
 
     def flat(x: object) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
         return [getattr(x, n) for n in data], tuple([getattr(x, n) for n in meta]), data

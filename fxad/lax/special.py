@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Primitive
-from fxad.lax.binary import SCALAR_TYPES, apply_with_scalar
+from fxad.lax.binary import SCALAR_TYPES, apply_broadcast, apply_with_scalar
 from fxad.operations import special
 from fxad.operations.arguments import to_int
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
@@ -15,7 +15,10 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 def _binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
     scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
+    try:
+        return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
+    except ShapeError as e:
+        return apply_broadcast(prim, (x, y), e)
 
 
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:
@@ -55,7 +58,10 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """The regularized incomplete beta function: from 0 at x = 0 to 1 at x = 1."""
-    return binder().apply(special.same_types, (a, b, x), (REGULARIZED_INCOMPLETE_BETA,))[0]
+    try:
+        return binder().apply(special.same_types, (a, b, x), (REGULARIZED_INCOMPLETE_BETA,))[0]
+    except ShapeError as e:
+        return apply_broadcast(REGULARIZED_INCOMPLETE_BETA, (a, b, x), e)
 
 
 regularized_incomplete_beta = betainc

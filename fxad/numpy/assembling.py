@@ -30,7 +30,7 @@ from fxad.numpy.shapes import (
 )
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations.arguments import by_numpy, function, plain_ints, text, to_int, to_tuple
-from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
+from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
@@ -147,18 +147,22 @@ def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     return broadcast_to(flat, (times, size)).reshape(-1)[:n].reshape(shape)
 
 
-def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Array:
-    """Return a vector without its leading ("f" in `trim`) and trailing ("b") zeros.
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Axes = None) -> Array:
+    """Return an array without its leading ("f" in `trim`) and trailing ("b") slices of zeros, along some axes; None is
+    all of them.
 
     Rule:   the size depends on the values, so the function cannot be traced.
     """
     trim = text("trim_zeros", "trim", trim)
     array = as_array("trim_zeros", filt)
-    if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
-        raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
-    nonzero_places = concrete_value("trim_zeros", filt, "slice the array where you know it to be zero").nonzero()[0]
-    first, last = (int(nonzero_places[0]), int(nonzero_places[-1]) + 1) if nonzero_places.size else (array.size, 0)
-    return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
+    if not array.ndim or not set(trim.lower()) <= {"f", "b"}:
+        raise ParameterError(f"trim_zeros: takes an array with axes, 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
+    places = concrete_value("trim_zeros", filt, "slice the array where you know it to be zero").nonzero()
+    window = [slice(None)] * array.ndim
+    for k in normalize_axes("trim_zeros", axis, array.ndim):
+        first, last = (int(places[k].min()), int(places[k].max()) + 1) if places[k].size else (array.shape[k], 0)
+        window[k] = slice(first if "f" in trim.lower() else 0, last if "b" in trim.lower() else array.shape[k])
+    return array[tuple(window)]
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Array:

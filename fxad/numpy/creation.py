@@ -338,8 +338,12 @@ def array(
     return array.reshape((1,) * missing + array.shape) if missing > 0 else array
 
 
-def copy(a: ArrayLike) -> Array:
-    """Return the values in memory of their own, which can be donated separately. Inside a trace: the array itself."""
+def copy(a: ArrayLike, order: str | None = None) -> Array:
+    """Return the values in memory of their own, which can be donated separately. Inside a trace: the array itself.
+
+    Raises: ParameterError for an order in memory, which arrays do not have.
+    """
+    _check_order("copy", order)
     return as_array("copy", a).copy()
 
 

@@ -26,7 +26,7 @@ from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.numpy.sorting import argsort
 from fxad.operations import index_arrays
-from fxad.operations.arguments import by_numpy, flag, no_out, not_in_place, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, column_major, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.index import index_dtype
@@ -131,8 +131,10 @@ def compress(
     *,
     size: int | None = None,
     fill_value: Scalar = 0,
+    out: None = None,
 ) -> Array:
     """Return the slices of `a` along an axis where a one-dimensional condition holds; of the flattened `a` for None."""
+    no_out("compress", out)
     array, shape = as_array("compress", a, 1), aval_of(condition, "compress: argument 0").shape
     if len(shape) != 1:
         raise ShapeError(f"compress: the condition must have one axis, got shape {shape}", remedy="use extract")
@@ -159,15 +161,26 @@ def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array
     return apply_op_all("unravel_index", index_arrays.unravel_index, (indices,), sizes)
 
 
-def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "clip") -> Array:
+def ravel_multi_index(
+    multi_index: Sequence[ArrayLike],
+    dims: Sequence[int],
+    mode: str = "clip",
+    order: str = "C",
+    *,
+    dtype: object = None,
+) -> Array:
     """Return indices into the flattened array, from an index along each axis. Indices out of range are clamped ("clip")
-    or wrapped ("wrap")."""
+    or wrapped ("wrap"). The array is flattened in row-major order, or column-major with `order="F"`. `dtype` is that of
+    the result, by default int32, or int64 for more elements than it can count."""
     shape = as_shape(dims)
     arrays = to_tuple("ravel_multi_index", "multi_index", multi_index)
     if len(arrays) != len(shape):
         raise ParameterError(f"ravel_multi_index: {len(arrays)} index arrays for the shape {shape}")
     _check_mode("ravel_multi_index", mode)
-    return apply_op("ravel_multi_index", index_arrays.ravel_multi_index, arrays, shape, mode)
+    if column_major("ravel_multi_index", order):
+        arrays, shape = arrays[::-1], shape[::-1]
+    places = apply_op("ravel_multi_index", index_arrays.ravel_multi_index, arrays, shape, mode)
+    return places if dtype is None else places.astype(dtype)
 
 
 def _check_mode(name: str, mode: str) -> None:
@@ -325,11 +338,18 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, *, inplace: bool = False) -> Array:
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = False) -> Array:
     """Return `a` with the values `v`, repeated as needed, at the indices `ind` of the flattened array. `inplace` is
-    False."""
+    False.
+
+    Rule:   indices out of range are left out; with `mode` "clip" they are moved to the nearest element (a negative one
+            to the first), with "wrap" taken modulo the size.
+    """
     not_in_place("put", inplace)
     array, at = as_array("put", a), as_array("put", ind, 1).ravel()
+    if mode is not None:
+        _check_mode("put", mode)
+        at = apply_op("put", index_arrays.ravel_multi_index, (at,), (array.size,), mode)
     flat_values = as_array("put", v, 2).ravel()
     if flat_values.size != at.size and flat_values.size:
         flat_values = take(flat_values, np.arange(at.size) % flat_values.size)
@@ -385,7 +405,7 @@ def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
-    if isinstance(obj, Tracer) and obj.ndim < 2 and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
+    if isinstance(obj, Tracer) and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
         n, places = array.shape[k], _traced_places(obj, array.shape[k], 0)
         kept = full((n,), True).at[places].set(False)
         return take(array, nonzero(kept, size=maximum(n - places.size, 0))[0], axis=k)

@@ -9,7 +9,7 @@ from fxad.core.sizes import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.apply import as_array, to_inexact
-from fxad.numpy.composites import jit_composite, promote_arguments
+from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.creation import eye, full
 from fxad.numpy.linalg import eigvals, inv, lstsq
 from fxad.numpy.products import matmul
@@ -226,15 +226,16 @@ def polyfit(
     y: ArrayLike,
     deg: int,
     rcond: float | None = None,
+    full: bool = False,
     w: ArrayLike | None = None,
-    *,
     cov: bool | str = False,
-) -> Array | tuple[Array, Array]:
+) -> Array | tuple[Array, ...]:
     """Return the least-squares polynomial of a degree for points (x, y), each weighted by `w`.
 
     Type:   y is a vector, or a matrix whose columns are fitted separately.
     Rule:   singular values below `rcond` times the greatest count as 0; None is the precision times the number of
-            points. `cov` also returns the covariance of the coefficients; "unscaled" for weights 1 / sigma.
+            points. `cov` also returns the covariance of the coefficients; "unscaled" for weights 1 / sigma. `full` also
+            returns, instead, the sums of squared residuals, the rank, the singular values and `rcond`, as in NumPy.
     """
     deg = to_int("polyfit", "deg", deg)
     cov = cov if isinstance(cov, str) else flag("polyfit", "cov", cov)
@@ -243,11 +244,13 @@ def polyfit(
         raise ParameterError(f"polyfit: degree {deg} is below 0")
     if a.ndim != 1 or b.ndim not in (1, 2) or a.size != b.shape[0] or not a.size:
         raise ShapeError(f"polyfit: takes vectors of one size, at least 1, got {a.aval} and {b.aval}")
-    weights = None if w is None else to_inexact(as_array("polyfit", w, 4))
+    weights = None if w is None else to_inexact(as_array("polyfit", w, 5))
     if weights is not None and weights.shape != a.shape:
         raise ShapeError(f"polyfit: weights {weights.aval} for {a.size} points")
     if cov is True and a.size <= deg + 1:
         raise ParameterError(f"polyfit: {a.size} points leave nothing to find the covariance of {deg + 1} from")
+    if flag("polyfit", "full", full):
+        return jit_composite_all(_least_squares_in_full, a, b, weights, deg, rcond)
     fitted = jit_composite(_least_squares, a, b, weights, deg, rcond)
     return (fitted, jit_composite(_covariance, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted
 
@@ -261,13 +264,20 @@ def _scaled_vandermonde(x: Array, w: Array | None, deg: int) -> tuple[Array, Arr
 
 
 def _least_squares(x: Array, y: Array, w: Array | None, deg: int, rcond: float | None) -> Array:
+    return _least_squares_in_full(x, y, w, deg, rcond)[0]
+
+
+def _least_squares_in_full(
+    x: Array, y: Array, w: Array | None, deg: int, rcond: float | None
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The coefficients, the sums of squared residuals, the rank, the singular values and the limit for them."""
     dtype = result_type(x, y)
     x, y = x.astype(dtype), y.astype(dtype)
     powers, length = _scaled_vandermonde(x, w, deg)
     b = y if w is None else y * (w if y.ndim == 1 else w[:, None])
-    least = full((), x.size, dtype) * finfo(dtype).eps if rcond is None else rcond
-    solution = lstsq(powers, b, least)[0]
-    return solution / (length if y.ndim == 1 else length[:, None])
+    least = full((), x.size, dtype) * finfo(dtype).eps if rcond is None else full((), rcond, dtype)
+    solution, squares, rank, singular = lstsq(powers, b, least)
+    return solution / (length if y.ndim == 1 else length[:, None]), squares, rank, singular, least.real
 
 
 def _covariance(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, scaled: bool) -> Array:

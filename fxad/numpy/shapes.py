@@ -104,7 +104,7 @@ def flipud(m: ArrayLike) -> Array:
     return flip(m, 0)
 
 
-def roll(a: ArrayLike, shift: int | Array | Sequence[int | Array], axis: Axes = None) -> Array:
+def roll(a: ArrayLike, shift: ArrayLike | Sequence[ArrayLike], axis: Axes = None) -> Array:
     """Shift elements cyclically along axes; None flattens the array. Shifts and axes broadcast, the shifts of one axis
     add up, and shifts may be traced."""
     if not contains_array(shift):

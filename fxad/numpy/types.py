@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from types import MappingProxyType
 from typing import Final, final
 
@@ -14,7 +15,7 @@ from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
-from fxad.operations.axes import normalize_axis_index
+from fxad.operations.axes import Axes, hashable_axis, normalize_axes
 from fxad.tracing.array import ArrayLike, aval_of
 from fxad.tracing.tracer import TracedNumber, dtype_of_number
 
@@ -140,7 +141,7 @@ def ndim(a: ArrayLike) -> int:
     return aval_of(a, "ndim: argument 0").ndim
 
 
-def size(a: ArrayLike, axis: int | None = None) -> int:
-    """Return the number of elements, or the size of an axis."""
+def size(a: ArrayLike, axis: Axes = None) -> int:
+    """Return the number of elements, or the product of the sizes of some axes."""
     aval = aval_of(a, "size: argument 0")
-    return aval.size if axis is None else aval.shape[normalize_axis_index("size", axis, aval.ndim)]
+    return prod([aval.shape[k] for k in normalize_axes("size", hashable_axis(axis), aval.ndim)])

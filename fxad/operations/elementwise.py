@@ -64,6 +64,15 @@ def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
 
 
+def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> Atoms:
+    """A primitive, the last argument, of operands of one rank whose axes of size 1 are repeated."""
+    *operands, prim = args
+    shape = operands[0].aval.shape
+    for x in operands[1:]:
+        shape = common_shape(prim.name, shape, x.aval.shape)
+    return emit(prim, *[broadcast(emit, x, shape) for x in operands])
+
+
 def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """`prim` of operands of one dtype; one may be a scalar. No promotion."""
     shape = x.aval.shape or y.aval.shape

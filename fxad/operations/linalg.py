@@ -96,21 +96,21 @@ def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))
 
 
-def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Atoms:
+def matrix_rank(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     """The number of singular values that exceed `rtol` times the largest."""
     a = promote_for_lapack("matrix_rank", emit, a)
     batch, m, n = matrix_shape("matrix_rank", a.aval, ARGUMENT)
     if not m * n:
         return (Lit.of(0, Aval(batch, dtypes.int32)),)
-    (s,) = emit(Svd(False, False), a)
+    s = emit.one(ABS, *promoted_eigh(emit, a, True, True, False)) if hermitian else emit.one(Svd(False, False), a)
     counted = emit.one(ConvertElementType(dtypes.int32), exceeds_tolerance(emit, s, rtol))
     return emit(ReduceSum((s.aval.ndim - 1,)), counted)
 
 
-def matrix_rank_default(emit: Emit, a: Atom) -> Atoms:
+def matrix_rank_default(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
     """`matrix_rank` with the default `rtol`."""
     a = promote_for_lapack("matrix_rank", emit, a)
-    return matrix_rank(emit, a, default_rtol("matrix_rank", emit, a))
+    return matrix_rank(emit, a, default_rtol("matrix_rank", emit, a), hermitian)
 
 
 def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Atoms:
@@ -134,7 +134,7 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
     if a.aval.dtype in dtypes.COMPLEX:
         squares = one(REAL, squares)
     (s,) = emit(Svd(False, False), a) if m * n else (Lit.of(0, Aval((0,), dtypes.real_part(a.aval.dtype))),)
-    (rank,) = matrix_rank(emit, a, rtol)
+    (rank,) = matrix_rank(emit, a, rtol, False)
     return mx.vector(one, x) if b.aval.ndim == 1 else x, one(ReduceSum((0,)), squares), rank, s
 
 
@@ -152,12 +152,19 @@ def matrix_power(emit: Emit, a: Atom, n: int) -> Atoms:
     out: Atom | None = None
     while n:
         if n & 1:
-            out = a if out is None else mx.dot(emit.one, out, a)
+            out = a if out is None else _product(emit, out, a)
         n >>= 1
         if n:
-            a = mx.dot(emit.one, a, a)
+            a = _product(emit, a, a)
     assert out is not None
     return (out,)
+
+
+def _product(emit: Emit, x: Atom, y: Atom) -> Atom:
+    """A product of matrices; of bools it is True where a term is."""
+    if x.aval.dtype is not dtypes.bool_:
+        return mx.dot(emit.one, x, y)
+    return convert(emit, mx.dot(emit.one, *[convert(emit, a, dtypes.int32) for a in (x, y)]), dtypes.bool_)
 
 
 def expm(emit: Emit, a: Atom) -> Atoms:

@@ -224,13 +224,26 @@ def svd(
     return u, s, vh
 
 
+def _vectors(name: str, x: ArrayLike) -> Array:
+    """An array whose last axis is that of vectors; a number is a vector of one."""
+    array = as_array(name, x)
+    return array if array.ndim else array.reshape(1)
+
+
+def _same_batch(x: Array, y: Array) -> tuple[Array, Array]:
+    """Two arrays with the common shape of their axes before the last one."""
+    shape = fnp.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+    return fnp.broadcast_to(x, (*shape, x.shape[-1])), fnp.broadcast_to(y, (*shape, y.shape[-1]))
+
+
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """Return the matrix with constant diagonals whose first column is c and whose first row is r (default: conj(c))."""
-    column = fnp.ravel(fnp.asarray(c))
-    row = fnp.conj(column) if r is None else fnp.ravel(fnp.asarray(r))
-    n, m = column.shape[0], row.shape[0]
-    values = fnp.concatenate([fnp.flip(column), row[1:]])
-    return values[fnp.arange(n - 1, -1, -1)[:, None] + fnp.arange(m)[None, :]]
+    """Return the matrix with constant diagonals whose first column is c and whose first row is r (default: conj(c)).
+    The axes before the last one are batch axes, as in SciPy from 1.17 on."""
+    column = _vectors("toeplitz", c)
+    column, row = _same_batch(column, fnp.conj(column) if r is None else _vectors("toeplitz", r))
+    n, m = column.shape[-1], row.shape[-1]
+    values = fnp.concatenate([fnp.flip(column, -1), row[..., 1:]], -1)
+    return values[..., fnp.arange(n - 1, -1, -1)[:, None] + fnp.arange(m)[None, :]]
 
 
 def hilbert(n: int) -> Array:
@@ -240,28 +253,58 @@ def hilbert(n: int) -> Array:
 
 
 def circulant(c: ArrayLike) -> Array:
-    """Return the matrix whose columns are the turns of c."""
-    column = _vector("circulant", c)
-    k = fnp.arange(column.shape[0])
-    return column[(k[:, None] - k[None, :]) % column.shape[0]]
+    """Return the matrix whose columns are the turns of c. The axes before the last one are batch axes."""
+    column = _vectors("circulant", c)
+    k = fnp.arange(column.shape[-1])
+    return column[..., (k[:, None] - k[None, :]) % column.shape[-1]]
 
 
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """Return the matrix with constant antidiagonals whose first column is c and whose last row is r (default: 0)."""
-    column = _vector("hankel", c)
-    row = fnp.zeros_like(column) if r is None else _vector("hankel", r)
-    values = fnp.concatenate([column, row[1:]])
-    return values[fnp.arange(column.shape[0])[:, None] + fnp.arange(row.shape[0])[None, :]]
+    """Return the matrix with constant antidiagonals whose first column is c and whose last row is r (default: 0). The
+    axes before the last one are batch axes."""
+    column = _vectors("hankel", c)
+    column, row = _same_batch(column, fnp.zeros_like(column) if r is None else _vectors("hankel", r))
+    values = fnp.concatenate([column, row[..., 1:]], -1)
+    return values[..., fnp.arange(column.shape[-1])[:, None] + fnp.arange(row.shape[-1])[None, :]]
 
 
 def companion(a: ArrayLike) -> Array:
-    """Return the companion matrix of the polynomial whose coefficients are a, the highest first."""
-    coefficients = as_inexact_array("companion", _vector("companion", a))
-    n = coefficients.shape[0]
+    """Return the companion matrix of the polynomial whose coefficients are a, the highest first. The axes before the
+    last one are batch axes."""
+    monic = _monic("companion", a)
+    n = monic.shape[-1]
+    below = fnp.broadcast_to(fnp.eye(n - 1, n, dtype=monic.dtype), (*monic.shape[:-1], n - 1, n))
+    return fnp.concatenate([-monic[..., None, :], below], -2)
+
+
+def _monic(name: str, a: ArrayLike) -> Array:
+    """The coefficients of polynomials after the highest, divided by it."""
+    coefficients = as_inexact_array(name, _vectors(name, a))
+    n = coefficients.shape[-1]
     if n < 2:
-        raise ShapeError(f"companion: takes two coefficients or more, got {n}", remedy="give a polynomial of degree 1")
-    below = fnp.eye(n - 2, n - 1, dtype=coefficients.dtype)
-    return fnp.concatenate([(-coefficients[1:] / coefficients[0])[None], below])
+        raise ShapeError(f"{name}: takes two coefficients or more, got {n}", remedy="give a polynomial of degree 1")
+    return coefficients[..., 1:] / coefficients[..., :1]
+
+
+def fiedler_companion(a: ArrayLike) -> Array:
+    """Return Fiedler's companion matrix of the polynomial whose coefficients are a, the highest first: it has five
+    diagonals, and the eigenvalues of `companion(a)`. The axes before the last one are batch axes.
+
+    Raises: ShapeError for less than two coefficients.
+    Source: M. Fiedler, A note on companion matrices, Linear Algebra and its Applications 372 (2003)
+    """
+    monic = _monic("fiedler_companion", a)
+    n = monic.shape[-1]
+    if n == 1:
+        return -monic[..., None]
+    out = fnp.zeros((*monic.shape[:-1], n, n), monic.dtype)
+    # of the 2 x 2 blocks on the diagonal of the factors; see the matrix of degree 5 in the source
+    k = np.arange(n)
+    out = out.at[..., k[:-2:2], k[2::2]].set(1)
+    out = out.at[..., k[2::2], k[1:-1:2]].set(-monic[..., 2::2])
+    out = out.at[..., k[:-1:2], k[1::2]].set(-monic[..., 1::2])
+    out = out.at[..., k[3::2], k[1:-2:2]].set(1)
+    return out.at[..., 0, 0].set(-monic[..., 0]).at[..., 1, 0].set(1)
 
 
 def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
@@ -288,14 +331,16 @@ def dft(n: int, scale: str | None = None, *, dtype: object = None) -> Array:
     if not is_word(scale, (None, "sqrtn", "n")):
         raise ParameterError(f"dft: scale {scale!r:.40}", remedy='use "sqrtn", "n" or None')
     kind = dtypes.complex64 if dtype is None else dtypes.as_dtype(dtype)
+    if size == 0:
+        return fnp.zeros((0, 0), kind)
     matrix = fnp.fft.fft(fnp.eye(size, dtype=kind))
     return matrix / {None: 1.0, "sqrtn": math.sqrt(size), "n": float(size)}[scale]
 
 
 def fiedler(a: ArrayLike) -> Array:
-    """Return the matrix of distances |a_i - a_j|."""
-    vector = _vector("fiedler", a)
-    return fnp.abs(vector[:, None] - vector[None, :])
+    """Return the matrix of distances |a_i - a_j|. The axes before the last one are batch axes."""
+    vector = _vectors("fiedler", a)
+    return fnp.abs(vector[..., :, None] - vector[..., None, :])
 
 
 def hadamard(n: int, dtype: object = int) -> Array:
@@ -312,6 +357,8 @@ def hadamard(n: int, dtype: object = int) -> Array:
 def helmert(n: int, full: bool = False) -> Array:
     """Return the orthogonal matrix of Helmert's contrasts; without its first row, which is constant, unless `full`."""
     size = to_int("helmert", "n", n)
+    if size < 1:
+        raise ParameterError(f"helmert: n is {size}", remedy="give the size of the matrix, 1 or more")
     k = fnp.arange(size).astype(dtypes.float32)
     rows = fnp.where(k[:, None] > k[None, :], 1.0, 0.0) - fnp.diag(k)
     rows = fnp.where(k[:, None] == 0, 1.0, rows)
@@ -495,7 +542,7 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
-    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert",
+    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert",
     "invpascal",
     "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "qr_multiply", "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip

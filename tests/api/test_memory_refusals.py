@@ -80,8 +80,7 @@ POLICIES: list[Case] = [
      "make one of the class: Dots(...)"),
     (lambda: untyped.remat(loss, policy=len), ArgumentError,
      "remat: a builtin_function_or_method is not a policy: <built-in function len>",
-     "policies.where(predicate) makes one of a function of equations; as in JAX, a function takes "
-     "(prim, *avals, **params)"),
+     "policies.where(f) takes a function of an equation; one as in JAX takes (prim, *avals, **params)"),
     (lambda: untyped.remat(3), ArgumentError, "remat: an int is neither a Program nor a function: 3",
      "pass the function itself, or trace(f, *examples)"),
     (lambda: policy.dots | 3, ArgumentError, "|: an int is not a policy: 3", POLICY),

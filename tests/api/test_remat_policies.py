@@ -410,11 +410,11 @@ def test_segments_do_not_change_the_order_of_sums() -> None:
 
 
 def products_in_jax(prim: Any, *_: Any, **params: Any) -> bool:
-    return prim.name == "dot_general" and params["dimension_numbers"] == (((1,), (0,)), ((), ()))
+    return bool(prim.name == "dot_general" and params["dimension_numbers"] == (((1,), (0,)), ((), ())))
 
 
 def named_pre(prim: Any, *avals: Any, **params: Any) -> bool:
-    return prim.name == "name" and params["name"] == "pre" and avals[0].shape == (4, 4)
+    return bool(prim.name == "name" and params["name"] == "pre" and avals[0].shape == (4, 4))
 
 
 def test_policies_are_functions_as_in_jax() -> None:
@@ -437,8 +437,10 @@ def test_policies_are_functions_as_in_jax() -> None:
 
 
 def test_a_function_as_in_jax_that_raises_or_does_not_answer() -> None:
+    silent: Any = lambda *_, **__: None  # noqa: E731
+    angry: Any = lambda *_, **__: 1 / 0  # noqa: E731
     with pytest.raises(fx.errors.ArgumentError, match="the policy <lambda> answers a NoneType, not a bool"):
-        fx.grad(fx.remat(lambda x: fnp.sum(fnp.sin(x)), policy=lambda *_, **__: None))(X)
+        fx.grad(fx.remat(lambda x: fnp.sum(fnp.sin(x)), policy=silent))(X)
     with pytest.raises(ZeroDivisionError) as caught:
-        fx.grad(fx.remat(lambda x: fnp.sum(fnp.sin(x)), policy=lambda *_, **__: 1 / 0))(X)
+        fx.grad(fx.remat(lambda x: fnp.sum(fnp.sin(x)), policy=angry))(X)
     assert "raised by the policy <lambda> of remat, asked about the equation" in caught.value.__notes__[0]

@@ -62,7 +62,7 @@ def rows(n: int = 4) -> Any:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("unroll", [1, 2, True])
+@pytest.mark.parametrize("unroll", [1, 2, 0, True])
 def test_scan_is_the_loop(reverse: bool, unroll: int | bool) -> None:
     close(lax.scan(cell, start(), rows(), reverse=reverse, unroll=unroll), unrolled(start(), rows(), reverse))
     run = fx.jit(lambda init, xs: lax.scan(cell, init, xs, reverse=reverse, unroll=unroll))
@@ -235,8 +235,8 @@ untyped: Any = lax  # calls that mypy rejects
         (lambda: untyped.scan(lambda c, x: (c, x), 0.0, length=-1), ParameterError, "scan: length is -1, less than 0"),
         (lambda: untyped.scan(lambda c, x: (c, x), 0.0, length=2.0), ArgumentError,
          "scan: length is a float, not an int: 2.0"),
-        (lambda: untyped.scan(lambda c, x: (c, x), 0.0, length=2, unroll=0), ParameterError,
-         "scan: unroll is 0, less than 1"),
+        (lambda: untyped.scan(lambda c, x: (c, x), 0.0, length=2, unroll=-1), ParameterError,
+         "scan: unroll is -1, less than 0"),
         (lambda: untyped.scan(lambda c, x: c, 0.0, length=2), TreeError,
          "scan: f <lambda> returns *, not a pair (carry, result)"),
         (lambda: untyped.scan(lambda c, x: ((c, c), x), 0.0, length=2), TreeError,
@@ -311,7 +311,7 @@ def test_lax_map_does_not_shadow_the_builtin_in_its_module() -> None:
     assert lax.map is not map
 
 
-@pytest.mark.parametrize("unroll", [None, 2, True])
+@pytest.mark.parametrize("unroll", [None, 2, 0, True])
 def test_fori_loop_between_known_bounds_is_a_scan(unroll: int | bool | None) -> None:
     def power(x: Any) -> Any:
         return lax.fori_loop(1, 4, lambda i, v: {"v": v["v"] * x + i}, {"v": 1.0}, unroll=unroll)["v"]

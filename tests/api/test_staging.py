@@ -260,7 +260,7 @@ def test_checkpoint() -> None:
     g = fx.checkpoint(lambda x, n: x**n, static_argnums=(1,))
     assert float(fx.grad(g)(2.0, 3)) == 12
     with pytest.raises(ArgumentError) as e:
-        fx.checkpoint(f, prevent_cse="no")  # type: ignore[arg-type]
+        fx.checkpoint(f, prevent_cse="no")
     assert e.value.message == "remat: prevent_cse is a str, not a bool: 'no'"
     with pytest.raises(ArgumentError, match="remat: prevent_cse is an int, not a bool: 1"):
         fx.checkpoint(f, prevent_cse=(True, 1))

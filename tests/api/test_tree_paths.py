@@ -331,7 +331,7 @@ def test_the_norm_of_a_tree() -> None:
 def test_one_level_is_jax_s() -> None:
     jax = pytest.importorskip("jax")
     shared = [
-        {"b": 1, "a": [2]}, (1, [2]), [3], None, (), OrderedDict(b=1, a=2), defaultdict(int, b=1, a=2), Pair(1, (2,)),
+        {"b": 1, "a": [2]}, (1, [2]), [3], None, (), OrderedDict(b=1, a=2), defaultdict(int, b=1, a=2),
     ]  # fmt: skip
     for x in shared:
         children, data = tu.flatten_one_level(x)
@@ -342,6 +342,10 @@ def test_one_level_is_jax_s() -> None:
         assert [(str(k), c) for k, c in pairs] == [(str(k), c) for k, c in wanted_pairs]
         assert tu.is_tree_node(type(x))
         assert jax.tree_util.is_tree_node(type(x))
+    assert tu.flatten_one_level_with_keys(Pair(1, (2,))) == (
+        ((tu.GetAttrKey("x"), 1), (tu.GetAttrKey("y"), (2,))),
+        Pair,
+    )
     assert not tu.is_tree_node(int)
     assert tu.flatten_one_level(tu.Partial(print, 1, end="")) == (((1,), {"end": ""}), print)
     with pytest.raises(TreeError, match=r"tree\.flatten_one_level: an int is a leaf"):

@@ -91,7 +91,7 @@ def test_a_function_of_other_arguments(fn: Callable[[object], object], what: str
             ArgumentError,
             "switch: branches is a list_iterator, not a sequence of functions",
         ),
-        (lambda: lax.scan(lambda c, x: (c, x), 0.0, X, unroll=0), ParameterError, "scan: unroll is 0, less than 1"),
+        (lambda: lax.scan(lambda c, x: (c, x), 0.0, X, unroll=-1), ParameterError, "scan: unroll is -1, less than 0"),
         (
             lambda: fx.trace(lambda n: untyped.while_loop(lambda c: c > 0, lambda c: c, 1, max_steps=n), 3),
             ParameterError,

@@ -88,9 +88,10 @@ def test_callers_may_give_float0() -> None:
     assert float(fx.linearize(lambda x, t: f(x, t)[0], 2.0, tree)[1](1.0, none)) == 3
     for bar in ((1.0, NONE, NONE), (1.0, None, NONE)):
         assert float(fx.vjp(lambda x: f(x, tree), 2.0)[1](bar)[0]) == 3
-    program = fx.jvp(fx.trace(f, 2.0, tree))
+    program: Any = fx.jvp(fx.trace(f, 2.0, tree))
     assert float(program((2.0, tree), (1.0, none))[1][0]) == 3
-    assert float(fx.lower(program).compile()((2.0, tree), (1.0, none))[1][0]) == 3
+    run: Any = fx.lower(program).compile()
+    assert float(run((2.0, tree), (1.0, none))[1][0]) == 3
     with pytest.raises(TreeError, match=r"argument tangents is \(\*, \{'m': \*, 'n': \*\}\)"):
         fx.jvp(f, (2.0, tree), (NONE, none))
 
@@ -118,3 +119,23 @@ def test_custom_gradient_with_integer_results() -> None:
     assert (int(out), float(pull(None)[0]), float(pull(NONE)[0])) == (2, 0, 0)
     assert float(fx.grad(lambda x: x * floor(x))(2.5)) == 2
     assert fx.vmap(fx.grad(lambda x: x * floor(x)))(np.array([1.5, 2.5], np.float32)).tolist() == [1, 2]
+
+
+def test_helpers_of_symbolic_zeros() -> None:
+    from_primal, values = fx.custom_derivatives.zero_from_primal, fx.custom_derivatives.custom_vjp_primal_tree_values
+    assert from_primal(N) is None
+    np.testing.assert_array_equal(from_primal(np.ones(3)), np.zeros(3))
+    assert from_primal(np.ones(3), symbolic_zeros=True) == fx.SymbolicZero(fx.Aval((3,), np.dtype("float64")))
+    primals = {"a": fx.CustomVJPPrimal(2.0, True), "b": (fx.CustomVJPPrimal(N, False),)}
+    assert values(primals) == {"a": 2.0, "b": (N,)}
+
+    @fx.custom_vjp
+    def f(x: Any, n: Any) -> Any:
+        return x * n
+
+    def forward(x: Any, n: Any) -> Any:
+        plain = values((x, n))
+        return plain[0] * plain[1], plain[1]
+
+    f.defvjp(forward, lambda n, bar: (bar * n, from_primal(n)), symbolic_zeros=True)
+    assert float(fx.grad(f)(2.0, N)) == 3

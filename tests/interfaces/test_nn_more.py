@@ -248,13 +248,13 @@ def test_attention_gives_the_logarithm_of_its_sums() -> None:
     k, v = RNG.standard_normal((2, B, S, 2, H))
     scores = np.einsum("btnh,bsnh->btns", Q, np.repeat(k, 2, 2)) * H**-0.5
     out, sums = nn.dot_product_attention(Q, k, v, return_residual=True)
-    np.testing.assert_allclose(out, _reference(Q, k, v), atol=1e-9)
-    np.testing.assert_allclose(sums, sp.logsumexp(scores, -1), atol=1e-9)
+    np.testing.assert_allclose(np.asarray(out), _reference(Q, k, v), atol=1e-9)
+    np.testing.assert_allclose(np.asarray(sums), sp.logsumexp(scores, -1), atol=1e-9)
     mask = RNG.random((B, 1, T, S)) < 0.7
     mask[..., 0] = True
     _, sums = nn.dot_product_attention(Q, k, v, mask=mask, implementation="xla", return_residual=True)
     allowed = np.broadcast_to(mask.transpose(0, 2, 1, 3), scores.shape)
-    np.testing.assert_allclose(sums, sp.logsumexp(scores, -1, b=allowed), atol=1e-9)
+    np.testing.assert_allclose(np.asarray(sums), sp.logsumexp(scores, -1, b=allowed), atol=1e-9)
     alone = nn.dot_product_attention(Q[0], k[0], v[0], return_residual=True)
     assert [a.shape for a in alone] == [(T, N, H), (T, N)]
     check_grads(lambda q: nn.dot_product_attention(q, k, v, return_residual=True), (Q,), 1)
@@ -296,6 +296,7 @@ def test_variances() -> None:
         for kind in ("uniform", "normal", "truncated_normal")
     ]
     scaled.append((initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0), 1 / 50))
+    none: Any
     for none in ((), []):
         scaled += [
             (initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=none), 1 / 2000),

@@ -43,11 +43,11 @@ NOWHERE: Mapping[str, str] = {
 }
 # Further keyword arguments that single functions do not have.
 ABSENT: Mapping[str, str] = {
-    "numpy.argsort": "dtype", "numpy.can_cast": "casting", "numpy.compress": "out", "numpy.copy": "order",
-    "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
-    "numpy.put": "mode", "numpy.put_along_axis": "mode", "numpy.ravel_multi_index": "dtype order",
-    "numpy.save": "allow_pickle", "numpy.trim_zeros": "axis", "numpy.linalg.matrix_rank": "hermitian tol",
-    "numpy.linalg.pinv": "rcond", "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
+    "numpy.argsort": "dtype", "numpy.can_cast": "casting",
+    "numpy.einsum": "out", "numpy.modf": "out",
+    "numpy.put_along_axis": "mode",
+    "numpy.save": "allow_pickle", "numpy.linalg.matrix_rank": "tol",
+    "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
     "lax.reshape": "dimensions", "lax.linalg.eig": "enable_eigvec_derivs",
     "lax.linalg.eigh": "sort_eigenvalues", "lax.linalg.qr": "pivoting",
     "lax.linalg.tridiagonal_solve": "perturb_singular",
@@ -60,7 +60,7 @@ ABSENT: Mapping[str, str] = {
 # Parameters with another position in jax, or that are keyword-only in fxad.
 MOVED: Mapping[str, str] = {
     "numpy.histogram": "density weights", "numpy.histogram2d": "density weights",  # NumPy's order
-    "numpy.histogramdd": "density weights", "numpy.polyfit": "cov w", "scipy.stats.mode": "keepdims",
+    "numpy.histogramdd": "density weights", "scipy.stats.mode": "keepdims",
     "lax.conv_with_general_padding": "precision preferred_element_type",
 }  # fmt: skip
 # NumPy's ufuncs: `out` and `where` need arrays that can be written to.

@@ -100,7 +100,8 @@ def test_insert_of_many_at_one_traced_place() -> None:
     same(fx.jit(lambda a: fnp.insert(X[0], a, values))(np.int32(1)), np.insert(X[0], 1, values))
     same(fx.jit(lambda a: fnp.insert(X[0], a, values))(np.array([1])), np.insert(X[0], [1], values))
     same(fx.jit(lambda a: fnp.insert(X[0], a, 9.0))(99), np.insert(X[0], 4, 9))  # moved to the end
-    gradient = fx.grad(lambda x, v, a: fnp.sum(fnp.insert(x, a, v) ** 2), (0, 1))(X[0], np.float32(3), 1)
+    squares: Any = lambda x, v, a: fnp.sum(fnp.insert(x, a, v) ** 2)  # noqa: E731
+    gradient = fx.grad(squares, (0, 1))(X[0], np.float32(3), 1)
     np.testing.assert_allclose(gradient[0], 2 * X[0])
     np.testing.assert_allclose(gradient[1], 6)
     same(fx.vmap(lambda a: fnp.insert(X[0], a, 0.0))(np.arange(5)), np.stack([np.insert(X[0], k, 0) for k in range(5)]))
@@ -111,7 +112,7 @@ def test_delete_takes_traced_places() -> None:
         for axis in (1, None):
             same(fx.jit(lambda a, k=axis: fnp.delete(X, a, k))(np.asarray(at)), np.delete(X, at, axis))
     unique = fx.jit(lambda a: fnp.delete(X, a, 1, assume_unique_indices=True))
-    for places in ([0, 2], [3, 0], [-1, 0], [0, 1, 2, 3], [1]):
+    for places in ([0, 2], [3, 0], [-1, 0], [0, 1, 2, 3], [1], [[0, 2], [1, 3]]):
         same(unique(np.asarray(places)), np.delete(X, places, 1))
     same(fnp.delete(X, [0, 0], 1, assume_unique_indices=True), np.delete(X, [0, 0], 1))
     np.testing.assert_allclose(fx.grad(lambda x, a: fnp.sum(fnp.delete(x, a) ** 2))(X[0], 1), [2, 0, 6, 8])

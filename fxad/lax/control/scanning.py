@@ -68,7 +68,7 @@ def scan(
     `init`, `xs` and the results of `f` are any pytrees of arrays. The carry keeps its structure, shapes and dtypes. A
     bare Python number in `init` takes the dtype that `f` returns for it, if the number fits its kind. Without `xs`, `f`
     gets None, `length` times. `reverse` runs from the last slice to the first; each `y` keeps the place of its slice.
-    `unroll` steps form one iteration of the loop, `True` unrolls it completely; this changes no value.
+    `unroll` steps form one iteration of the loop, `True` or 0 unrolls it completely; this changes no value.
 
     Cost:   `f` is traced once for every length (again if a number in `init` changed its dtype). Slices are read and
             written in place. Reverse mode stores the residuals that vary from step to step; it does not store loop
@@ -168,8 +168,9 @@ def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length:
 
 def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
-        return max(length, 1) if unroll else 1
-    return minimum(to_count(what, "unroll", unroll, 1), maximum(length, 1))
+        return maximum(length, 1) if unroll else 1
+    whole, steps = maximum(length, 1), to_count(what, "unroll", unroll, 0)
+    return minimum(steps, whole) if steps else whole
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop

@@ -144,11 +144,13 @@ def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
     return apply_op_all("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
-def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None) -> Array:
-    """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` is as in `pinv`."""
+def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False) -> Array:
+    """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` and `hermitian` are as
+    in `pinv`."""
+    hermitian = flag("matrix_rank", "hermitian", hermitian)
     if rtol is not None:
-        return apply_op("matrix_rank", linalg.matrix_rank, (M, rtol))
-    return apply_op("matrix_rank", linalg.matrix_rank_default, (M,))
+        return apply_op("matrix_rank", linalg.matrix_rank, (M, rtol), hermitian)
+    return apply_op("matrix_rank", linalg.matrix_rank_default, (M,), hermitian)
 
 
 def cond(x: ArrayLike, p: str | float | None = None) -> Array:

@@ -63,14 +63,19 @@ def slogdet(a: ArrayLike) -> SlogdetResult:
     return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (a,)))
 
 
-def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False) -> Array:
+def pinv(
+    a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *, rcond: ArrayLike | None = None
+) -> Array:
     """Return the pseudo-inverse. Singular values up to `rtol` times the largest count as zero.
 
     `rtol` is one number, or one for each matrix; by default the larger size of the matrices times the spacing of floats
-    at 1. `hermitian`: `a` is Hermitian, and its eigenvalues are used.
+    at 1; `rcond` is NumPy's other name for it. `hermitian`: `a` is Hermitian, and its eigenvalues are used.
     Rule:   the derivative is that for tangents that keep the rank.
     """
     hermitian = flag("pinv", "hermitian", hermitian)
+    if rcond is not None and rtol is not None:
+        raise ParameterError("pinv: rtol and rcond are two names of one argument", remedy="give one of them")
+    rtol = rcond if rtol is None else rtol
     if rtol is None:
         return apply_op("pinv", linalg.pinv, (a,), hermitian)
     return apply_op("pinv", linalg.pinv_above, (a, rtol), hermitian)

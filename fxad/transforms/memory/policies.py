@@ -73,10 +73,7 @@ def check_policy(what: str, policy: object) -> Policy:
     if isinstance(policy, type) and issubclass(policy, Policy):
         remedy = f"make one of the class: {policy.__name__}(...)"
     elif callable(policy):
-        remedy = (
-            "policies.where(predicate) makes one of a function of equations; as in JAX, a function takes "
-            "(prim, *avals, **params)"
-        )
+        remedy = "policies.where(f) takes a function of an equation; one as in JAX takes (prim, *avals, **params)"
     elif isinstance(policy, str):
         remedy = "policies.names(...) chooses by name"
     raise ArgumentError(f"{what}: {described(policy)} is not a policy: {policy!r:.60}", remedy=remedy)
