@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast, overload
+from typing import TypeVar, overload
 
 from fxad.core import tree
 from fxad.core.dce import dce
@@ -36,13 +36,13 @@ def linear_call(fun: Callable[[A, B], R], fun_transpose: Callable[..., object] |
 def linear_call(fun: Callable[[A, B], R], fun_transpose: Callable[..., object] | None, residual_args: object, linear_args: HostValue, *, as_whole: bool = False) -> R: ...
 # fmt: on
 def linear_call(
-    fun: Callable[[Any, Any], object],
+    fun: Callable[..., object],
     fun_transpose: Callable[..., object] | None,
     residual_args: object,
     linear_args: object,
     *,
     as_whole: bool = False,
-) -> Any:
+) -> object:
     """Call `fun(residual_args, linear_args)`, which is linear in the second argument. Its transpose is
     `fun_transpose(residual_args, cotangents)`, linear in the second argument.
 
@@ -107,7 +107,7 @@ def linear_call(
                 remedy="a cotangent has the type of its argument; nothing is converted silently",
             )
     called = () if as_whole else (f"fun {function_name(fun)}", f"fun_transpose {function_name(fun_transpose)}")
-    return cast("R", tree.unflatten(body.out_tree, _bind_operands(body, back, residuals, linear, called)))
+    return tree.unflatten(body.out_tree, _bind_operands(body, back, residuals, linear, called))
 
 
 def _bind_operands(

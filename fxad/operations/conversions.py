@@ -103,7 +103,8 @@ class Conversions:
         if not args and value.size != 1:
             raise ShapeError(f"item: the array has {value.size} elements, not one: {self.aval}", remedy=_PICK)
         try:
-            return cast("bool | int | float | complex", value.item(*args))
+            indices: Any = args  # NumPy types only one tuple
+            return cast("bool | int | float | complex", value.item(*indices))
         except IndexError:
             raise AxisError(
                 f"item: {_shown(args)} is outside of {self.aval}", remedy=f"it has {value.size} elements"

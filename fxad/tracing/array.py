@@ -257,7 +257,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
-            other = y if x is self else x
+            other: object = y if x is self else x
             if not isinstance(other, runtime.SupportsDLPack):
                 if isinstance(other, Sequence) and not isinstance(other, str | bytes):
                     raise _sequence_error(op, static, other)

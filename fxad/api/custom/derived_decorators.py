@@ -37,13 +37,14 @@ def custom_gradient(fun: Callable[P, tuple[R, Callable[..., object]]]) -> Callab
     3.0
     """
     check_function("custom_gradient", fun)
+    pair: Callable[..., object] = fun
 
     @wraps(fun, updated=())
-    def value(*args: Any) -> object:
-        return _pair(fun, fun(*args))[0]
+    def value(*args: object) -> object:
+        return _pair(fun, pair(*args))[0]
 
-    def forward(*args: Any) -> tuple[object, object]:
-        out, pull = _pair(fun, fun(*args))
+    def forward(*args: object) -> tuple[object, object]:
+        out, pull = _pair(fun, pair(*args))
         leaves, structure = tree.flatten(out)
         avals = [aval_of(x) for x in leaves]
         cotangents = [Spec(a.shape, a.dtype) if a.inexact else None for a in avals]
