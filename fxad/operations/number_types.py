@@ -23,7 +23,8 @@ class NumberType:
     """The type of a Python number. There is one object for each type.
 
     It stands in place of an `Aval` among the types of the arguments of a function. `kind`: that of
-    `promotion.dtype_kind`. `base` is the type of the operand while the function is traced: it holds each value. `aval` is the type of the number as an array by itself.
+    `promotion.dtype_kind`. `base` is the type of the operand while the function is traced: it holds each value.
+    `aval` is the type of the number as an array by itself.
     """
 
     __slots__ = ("aval", "base", "fixed", "kind", "name")

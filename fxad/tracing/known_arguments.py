@@ -56,7 +56,7 @@ def with_known_values(
     known: Sequence[bool],
     as_literals: bool = False,
 ) -> Callable[..., Any]:
-    """A function with the values of the leaves that `known` marks, of (positional, keyword) arguments of this structure.
+    """A function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a structure.
     It takes None in place of them. `as_literals`: its program contains the numbers."""
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
     operands: dict[object, tuple[object, object]] = {id(x): (x, None) for x in values if isinstance(x, np.generic)}

@@ -1,8 +1,8 @@
 """A Python number means the same under every transformation: `T(f)(x, number)` is `f(x, number)`, bit for bit.
 
-A drawn function takes an array of any dtype and some numbers: a float, an int, a bool and perhaps a complex number, in
-a tree, by position or by keyword. It computes with numbers alone, in Python, and lets them meet arrays. Where all numbers
-are known, it also asks for their values, and uses an int as a size, an index and the bound of a loop.
+A drawn function takes an array of any dtype and a float, an int and a bool, in a tree, by position or by keyword. It
+computes with numbers alone, in Python, and lets them meet arrays. Where all numbers are known, it also asks for their
+values, and uses an int as a size, an index and the bound of a loop.
 
 Programs are run by `interpret`, so no compiler contracts products and sums.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +23,7 @@ from hypothesis import given, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax, tree
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, FxadError
 
 LOOSE: Final[Any] = fx  # the types of drawn stacks are not known to mypy
 DTYPES: Final = ("float64", "float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "complex64", "bool")
@@ -120,8 +122,10 @@ def on_a_device(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 KNOWN: Final[dict[str, Callable[..., Any]]] = {
-    "grad": lambda f: lambda x, n: differentiated(fx.grad)(f)(x, n),
-    "value_and_grad": lambda f: lambda x, n: fx.value_and_grad(lambda z, x, n: (z, f(x, n)), has_aux=True)(1.0, x, n)[0][1],
+    "grad": differentiated(fx.grad),
+    "value_and_grad": lambda f: lambda x, n: LOOSE.value_and_grad(
+        lambda z, x, n: (z, f(x, n)), has_aux=True
+    )(1.0, x, n)[0][1],
     "jacfwd": differentiated(fx.jacfwd),
     "jacrev": differentiated(fx.jacrev),
     "hessian": differentiated(fx.hessian),
@@ -220,6 +224,86 @@ def test_a_traced_number_meets_arrays_as_it_does_outside(
     stack: list[str], f: Formula, dtype: str, rate: float, count: int, on: bool
 ) -> None:
     check(stack, f, elements(dtype), Numbers(rate, count, on))
+
+
+# ---------------------------------------------------------------------------------------- what is passed on as it is
+
+
+class Mode(Enum):
+    TWICE = 2
+
+
+def configured(x: Any, options: Any, *, mode: Any = Mode.TWICE) -> Any:
+    """A function whose arguments are of every type."""
+    n, rate, window, place = options["n"], options["rate"], options["window"], options["place"]
+    assert isinstance(n, int)
+    assert mode is Mode.TWICE
+    assert isinstance(place, Path)
+    assert {3: "three", 4: "four"}[n]
+    assert f"{n:03d} {rate:.2f} {place.name}" == f"00{n} {float(rate):.2f} file"
+    return fnp.sum(x[window] * rate) * mode.value * n
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.keys() - {"cond", "jacfwd", "jacrev", "hessian"}))
+def test_values_that_are_no_arrays_are_passed_on(name: str) -> None:
+    x = np.arange(6.0)
+    for n in (3, 4):
+        options = {"n": n, "rate": 0.1, "window": slice(1, n), "place": Path("a/file"), "none": None, "text": "b"}
+        assert bits(KNOWN[name](configured)(x, options)) == bits(configured(fnp.asarray(x), options))
+
+
+def test_one_program_serves_all_numbers_with_which_a_function_computes() -> None:
+    def step(x: Any, rate: float, n: int, table: Any) -> Any:
+        rate = (rate * 0.5 + 1) / 3 - -rate
+        return fnp.sum(x - rate * x + n * x[n] + 2**n * table[n, 0])
+
+    x, table = np.ones(4, np.float32), np.ones((4, 2), np.float32)
+    transforms: list[Any] = [fx.grad, fx.value_and_grad, lambda f: fx.vmap(f, (None, None, None, 0), axis_size=4)]
+    for transform in transforms:
+        f = transform(step)
+        tables = np.stack([table] * 4) if transform is transforms[2] else table
+        f(x, 0.5, 0, tables)
+        before = fx.cache.stats().misses
+        for k in range(20):
+            f(x, 0.1 * k, k % 4, tables)
+        assert fx.cache.stats().misses == before
+    jitted = fx.jit(step)
+    jitted(x, 0.5, 0, table)
+    before = fx.cache.stats().misses
+    for k in range(20):
+        jitted(x, 0.1 * k, k % 4, table)
+    assert fx.cache.stats().misses == before
+
+
+def test_a_gradient_in_a_number_is_of_32_bits_unless_64_take_part() -> None:
+    x = np.linspace(0.1, 1, 4)
+    for dtype in ("float32", "float64"):
+        a = x.astype(dtype)
+        value, slope = LOOSE.value_and_grad(lambda rate, a=a: fnp.sum(a * (rate * 0.3)))(0.1)
+        assert slope.dtype.name == dtype
+        assert bits(value) == bits(fnp.sum(fnp.asarray(a) * (0.1 * 0.3)))
+    assert fx.grad(lambda rate: rate * 2.0 + rate / 3)(0.1).dtype.name == "float32"
+    assert str(fx.trace(lambda rate: rate * 2.0, 0.1).jaxpr).count("f64") == 0
+
+
+@pytest.mark.parametrize(
+    ("bound", "message"),
+    [
+        ("3", "fori_loop: upper is a str, not an int: '3'"),
+        (2.5, "fori_loop: upper is a float, not an int: 2.5"),
+        (np.array("a"), "fori_loop: upper: dtype('<U1') is not a dtype of fxad"),
+        (np.array(None), "fori_loop: upper: dtype('O') is not a dtype of fxad"),
+        (2**70, "fori_loop: upper is an int of 71 bits"),
+    ],
+)
+def test_a_bound_of_a_loop_that_is_no_number_is_named(bound: Any, message: str) -> None:
+    with pytest.raises(FxadError) as e:
+        lax.fori_loop(0, bound, lambda _, c: c, 1.0)
+    assert e.value.message == message
+    if not isinstance(bound, np.ndarray):
+        with pytest.raises(FxadError) as e:
+            fx.grad(lambda x, n: lax.fori_loop(0, n, lambda _, c: c * x, 1.0))(2.0, bound)
+        assert e.value.message == message
 
 
 # ------------------------------------------------------------------------------------------------------------- eager
