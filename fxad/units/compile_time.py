@@ -14,7 +14,6 @@ from typing import Final, Literal, TypeAlias, final
 
 from fxad.core.constants import (
     EQUATION_MS,
-    FEW_IN_KERNEL,
     KERNEL_MS,
     LIBRARY_MS,
     LOST_IN_PLACE,
@@ -111,9 +110,9 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
     all_ms = sum([ms * uses for ms, uses in own])
     stretch = longest_stretch(program)
-    many_kernels = FEW_IN_KERNEL * kernels.uses.total() >= stretch.operations
     runs_once = not open_ended and max(program.runs, default=1) <= 1  # a step of a loop would take far longer
-    explodes = stretch.operations > UNFUSED_OPERATIONS and stretch.is_small and many_kernels and runs_once
+    is_long = stretch.operations > UNFUSED_OPERATIONS and stretch.has_many_kernels(kernels)
+    explodes = is_long and stretch.is_small and runs_once
     return _Estimate(whole, distinct, all_ms, program.seen < at_most, _is_less_exact(program), open_ended, explodes)
 
 

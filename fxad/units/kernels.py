@@ -40,7 +40,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
 
-from fxad.core.constants import MAX_FUSED, REDUCED_WITH, SMALL_BYTES
+from fxad.core.constants import FEW_IN_KERNEL, MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Carry, Layout, OneOf, Slice
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
@@ -336,6 +336,11 @@ class Stretch:
 
     operations: int
     nbytes: int
+
+    def has_many_kernels(self, kernels: Kernels) -> bool:
+        """Returns True if the program is compiled to many kernels, which may each compute much of the stretch. A sum of
+        a thousand products is one kernel."""
+        return FEW_IN_KERNEL * kernels.uses.total() >= self.operations
 
     @property
     def is_small(self) -> bool:
