@@ -136,7 +136,8 @@ def stretches(sizes: Sequence[int] = (20, 50, 100)) -> None:
         program = fx.trace(fx.hessian(f), x)
         unfused = fx.CompileOptions(flags=WITHOUT_FUSION)
         full = fx.CompileOptions(flags=(("xla_cpu_enable_fast_math", False),))
-        for name, units, options in (("whole", "none", full), ("unfused", "none", unfused), ("planned", "auto", None)):
+        forms: Any = (("whole", "none", full), ("unfused", "none", unfused), ("planned", "auto", None))
+        for name, units, options in forms:
             lowered, start = fx.lower(program, units=units), time.process_time()
             run = lowered.compile(*([options] if options else []))
             seconds = time.process_time() - start

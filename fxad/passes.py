@@ -1,10 +1,10 @@
 """The passes that run on a program between tracing and XLA, as values in two tuples, one for each of two moments.
 
-    function ──trace──▶ program ──BEFORE_DIFFERENTIATION, grad, vjp, ...──▶ program ──BEFORE_COMPILATION──▶ units ──▶ XLA
+    function ──trace──▶ BEFORE_DIFFERENTIATION ──grad, vjp, ...──▶ BEFORE_COMPILATION ──▶ plan of units ──▶ XLA
 
 - `grad`, `vjp` and the like run BEFORE_DIFFERENTIATION on the program, that of a function as soon as it is traced. So
-  `grad(trace(f, x))` is the trace of `grad(f)`. `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` is what they
-  differentiate. The transformations of jaxprs in `fxad.transforms` run no pass.
+  `grad(trace(f, x))` is the trace of `grad(f)`. They differentiate what `fx.apply_passes` with this tuple gives. The
+  transformations of jaxprs in `fxad.transforms` run no pass.
 - Compilation calls `plan_of`. It runs BEFORE_COMPILATION if the program is large enough, and plans units of the result.
   If the cost rule of `fxad.units.cost_rule` says that they pay, they are compiled; otherwise the program is compiled
   unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another tuple, which is always run.

@@ -39,9 +39,10 @@ MAX_FUSED: Final = 512  # operations of a kernel, each counted as often as it is
 REDUCED_WITH: Final = 4  # operations that are fused into a reduction of their result
 
 # XLA's time for connected fusible operations grows faster than their number. More than `UNFUSED_OPERATIONS` of them, on
-# arrays of `SMALL_BYTES`, are compiled without fusion if fusion would leave a kernel for each `FEW_IN_KERNEL` operations:
-# their kernels are equal then, and take at most twice as long. A program with more than `STRETCH_OPERATIONS` is cut into
-# units, of at most `PIECE_OPERATIONS` if its arrays are larger. See docs/adr/0092.
+# arrays of `SMALL_BYTES`, are compiled without fusion: their kernels are equal then, and take at most twice as long. A
+# program with more than `STRETCH_OPERATIONS` is cut into units, of at most `PIECE_OPERATIONS` if its arrays are larger.
+# Both if fusion would leave a kernel for each `FEW_IN_KERNEL` operations. `python -m benchmarks.planning stretches` and
+# docs/adr/0092.
 UNFUSED_OPERATIONS: Final = 500
 FEW_IN_KERNEL: Final = 32
 STRETCH_OPERATIONS: Final = 2000

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from fxad.core.constants import EQUATION_MS, FEW_IN_KERNEL, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
+from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Jaxpr
@@ -64,9 +64,8 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
         ]
     )
     stretch = longest_stretch(program)
-    many_kernels = FEW_IN_KERNEL * kernels.count >= stretch.operations
-    # a step of a loop would take far longer
-    explodes = stretch.operations > UNFUSED_OPERATIONS and stretch.is_small and many_kernels and not program.loops
+    is_long = stretch.operations > UNFUSED_OPERATIONS and stretch.has_many_kernels(kernels)
+    explodes = is_long and stretch.is_small and not program.loops  # a step of a loop would take far longer
     return _Estimate(PROGRAM_MS + EQUATION_MS * program.seen + own, program.seen < at_most, explodes)
 
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
 
-from fxad.core.constants import MAX_FUSED, REDUCED_WITH, SMALL_BYTES
+from fxad.core.constants import FEW_IN_KERNEL, MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
@@ -312,6 +312,11 @@ class Stretch:
 
     operations: int
     nbytes: int
+
+    def has_many_kernels(self, kernels: Kernels) -> bool:
+        """Returns True if the program is compiled to many kernels, which may each compute much of the stretch. A sum of
+        a thousand products is one kernel."""
+        return FEW_IN_KERNEL * kernels.count >= self.operations
 
     @property
     def is_small(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 
 _Residual = list[dict[int, int]]
 
@@ -61,14 +62,13 @@ def _levels(capacities: _Residual, start: int) -> dict[int, int]:
 
 def _add_blocking_flow(capacities: _Residual, level: Mapping[int, int], start: int, end: int) -> None:
     """Add flows along paths on which each edge leads to the next level, until every such path is blocked."""
-    untried = {
-        u: list(capacities[u]) for u in level
-    }  # for each vertex, the edges that are not blocked; the last is next
+    # for each vertex, the edges that are not blocked; the last is next
+    untried = {u: list(capacities[u]) for u in level}
     path = [start]
     while path:
         u = path[-1]
         if u == end:
-            edges = list(zip(path, path[1:], strict=False))
+            edges = list(pairwise(path))
             flow = min([capacities[v][w] for v, w in edges])
             for v, w in edges:
                 capacities[v][w] -= flow

@@ -126,8 +126,8 @@ class DefUse:
         self._idle = {(k, n) for k, p in enumerate(self.pieces) for n in self._idle_operands(p)}
 
     def _idle_operands(self, p: Piece) -> list[int]:
-        """The literal operands of a piece that affect no value that is read, no equation with effects, and none that can
-        fail or loop forever on some values."""
+        """The literal operands of a piece that affect no value that is read, no equation with effects, and none that
+        can fail or loop forever on some values."""
         literals = [n for n, a in enumerate(p.ins) if isinstance(a, Lit)]
         if not literals:
             return []

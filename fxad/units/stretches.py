@@ -30,7 +30,7 @@ from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.units.cost_rule import called_body
-from fxad.units.kernels import FUSIBLE, Inlined, longest_stretch
+from fxad.units.kernels import FUSIBLE, Inlined, Kernels, longest_stretch
 from fxad.units.pieces import inline_calls
 
 
@@ -38,7 +38,8 @@ def cut_stretches(
     jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], stretch: int = STRETCH_OPERATIONS, piece: int = PIECE_OPERATIONS
 ) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
     """Returns the program with its equations between the calls of `chosen` as calls of new bodies, and `chosen` with
-    these bodies; both unchanged if at most `stretch` fusible equations are connected.
+    these bodies; both unchanged if at most `stretch` fusible equations are connected, or if
+    they are compiled to few kernels.
 
     Calls of other bodies are inlined. A body has at most `stretch` fusible equations if they compute small arrays, and
     `piece` otherwise. The cuts are where the fewest bytes are live.
@@ -51,8 +52,9 @@ def cut_stretches(
     flat, _ = inline_calls(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
     kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
     fusions = [kinds[type(eqn.prim)] for eqn in flat.eqns]
-    longest = longest_stretch(Inlined(flat, len(flat.eqns)))
-    if longest.operations <= stretch:
+    program = Inlined(flat, len(flat.eqns))
+    longest = longest_stretch(program)
+    if longest.operations <= stretch or not longest.has_many_kernels(Kernels(program)):
         return jaxpr, chosen
     at_most = stretch if longest.is_small else piece
     b, env, bodies = Builder.like(flat), dict[Atom, Atom](), dict[Jaxpr, None]()

@@ -239,9 +239,10 @@ def custom_calls(jaxpr: Jaxpr) -> int:
 def test_a_program_goes_through_the_passes_before_differentiation() -> None:
     x, w = np.linspace(0.25, 1.0, 4), np.linspace(-1.0, 0.5, 4)
     program = fx.trace(blocks, x, w)
-    prepared = fx.apply_passes(program, passes.BEFORE_DIFFERENTIATION)
+    prepared: Any = fx.apply_passes(program, passes.BEFORE_DIFFERENTIATION)
     assert (custom_calls(program.jaxpr), custom_calls(prepared.jaxpr)) == (3, 1)
-    assert fx.grad(program).jaxpr is fx.grad(prepared).jaxpr
+    gradient_of: Any = fx.grad
+    assert gradient_of(program).jaxpr is gradient_of(prepared).jaxpr
     assert fx.residuals(program).bytes == fx.residuals(prepared).bytes
 
 
@@ -288,7 +289,8 @@ def test_the_halves_of_a_function_and_of_its_program(f: Any, specs: Any) -> None
     both = fx.vjp(program)((x, w), one)
     np.testing.assert_array_equal(both[1][0], pullback(one)[0])
     split = fx.linearize(program, argnums=(0, 1))
-    assert len(split.linear.jaxpr.eqns) == len(linear.jaxpr.eqns)
+    pushforward: Any = linear
+    assert len(split.linear.jaxpr.eqns) == len(pushforward.jaxpr.eqns)
     out, residuals = split.primal(x, w)
     np.testing.assert_array_equal(split.linear((x, w), residuals), linear(x, w))
     assert out.shape == ()

@@ -101,7 +101,7 @@ def test_a_cut_hessian_runs() -> None:
 def test_effects_stay_in_order_across_the_cuts(capfd: pytest.CaptureFixture[str]) -> None:
     def f(x: Any) -> Any:
         for k in range(4):
-            x = irregular(600)(x) * x
+            x = fx.grad(irregular(250))(x) * x
             fx.debug.print(f"after {k}", ordered=True)
         return x
 
@@ -110,6 +110,17 @@ def test_effects_stay_in_order_across_the_cuts(capfd: pytest.CaptureFixture[str]
     assert len(lowered.units.steps) > 1
     lowered.compile()(np.ones(2, np.float32)).block_until_ready()
     assert [line for line in capfd.readouterr().out.splitlines() if line] == [f"after {k}" for k in range(4)]
+
+
+def test_a_long_sum_is_one_kernel_and_is_not_cut() -> None:
+    """As two units, its fusion of 500 operands does not compile in 40 s."""
+
+    def total(x: Any, rows: Any) -> Any:
+        return sum([x * rows[k] for k in range(STRETCH_OPERATIONS // 2)])
+
+    plan = plan_of(fx.trace(total, fx.Spec((3,)), fx.Spec((STRETCH_OPERATIONS // 2, 3))).jaxpr, "auto")
+    assert len(plan.steps) == 1
+    assert plan.units[0].effort != "unfused"
 
 
 @pytest.mark.parametrize(
