@@ -254,6 +254,8 @@ def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
             ) from None
         raise
     except ValueError as e:
+        if e.__traceback__ is not None and e.__traceback__.tb_next is not None:  # a user's class has raised it
+            raise
         raise TreeError(f"unflatten: {e}", remedy="give as many leaves as the structure has") from None
 
 
