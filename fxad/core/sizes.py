@@ -606,7 +606,10 @@ def _positive_line(line: _Line, least: int) -> _Line:
                 points.update((start + steps - 1, start + steps, start + steps + 1))
         if end is not None:
             value = value + slope * (end - start)
-    at = lambda n: max(0, _value_of_line(line, least, n))  # noqa: E731
+
+    def at(n: int) -> int:
+        return max(0, _value_of_line(line, least, n))
+
     first = at(least + 1) - at(least)
     changes = {k: at(k + 1) - 2 * at(k) + at(k - 1) for k in points if k > least}
     return at(least), first, {k: change for k, change in changes.items() if change}

@@ -54,7 +54,8 @@ def sample_binomial(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) 
     few = bad_n | (n * q <= 10)
     n = lax.floor(n)
     small = _inversion(key, fnp.where(few, n, 0), q)
-    large = _transformed_rejection(key, fnp.where(few, 10000, n), fnp.where(few, 0.5, q))
+    # JAX's placeholder takes part in its rounds by the plain formula
+    large = _transformed_rejection(key, fnp.where(few, 10000, n), fnp.where(few, 0.5, q), few | (n < FEW))
     drawn = fnp.where(bad_n | bad_q, math.nan, fnp.where(few, small, large))
     drawn = fnp.where(infinite & ~(bad_n | bad_q), math.inf, drawn)
     return fnp.where(less_likely | bad_n | bad_q | infinite, drawn, n - drawn)
@@ -74,8 +75,9 @@ def _inversion(key: Array, n: Array, p: Array) -> Array:
     return lax.while_loop(lambda state: (state[1] <= n).any(), step, (zero, zero, key))[0] - 1
 
 
-def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
-    """Transformed rejection with squeeze: the constants and steps of algorithm BTRS."""
+def _transformed_rejection(key: Array, n: Array, p: Array, plain: Array) -> Array:
+    """Transformed rejection with squeeze: the constants and steps of algorithm BTRS. `plain` marks the elements whose
+    log-probability is computed as there."""
     deviation = lax.sqrt(n * p * (1 - p))
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * p
@@ -107,7 +109,7 @@ def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
         # of many trials the terms cancel
-        bound = fnp.where(n < FEW, bound, log_probability(k) - log_probability(m))
+        bound = fnp.where(plain, bound, log_probability(k) - log_probability(m))
         return k, squeezed | (~refused & (lax.log(v * alpha / (a / (inside * inside) + b)) <= bound))
 
     return repeat_until_accepted(key, p, propose)

@@ -141,7 +141,8 @@ def _poisson(key: Array, lam: Array, shape: Shape, dtype: DType) -> Array:
     few = (lam != lam) | (lam < 10)
     small = _poisson_small(key, fnp.where(few, lam, 0), dtype)
     infinite = fnp.isinf(lam) & ~few
-    large = _poisson_large(key, fnp.where(few | infinite, 100000, lam), dtype)
+    # JAX's placeholder takes part in its rounds by the plain formula
+    large = _poisson_large(key, fnp.where(few | infinite, 100000, lam), few | (lam < FEW), dtype)
     drawn = fnp.where(infinite, dtypes.RANGES[dtype][1], fnp.where(few, small, large))
     return fnp.where(lam == 0, 0, drawn)
 
@@ -166,8 +167,9 @@ def _poisson_small(key: Array, lam: Array, dtype: DType) -> Array:
     return count - 1
 
 
-def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
-    """Transformed rejection for lam >= 10: the constants and steps of algorithm PTRS."""
+def _poisson_large(key: Array, lam: Array, plain: Array, dtype: DType) -> Array:
+    """Transformed rejection for lam >= 10: the constants and steps of algorithm PTRS. `plain` marks the elements whose
+    log-probability is computed as there."""
     log_lam = lax.log(lam)
     b = 0.931 + 2.53 * lax.sqrt(lam)
     a = -0.059 + 0.02483 * b
@@ -180,7 +182,7 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
         s = lax.log(v * inverse_alpha / (a / (inside * inside) + b))
         # the terms of the plain formula cancel: they are larger than the sum by a factor of about lam
         exact = -deviance(k, lam) - 0.5 * lax.log(2 * math.pi * lax.max(k, literal_of(1, k.dtype, k.shape)))
-        t = fnp.where(lam < FEW, -lam + k * log_lam - lax.lgamma(k + 1), exact - 1 / (12 * k + 12))
+        t = fnp.where(plain, -lam + k * log_lam - lax.lgamma(k + 1), exact - 1 / (12 * k + 12))
         squeezed = (inside >= 0.07) & (v <= v_r)
         refused = (k < 0) | ((inside < 0.013) & (v > inside))
         return k, squeezed | (~refused & (s <= t))
