@@ -275,13 +275,24 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
 
 
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
-    """Select, element by element, the case at index `which`: False or 0 the first, True or 1 the second, and so on."""
-    return binder().bind(SELECT_N, (which, *cases))[0]
+    """Select, element by element, the case at index `which`: False or 0 the first, True or 1 the second, and so on. A
+    `which` without axes selects one whole case."""
+    try:
+        return binder().bind(SELECT_N, (which, *cases))[0]
+    except ShapeError as e:
+        return _select_whole(which, cases, e)
 
 
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
-    """`on_true` where `pred` holds, else `on_false`; all of one shape."""
-    return binder().bind(SELECT_N, (pred, on_false, on_true))[0]
+    """`on_true` where `pred` holds, else `on_false`; all of one shape, and `pred` may have no axes."""
+    return select_n(pred, on_false, on_true)
+
+
+def _select_whole(which: ArrayLike, cases: tuple[ArrayLike, ...], error: ShapeError) -> Array:
+    """`select_n` by one number. Raises: `error` for a selector with axes, and for cases of different shapes."""
+    if aval_of(which).ndim or len({aval_of(x).shape for x in cases}) > 1:
+        raise error
+    return binder().apply(elementwise.select_whole, (which, *cases), ())[0]
 
 
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:

@@ -73,6 +73,11 @@ def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> A
     return emit(prim, *[broadcast(emit, x, shape) for x in operands])
 
 
+def select_whole(emit: Emit, which: Atom, *cases: Atom) -> Atoms:
+    """The case at an index without axes; the cases have one shape."""
+    return emit(SELECT_N, broadcast(emit, which, cases[0].aval.shape), *cases)
+
+
 def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """`prim` of operands of one dtype; one may be a scalar. No promotion."""
     shape = x.aval.shape or y.aval.shape

@@ -50,3 +50,18 @@ def test_other_shapes_are_errors() -> None:
         assert caught.value.remedy == "broadcast the operands to one shape first"
     with pytest.raises(DTypeError, match="add: dtypes differ"):
         lax.add(A, B.astype(np.float64))
+
+
+def test_a_selector_without_axes_selects_a_whole_case() -> None:
+    a, b = np.broadcast_to(A, (3, 4)), np.broadcast_to(B, (3, 4))
+    for pred in (True, False, np.bool_(True)):
+        np.testing.assert_array_equal(lax.select(np.bool_(pred), a, b), a if pred else b)
+        np.testing.assert_array_equal(fx.jit(lax.select)(np.bool_(pred), a, b), a if pred else b)
+    for k in range(3):
+        np.testing.assert_array_equal(fx.jit(lax.select_n)(np.int32(k), a, b, a + b), (a, b, a + b)[k])
+    both = fx.vmap(lambda p: lax.select(p, a, b))(np.array([True, False]))
+    np.testing.assert_array_equal(both, np.stack([a, b]))
+    with pytest.raises(ShapeError, match="select_n: shapes differ"):
+        lax.select(np.ones(3, np.bool_), a, b)
+    with pytest.raises(ShapeError):
+        lax.select(np.bool_(True), a, B)
