@@ -39,6 +39,7 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
+from fxad.tracing.tracer import dtype_of_number, is_number, number_array
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.mask.padded_builder import INT32_MAX, SizeBounds
 from fxad.transforms.specialize import size_names
@@ -209,7 +210,7 @@ def _masked_function(
                 f"{tree.shape_text(program.in_tree)}",
                 remedy="a masked program takes the arguments of the program, padded, and sizes",
             )
-        arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
+        arrays = [_operand(x, want) for x, want in zip(leaves, program.in_avals, strict=True)]
         padding = _bounds(program, [x.aval for x in arrays])
         values = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         _check_dimensions(f"mask of {name}", program, user_names, sizes)
@@ -226,6 +227,13 @@ def _masked_function(
         masked = wraps(f, updated=())(masked)
     masked.__name__ = f"mask_{name}"
     return masked
+
+
+def _operand(x: object, want: Aval) -> Array:
+    """An argument as an array. A Python number has the dtype of the operand, if that holds its kind."""
+    if is_number(x) and not want.shape and dtype_of_number(x, want.dtype) is want.dtype:
+        return asarray(number_array(x, want.dtype))
+    return x if isinstance(x, Array) else asarray(x)
 
 
 def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds:
