@@ -478,18 +478,14 @@ class _Function(_Operations):
         """A sum or product. If one operand is a constant, and the other one may be such a sum or product of a constant
         too, a barrier keeps XLA from adding or multiplying the constants."""
         kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
-        operands = list(operands)
-        folded = [value[0] in constants for value in operands]
+        values = list(operands)
+        folded = [value[0] in constants for value in values]
         if not any(folded) or not outs[0].inexact:
-            return self.append(
-                f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs
-            )
-        for k, value in enumerate(operands):
+            return self.append(f'"{name}"({values[0][0]}, {values[1][0]})', ", ".join([v[1] for v in values]), outs)
+        for k, value in enumerate(values):
             if not folded[k] and (value[0], kind) in self.with_constant:
-                (operands[k],) = self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)
-        results = self.append(
-            f'"{name}"({operands[0][0]}, {operands[1][0]})', ", ".join([v[1] for v in operands]), outs
-        )
+                (values[k],) = self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)
+        results = self.append(f'"{name}"({values[0][0]}, {values[1][0]})', ", ".join([v[1] for v in values]), outs)
         self.with_constant.add((results[0][0], kind))
         return results
 
