@@ -119,8 +119,8 @@ def programs(
     by default (`fxad.testing.STEPS` are transformations).
     primitives: primitives of your own, drawn as for `applications`. patterns: functions of arrays of one type, whose
     equations are drawn together, so that what a pass rewrites is not rare. A third of the steps are of these two.
-    sizes: named sizes with their largest values; dimensions are sizes, too. long: the size of one axis of many operands.
-    No value of the program has more than `LARGEST` elements.
+    sizes: named sizes with their largest values; dimensions are sizes, too. long: the size of one axis of many
+    operands. No value of the program has more than `LARGEST` elements.
     """
     steps = growth_steps(steps, primitives, patterns)
     inner = programs(

@@ -70,6 +70,6 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
 
 
 def is_compiled_without_fusion(jaxpr: Jaxpr) -> bool:
-    """Returns True for a program that is compiled for a CPU without fusion: it has a long stretch of operations on small
-    arrays, which XLA would fuse into many kernels that each compute most of it. See docs/adr/0092."""
+    """Returns True for a program that is compiled for a CPU without fusion. It has a long stretch of operations on
+    small arrays, which XLA would fuse into many kernels that each compute most of it. See docs/adr/0092."""
     return _estimate(jaxpr, MAX_READ).explodes and not runs_on_devices(jaxpr)

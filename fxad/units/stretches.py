@@ -4,7 +4,7 @@ XLA fuses an elementwise equation into each kernel that reads its result, and th
 stretch of such equations, such as the Hessian of a Python loop, is then compiled as kernels that each compute most of
 it: the time and the memory of the compilation grow with the square of its length, and at some lengths far faster
 (a gradient of 1,500 irregular steps does not compile in a minute). So a stretch of operations on small arrays is
-compiled without XLA's fusion (`fxad.units.compile_time.is_compiled_without_fusion`), which takes a time that is linear up to a few thousand
+compiled without XLA's fusion (`is_compiled_without_fusion`), which takes a time that is linear up to a few thousand
 equations. A longer stretch is cut. Values between units are in memory, so no kernel reaches beyond its unit.
 
 For example, with at most 3 equations in a body:

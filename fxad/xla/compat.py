@@ -97,8 +97,8 @@ def put_part(part: NDArray, sharding: OneDeviceSharding, committed: bool = True)
 # XLA's flag that compiles each operation as a kernel of its own
 WITHOUT_FUSION: Final = (("xla_disable_hlo_passes", "fusion"),)
 
-# XLA's fusions of a product with what reads it, by the library YNNPACK, are wrong from row 16,384 on in 0.10.2, and take
-# up to five times as long as its own: `docs/known-faults.md`. Products alone still go to the library.
+# XLA's fusions of a product with what reads it, by the library YNNPACK, are wrong from row 16,384 on in 0.10.2, and
+# take up to five times as long as its own: `docs/known-faults.md`. Products alone still go to the library.
 _OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
 PRODUCTS_ALONE: Final[tuple[tuple[str, str], ...]] = (
     (("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),) if _OLD else ()
