@@ -5,8 +5,8 @@
     python -m benchmarks.planning stretches                                           what docs/adr/0092 decides
 
 Planning is `BEFORE_DIFFERENTIATION`, `plan_of`, and whether it is compiled without fusion; compilation is XLA's part
-alone. The times are processor time. The table has the programs whose planning takes more than `PART` of their compilation, longest
-planning first, and the totals. A pass that runs before differentiation counts for the program that is compiled next.
+alone. The times are processor time. The table has the programs whose planning takes more than `PART` of their
+compilation, longest planning first, and the totals. A pass that runs before differentiation counts for the program that is compiled next.
 """
 
 from __future__ import annotations
