@@ -6,7 +6,8 @@
 
 Planning is `BEFORE_DIFFERENTIATION`, `plan_of`, and whether it is compiled without fusion; compilation is XLA's part
 alone. The times are processor time. The table has the programs whose planning takes more than `PART` of their
-compilation, longest planning first, and the totals. A pass that runs before differentiation counts for the program that is compiled next.
+compilation, longest planning first, and the totals. A pass that runs before differentiation counts for the program that
+is compiled next.
 """
 
 from __future__ import annotations
