@@ -344,7 +344,7 @@ class _Operations:
         self.types = types
         self.n_names = 0  # SSA names are numbered through the function, nested blocks included
         self.location = ""  # the alias of the location of the equation that is being written
-        self.constants: dict[Lit, HloValue] = {}  # of the block being written
+        self.constants: dict[Lit, _Value] = {}  # of the block being written
 
     def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
         """Append an operation whose text is complete except for its results."""

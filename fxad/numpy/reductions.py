@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from fxad import dtypes, lax
 from fxad.ir import Atoms
@@ -205,12 +206,13 @@ def count_share(
     """Return the count of a variance over the count less a correction that is traced; nan if that is not positive. It
     counts the elements of a mask that are not `missing`."""
     masked_reductions.refuse_both_names(name, correction, ddof)
-    what, subtracted = ("correction", correction) if ddof is None else ("ddof", ddof)
+    what, given = ("correction", correction) if ddof is None else ("ddof", ddof)
+    subtracted = number_or_array(name, what, cast("float | Array", given))  # one of them is traced, so it is not None
     array = as_array(name, a)
     wide = dtypes.accumulated(dtypes.real_part(to_inexact_dtype(array.dtype)))
     counted = lax.full(array.shape, 1, wide) if missing is None else (~missing).astype(wide)
     count = sum(counted, axis, where=where, keepdims=keepdims)
-    left = count - as_array(name, number_or_array(name, what, subtracted)).astype(wide)
+    left = count - as_array(name, subtracted).astype(wide)
     return count / binary.where(left > 0, left, float("nan"))
 
 

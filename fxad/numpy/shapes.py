@@ -112,7 +112,8 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[ArrayLike], axis: Axes = None
     array = as_array("roll", a)
     if axis is None:
         return roll(array.ravel(), shift, 0).reshape(array.shape)
-    for places, k in shapes.shifts_along_axes(as_scalars(shift), cast("int | tuple[int, ...]", hashable_axis(axis))):
+    shifts: tuple[ArrayLike, ...] = as_scalars(shift)
+    for places, k in shapes.shifts_along_axes(shifts, cast("int | tuple[int, ...]", hashable_axis(axis))):
         array = _roll_traced(array, as_array("roll", places, 1), normalize_axis_index("roll", k, array.ndim))
     return array
 

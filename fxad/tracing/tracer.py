@@ -493,7 +493,7 @@ class Trace:
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
         self.name = name
         self.outer = outer
-        self.scope = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
+        self.scope: str = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
         # known arguments that are operands: numbers, by id and dtype, with their elements; scalars of NumPy, by

@@ -146,7 +146,7 @@ def test_only_the_selected_branch_is_differentiated() -> None:
         return lax.cond(x > 0, fnp.sqrt, lambda x: x, x, batched=batched)
 
     assert fx.grad(f)(0.0).item() == 1.0
-    xs = np.array([0.0, 4.0])
+    xs: Any = np.array([0.0, 4.0])
     equal(fx.vmap(fx.grad(f))(xs), [1.0, 0.25])
     equal(fx.grad(lambda xs: fnp.sum(fx.vmap(lambda x: f(x, "loop"))(xs)))(xs), [1.0, 0.25])
     xs = np.array([0.0, 4.0, -1.0])
@@ -291,8 +291,9 @@ def test_loops_without_a_bound_have_forward_mode() -> None:
 
         return lax.while_loop(lambda x: fnp.abs(x * x - a) > 1e-12, step, a)
 
-    assert fx.jacfwd(root)(np.float64(2)).item() == pytest.approx(0.5 / np.sqrt(2))
-    assert fx.jacfwd(fx.jacfwd(root))(np.float64(2)).item() == pytest.approx(-0.25 * 2**-1.5)
+    at: Any = np.float64(2)
+    assert fx.jacfwd(root)(at).item() == pytest.approx(0.5 / np.sqrt(2))
+    assert fx.jacfwd(fx.jacfwd(root))(at).item() == pytest.approx(-0.25 * 2**-1.5)
     with pytest.raises(NotDifferentiableError, match=r"(?s)while: reverse mode.*traced at.*root\n.*max_steps"):
         fx.grad(root)(np.float64(2))
 
@@ -357,7 +358,8 @@ def test_derivatives_of_nested_control_flow(x: float, n: int) -> None:
     def f(x: Any) -> Any:
         return nested(x, limit)
 
-    g, at = fx.grad(f), np.float64(x)
+    g = fx.grad(f)
+    at: Any = np.float64(x)
     forward = fx.jvp(f, (at,), (np.float64(1),))[1].item()
     assert forward == pytest.approx(slope(f, x), rel=1e-6, abs=1e-6)
     assert g(at).item() == pytest.approx(forward, rel=1e-12)

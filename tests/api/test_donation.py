@@ -345,7 +345,12 @@ def test_a_linked_call_that_is_refused_donates_nothing() -> None:
 
 def test_positions_without_a_name_count_from_the_instance() -> None:
     """Regression: a method is called without its first argument, so the argument after the named one was donated."""
-    for call, which in ((Model().first, 0), (Model().second, 1), (lambda *s: Model().fourth(1, 2, *s), 1)):
+    calls: list[tuple[Callable[..., Any], int]] = [
+        (Model().first, 0),
+        (Model().second, 1),
+        (lambda *s: Model().fourth(1, 2, *s), 1),
+    ]
+    for call, which in calls:
         arrays = [ones(), ones(), ones()]
         call(*arrays)
         assert [gone(x) for x in arrays] == [k == which for k in range(3)]

@@ -61,7 +61,7 @@ def test_functions_of_numpy_return_numpy_arrays() -> None:
         assert type(got) is type(want)
         np.testing.assert_array_equal(got, want)
     y = X.copy()
-    y += A  # type: ignore[arg-type]
+    y += A
     assert type(y) is np.ndarray
     assert y.tolist() == [0, 2, 4]
 

@@ -114,7 +114,10 @@ def test_custom_gradient_with_integer_results() -> None:
         assert float(bar) == 5
     assert set(seen) == {None}
 
-    floor = fx.custom_gradient(lambda x: (fnp.floor(x).astype("int32"), lambda bar: fnp.zeros(())))
+    @fx.custom_gradient
+    def floor(x: Any) -> Any:
+        return fnp.floor(x).astype("int32"), lambda bar: fnp.zeros(())
+
     out, pull = fx.vjp(floor, 2.5)
     assert (int(out), float(pull(None)[0]), float(pull(NONE)[0])) == (2, 0, 0)
     assert float(fx.grad(lambda x: x * floor(x))(2.5)) == 2

@@ -330,10 +330,13 @@ def test_linear_call() -> None:
     def twice(_: Any, x: Any) -> Any:
         return 2 * x
 
+    def positive(_: Any, x: Any) -> Any:
+        return x > 0
+
     with pytest.raises(DTypeError, match=r"linear_call: linear_args is i64\[3\], which has no tangent"):
         lax.linear_call(twice, twice, None, np.ones(3, np.int64))
     with pytest.raises(DTypeError, match=r"linear_call: result of .* is bool\[3\], which has no tangent"):
-        lax.linear_call(lambda _, x: x > 0, twice, None, X)
+        lax.linear_call(positive, twice, None, X)
     with pytest.raises(TreeError, match=r"linear_call: .* returns \(\*, \*\), linear_args is \*"):
         lax.linear_call(twice, lambda _, ct: (ct, ct), None, X)
     with pytest.raises(ShapeError, match=r"returns f64\[\] as cotangent of linear_args, which is f64\[3\]"):

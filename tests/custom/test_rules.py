@@ -487,7 +487,7 @@ def test_a_solver_in_the_rule_for_cotangents() -> None:
         got = derivative(solve, argnums=1)(A, X)
         np.testing.assert_allclose(np.asarray(got), np.linalg.inv(A), atol=1e-10)
         got = derivative(solve, argnums=0)(A, X)
-        want = fx.jacrev(fnp.linalg.solve, argnums=0)(A, X)
+        want = fx.jacrev(fnp.linalg.solve, argnums=0)(fnp.asarray(A), X)
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), atol=1e-10)
     rows = fx.vmap(fx.grad(lambda b: fnp.sum(solve(A, b))))(np.stack([X, Y]))
     np.testing.assert_allclose(np.asarray(rows)[1], np.linalg.solve(A.T, np.ones(3)))

@@ -440,7 +440,8 @@ def _small(ct: fx.Array) -> fx.Array:
 
 
 def _halved(ct: fx.Array) -> fx.Array:
-    return lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, s[1] / 2.0), (0, ct))[1]
+    half: fx.Array = lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, s[1] / 2.0), (0, ct))[1]
+    return half
 
 
 BACKWARD: dict[str, Fun] = {

@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 import fxad as fx
+import fxad.numpy as fnp
 from fxad.errors import FxadError
 from fxad.ir import NDArray
 from fxad.testing.compare import differ, largest_magnitude
@@ -58,11 +59,11 @@ def _same(have: NDArray, want: NDArray, slack: float) -> bool:
     return not differ([have], [want], slack=0 if exact else coarse * size + slack, signs=False)
 
 
-def _sensitivity(traced: fx.Program[..., Any], x: NDArray, want: NDArray) -> float:
+def _sensitivity(traced: fx.Program[..., Any], x: Any, want: NDArray) -> float:
     """How far a result moves if the operand moves by some units in the last place: programs may be ill conditioned."""
     if not x.size or np.issubdtype(x.dtype, np.integer) or np.issubdtype(want.dtype, np.integer):
         return 0.0
-    step = 8 * float(ml_dtypes.finfo(x.dtype).eps)
+    step = 8 * fnp.finfo(x.dtype).eps
     moved = 0.0
     for k in range(3):
         signs = np.random.default_rng(k).integers(0, 2, x.shape) * 2 - 1

@@ -359,6 +359,7 @@ class Case:
 def _operand(draw: Draw, smooth: bool) -> Any:
     large = draw.integers(4) == 0
     rank = int(draw.integers(0, 4)) if not large else int(draw.integers(1, 3))
+    shape: tuple[int, ...]
     if large:
         n = one_of(draw, [100, 1000, 16_384, 20_000, 40_000, LARGEST])
         shape = (n,) if rank == 1 else (n // 3, 3) if draw.integers(2) else (8, n // 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_operators() -> None:
 
 def test_numpy_arrays_on_the_left() -> None:
     x = fnp.asarray(X)
-    out = X + x
+    out: Any = X + x  # to NumPy's types, an array of NumPy
     assert isinstance(out, Array)
     close(out, X + X)
     close(X[0] @ x.mT[0], X[0] @ X[0].T)

@@ -140,7 +140,11 @@ def test_the_size_of_several_axes() -> None:
 
 
 def test_trees_of_real_and_complex_arrays_are_ravelled_and_back() -> None:
-    tree = {"a": np.arange(3, dtype=np.float32), "b": np.ones((2, 2), np.complex64) * (1 + 2j), "n": np.int32(4)}
+    tree: dict[str, Any] = {
+        "a": np.arange(3, dtype=np.float32),
+        "b": np.ones((2, 2), np.complex64) * (1 + 2j),
+        "n": np.int32(4),
+    }
     flat, unravel = fx.tree.ravel(tree)
     assert flat.dtype == np.complex64
     back = unravel(flat)

@@ -652,7 +652,7 @@ def test_zeta_at_its_poles() -> None:
 def test_std_takes_one_correction() -> None:
     for name, f in (("std", fnp.std), ("var", fnp.var), ("nanstd", fnp.nanstd), ("nanvar", fnp.nanvar)):
         check_refused(
-            lambda f=f: f(np.arange(4.0), ddof=1, correction=0),
+            lambda: f(np.arange(4.0), ddof=1, correction=0),
             ParameterError,
             f"{name}: correction 0 and ddof 1 are two names of one argument",
             "give one of them",

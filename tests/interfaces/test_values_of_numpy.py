@@ -22,6 +22,7 @@ np_: Any = np
 fnp_: Any = fnp
 signal_: Any = signal
 theirs_: Any = scipy.signal
+images_: Any = scipy.ndimage
 INTEGERS: Final = [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64]
 
 
@@ -204,7 +205,7 @@ def test_map_coordinates_of_integers_rounds_as_in_scipy(dtype: Any) -> None:
     image = (image if dtype in (np.uint8, np.uint16) else image - 3).astype(dtype)
     at = np.mgrid[0:2:9j, 0:2:9j]
     for order, mode in product((0, 1), ("nearest", "grid-constant", "mirror")):
-        want = scipy.ndimage.map_coordinates(image, at, order=order, mode=mode)
+        want = images_.map_coordinates(image, at, order=order, mode=mode)
         for have in both(lambda image, at: ndimage.map_coordinates(image, [*at], order, mode), image, at):
             np.testing.assert_array_equal(have, want)
     outside = [np.array([5.0]), np.array([0.5])]
@@ -215,7 +216,7 @@ def test_map_coordinates_of_integers_rounds_as_in_scipy(dtype: Any) -> None:
 
 def test_map_coordinates_keeps_the_digits_of_elements() -> None:
     x = np.array([2**30 + 1, 2**30 + 3, 7], np.int32)
-    np.testing.assert_array_equal(np.asarray(ndimage.map_coordinates(x, [np.float32([0, 1, 2])], 0)), x)
+    np.testing.assert_array_equal(np.asarray(ndimage.map_coordinates(x, [np.array([0, 1, 2], np.float32)], 0)), x)
     np.testing.assert_array_equal(np.asarray(ndimage.map_coordinates(x, [np.array([2, 0])], 1)), x[[2, 0]])
     mixed = ndimage.map_coordinates(x.reshape(3, 1), [np.array([0, 2]), np.array([0.0, 0.0])], 1)
     np.testing.assert_array_equal(np.asarray(mixed), x[[0, 2]])

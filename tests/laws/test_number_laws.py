@@ -27,7 +27,7 @@ from fxad.errors import DTypeError, FxadError
 
 LOOSE: Final[Any] = fx  # the types of drawn stacks are not known to mypy
 DTYPES: Final = ("float64", "float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "complex64", "bool")
-BINARY: Final = {
+BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "reversed -": lambda x, y: y - x, "reversed /": lambda x, y: y / x, "max": fnp.maximum,
     "where": lambda x, y: fnp.where(x == y, x, y), ">": operator.gt, "at": lambda x, y: x.at[0].set(y),
@@ -100,7 +100,8 @@ def by_keyword(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def mapped(f: Callable[..., Any]) -> Callable[..., Any]:
     """Over no argument, so the results have no new axis."""
-    return LOOSE.vmap(f, None, None, axis_size=2)
+    over_none: Callable[..., Any] = LOOSE.vmap(f, None, None, axis_size=2)
+    return over_none
 
 
 def by_rule(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,7 +119,8 @@ def in_branch(f: Callable[..., Any]) -> Callable[..., Any]:
 def on_a_device(f: Callable[..., Any]) -> Callable[..., Any]:
     """A map over one device."""
     whole = fx.sharding.PartitionSpec()
-    return LOOSE.shard_map(f, mesh={"i": 1}, in_specs=whole, out_specs=whole)
+    over_one: Callable[..., Any] = LOOSE.shard_map(f, mesh={"i": 1}, in_specs=whole, out_specs=whole)
+    return over_one
 
 
 KNOWN: Final[dict[str, Callable[..., Any]]] = {

@@ -151,7 +151,7 @@ def _cofactors(a: Any) -> Any:
     return np.array(minors) * (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
 
 
-SINGULAR = [
+SINGULAR: list[Any] = [
     np.ones((4, 4)),
     np.zeros((5, 5)),
     np.diag([0.0, 2, 3, 4]),
@@ -176,7 +176,7 @@ def test_the_derivative_of_det_is_the_cofactor_matrix() -> None:
         second = np.asarray(fx.jit(fx.hessian(L.det))(a))
         rest = np.delete(np.delete(a, 0, 0), 1, 1)
         np.testing.assert_allclose(np.delete(np.delete(second[0, 1], 0, 0), 1, 1), -_cofactors(rest), atol=1e-12)
-    assert np.isnan(np.asarray(fx.hessian(L.det)(np.zeros((4, 4))))).any()  # several pivots 0
+    assert np.isnan(np.asarray(fx.hessian(L.det)(fnp.asarray(np.zeros((4, 4)))))).any()  # several pivots 0
 
 
 @pytest.mark.parametrize(("dtype", "scales"), [(np.float64, (1e-200, 1e200)), (np.float32, (1e-25, 1e25))])

@@ -46,19 +46,21 @@ def check_distribution(x: Any, cdf: Callable[[Any], Any]) -> None:
     assert np.max(np.minimum(above, below)) < 2.6 / np.sqrt(len(x)) + step / 2
 
 
+def truncated_normal(a: float, b: float) -> Callable[[str], Any]:
+    return lambda d: random.truncated_normal(KEY, array(a, d), array(b, d), (N,))
+
+
+def wald(m: float) -> Callable[[str], Any]:
+    return lambda d: random.wald(KEY, array(m, d), (N,))
+
+
 CONTINUOUS: Final[dict[str, tuple[Callable[[str], Any], Any]]] = {
     **{
-        f"truncated_normal {a} {b}": (
-            lambda d, a=a, b=b: random.truncated_normal(KEY, array(a, d), array(b, d), (N,)),
-            stats.truncnorm(a, b),
-        )
+        f"truncated_normal {a} {b}": (truncated_normal(a, b), stats.truncnorm(a, b))
         for a, b in ((-1, 2), (2, INF), (3, 4), (10, INF), (-31, -30), (-INF, -8), (100, INF))
     },
-    **{
-        f"wald {m}": (lambda d, m=m: random.wald(KEY, array(m, d), (N,)), stats.invgauss(m))
-        for m in (0.125, 8.0, 128.0)
-    },
-    "wald inf": (lambda d: random.wald(KEY, array(INF, d), (N,)), stats.levy()),
+    **{f"wald {m}": (wald(m), stats.invgauss(m)) for m in (0.125, 8.0, 128.0)},
+    "wald inf": (wald(INF), stats.levy()),
     "t inf": (lambda d: random.t(KEY, array(INF, d), (N,)), stats.norm()),
     "t 1024": (lambda d: random.t(KEY, array(1024.0, d), (N,)), stats.t(1024)),
     "rayleigh": (lambda d: random.rayleigh(KEY, array(1.0, d), (N,)), stats.rayleigh()),
@@ -201,12 +203,14 @@ def test_uniform_does_not_reach_its_upper_bound(dtype: str) -> None:
 
 
 def test_slopes_of_draws_from_a_tail() -> None:
-    total = lambda a: fnp.sum(random.truncated_normal(KEY, a, np.float64(INF), (100,)))  # noqa: E731
+    def total(a: Any) -> Any:
+        return fnp.sum(random.truncated_normal(KEY, a, np.float64(INF), (100,)))
+
     for a in (1.0, 8.0, -INF):
         slope, e = fx.grad(total)(np.float64(a)).item(), 1e-5
         assert np.isfinite(slope)
         if np.isfinite(a):
             step = (total(np.float64(a + e)).item() - total(np.float64(a - e)).item()) / (2 * e)
             np.testing.assert_allclose(slope, step, rtol=1e-5)
-    slope = fx.grad(lambda m: fnp.sum(random.wald(KEY, m, (100,))))
-    assert np.isfinite([slope(np.float64(m)).item() for m in (0.1, 10.0, 1e20)]).all()
+    slopes = fx.grad(lambda m: fnp.sum(random.wald(KEY, m, (100,))))
+    assert np.isfinite([slopes(np.float64(m)).item() for m in (0.1, 10.0, 1e20)]).all()

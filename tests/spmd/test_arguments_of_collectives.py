@@ -43,7 +43,7 @@ def test_what_is_no_array(name: str, wrong: Any) -> None:
     f = COLLECTIVES[name]
     for axis in ("i", ()) if name in ALSO_OF_NO_AXIS else ("i",):
         with pytest.raises((ArgumentError, DTypeError)) as e:
-            applied(lambda x, axis=axis: (f(wrong, axis), x)[1])
+            applied(lambda x: (f(wrong, axis), x)[1])
         assert str(e.value).startswith(f"{name}: "), str(e.value)
 
 
@@ -61,7 +61,7 @@ def test_names_of_axes(name: str) -> None:
     assert str(e.value).startswith(f"{name}: axis_name ('i', 'i') names an axis twice")
     for wrong in (None, 3, 1.5):
         with pytest.raises(ArgumentError) as a:
-            applied(lambda x, wrong=wrong: f(x, wrong))
+            applied(lambda x: f(x, wrong))
         assert str(a.value).startswith(f"{name}: axis_name must be a sequence")
 
 
