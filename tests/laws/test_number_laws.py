@@ -27,7 +27,7 @@ from fxad.errors import DTypeError, FxadError
 
 LOOSE: Final[Any] = fx  # the types of drawn stacks are not known to mypy
 DTYPES: Final = ("float64", "float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "complex64", "bool")
-BINARY: Final = {
+BINARY: Final[dict[str, Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "reversed -": lambda x, y: y - x, "reversed /": lambda x, y: y / x, "max": fnp.maximum,
     "where": lambda x, y: fnp.where(x == y, x, y), ">": operator.gt, "at": lambda x, y: x.at[0].set(y),
@@ -100,7 +100,8 @@ def by_keyword(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def mapped(f: Callable[..., Any]) -> Callable[..., Any]:
     """Over no argument, so the results have no new axis."""
-    return LOOSE.vmap(f, None, None, axis_size=2)
+    whole: Callable[..., Any] = LOOSE.vmap(f, None, None, axis_size=2)
+    return whole
 
 
 def by_rule(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,7 +119,8 @@ def in_branch(f: Callable[..., Any]) -> Callable[..., Any]:
 def on_a_device(f: Callable[..., Any]) -> Callable[..., Any]:
     """A map over one device."""
     whole = fx.sharding.PartitionSpec()
-    return LOOSE.shard_map(f, mesh={"i": 1}, in_specs=whole, out_specs=whole)
+    mapped: Callable[..., Any] = LOOSE.shard_map(f, mesh={"i": 1}, in_specs=whole, out_specs=whole)
+    return mapped
 
 
 KNOWN: Final[dict[str, Callable[..., Any]]] = {
@@ -180,7 +182,8 @@ def bits(results: object) -> list[tuple[str, tuple[int, ...], bytes]]:
 
 def interpreted(f: Callable[..., Any], x: Any, numbers: Numbers) -> Any:
     """The results of a function, equation by equation: no compiler contracts products and sums."""
-    return bits(fx.interpret(fx.trace(lambda x: f(x, numbers), x), x))
+    program: Any = LOOSE.trace(lambda x: f(x, numbers), x)
+    return bits(fx.interpret(program, x))
 
 
 def check(stack: list[str], f: Formula, x: Any, numbers: Numbers) -> None:
