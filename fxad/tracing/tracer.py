@@ -60,7 +60,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.operations import arithmetic, contractions, elementwise, indexing, promotion, sorting
-from fxad.operations.number_types import BOOL, INT, RESULTS, NumberType, number_type
+from fxad.operations.number_types import BOOL, FLOAT, INT, RESULTS, NumberType, number_type
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_remat
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
@@ -381,9 +381,10 @@ class TracedNumber(Tracer):
         kind = self.number_type.kind
         if op is arithmetic.integer_power:
             kind = 2 if kind < 2 and cast("int", static[0]) < 0 else kind
-        elif op not in (arithmetic.negative, arithmetic.absolute, arithmetic.invert):
+        elif op not in (arithmetic.negative, arithmetic.invert, elementwise.conj, *_REAL_OF_COMPLEX):
             return super()._apply(op, args, static)
-        return self._number_of(op, (self,), static, RESULTS[max(kind, 1)])
+        result = FLOAT if kind == 3 and op in _REAL_OF_COMPLEX else None
+        return self._number_of(op, (self,), static, RESULTS[max(kind, 1)], result)
 
     def _binary(self, op: Operation, x: Any, y: Any, *static: Hashable) -> Any:
         numbers = [v.number_type if type(v) is TracedNumber else number_type(v) for v in (x, y)]
@@ -436,6 +437,7 @@ class NumberExpression(NamedTuple):
     source: Source
 
 
+_REAL_OF_COMPLEX: Final = (arithmetic.absolute, elementwise.real, elementwise.imag)
 _64_BITS: Final[frozenset[object]] = frozenset({dtypes.float64, dtypes.complex128})
 
 

@@ -182,7 +182,8 @@ def bits(results: object) -> list[tuple[str, tuple[int, ...], bytes]]:
 
 def interpreted(f: Callable[..., Any], x: Any, numbers: Numbers) -> Any:
     """The results of a function, equation by equation: no compiler contracts products and sums."""
-    return bits(fx.interpret(fx.trace(lambda x: f(x, numbers), x), x))
+    program: Any = LOOSE.trace(lambda x: f(x, numbers), x)
+    return bits(fx.interpret(program, x))
 
 
 def check(stack: list[str], f: Formula, x: Any, numbers: Numbers) -> None:

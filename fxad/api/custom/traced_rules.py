@@ -86,7 +86,7 @@ class KnownNumbers:
                 path = tree.paths(self.structure, name)[k]
                 raise DTypeError(
                     f"{what} returns a cotangent of {path}, which is {aval_of(value)} and has none",
-                    remedy="return None for it",
+                    remedy="return None for it; an array of float0, or of zeros, is taken too",
                 )
 
     def same(self, other: KnownNumbers) -> bool:
