@@ -82,7 +82,7 @@ class KnownNumbers:
         """Raises: DTypeError for a cotangent of one of the numbers."""
         leaves = zip(tree.flatten_up_to(self.structure, bar) or (), self.known, self.values, strict=False)
         for k, (x, fixed, value) in enumerate(leaves):
-            if fixed and x is not None and not isinstance(x, SymbolicZero):
+            if fixed and not is_absent_direction(x, aval_of(value)):
                 path = tree.paths(self.structure, name)[k]
                 raise DTypeError(
                     f"{what} returns a cotangent of {path}, which is {aval_of(value)} and has none",
