@@ -142,3 +142,12 @@ def test_helpers_of_symbolic_zeros() -> None:
 
     f.defvjp(forward, lambda n, bar: (bar * n, from_primal(n)), symbolic_zeros=True)
     assert float(fx.grad(f)(2.0, N)) == 3
+
+
+@pytest.mark.parametrize("n", [3, True, np.int32(3)], ids=repr)
+@pytest.mark.parametrize("zero", [None, 0, np.zeros((), np.int32), np.zeros((), fx.dtypes.float0)], ids=repr)
+def test_a_rule_may_give_zeros_for_a_python_int(n: Any, zero: Any) -> None:
+    """The function gets a Python int as it is; its cotangent may be what that of an array of ints may be."""
+    f: Any = fx.custom_vjp(lambda x, n: x * n)
+    f.defvjp(lambda x, n: (x * n, n), lambda n, ct: (ct * n, zero))
+    assert float(fx.grad(f)(2.0, n)) == float(n)

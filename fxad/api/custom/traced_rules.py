@@ -78,16 +78,20 @@ class KnownNumbers:
         rest = tree.unflatten(structure, [None if fixed else x for x, fixed in zip(leaves, known, strict=True)])
         return KnownNumbers(structure, known, values, rest)
 
-    def check_no_cotangent(self, what: str, name: str, bar: object) -> None:
-        """Raises: DTypeError for a cotangent of one of the numbers."""
-        leaves = zip(tree.flatten_up_to(self.structure, bar) or (), self.known, self.values, strict=False)
-        for k, (x, fixed, value) in enumerate(leaves):
+    def without_cotangents(self, what: str, name: str, bar: object) -> object:
+        """A cotangent of the argument with None for the numbers. Raises: DTypeError for a cotangent of one of them."""
+        leaves = tree.flatten_up_to(self.structure, bar)
+        if leaves is None:
+            return bar
+        for k, (x, fixed, value) in enumerate(zip(leaves, self.known, self.values, strict=True)):
             if fixed and not is_absent_direction(x, aval_of(value)):
                 path = tree.paths(self.structure, name)[k]
                 raise DTypeError(
                     f"{what} returns a cotangent of {path}, which is {aval_of(value)} and has none",
                     remedy="return None for it; an array of float0, or of zeros, is taken too",
                 )
+        given = zip(leaves, self.known, strict=True)
+        return tree.unflatten(self.structure, [None if fixed else x for x, fixed in given])
 
     def same(self, other: KnownNumbers) -> bool:
         """Returns True for equal numbers at the same places. Traced numbers are equal if they are one object."""
@@ -555,9 +559,11 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     """The leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
     if isinstance(bars, tuple | list):
-        for k, bar in zip(sig.positions, bars, strict=False):
+        given = list(bars)
+        for at, (k, bar) in enumerate(zip(sig.positions, bars, strict=False)):
             if k in sig.numbers:
-                sig.numbers[k].check_no_cotangent(what, sig.names[k], bar)
+                given[at] = sig.numbers[k].without_cotangents(what, sig.names[k], bar)
+        bars = given if isinstance(bars, list) else tuple(given)
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(bars))}, {sig.name} has "
