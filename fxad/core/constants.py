@@ -47,6 +47,7 @@ UNFUSED_OPERATIONS: Final = 500
 FEW_IN_KERNEL: Final = 32
 STRETCH_OPERATIONS: Final = 2000
 PIECE_OPERATIONS: Final = 500
+MOST_INLINED: Final = 1 << 18  # equations of a program that is cut
 SMALL_BYTES: Final = 1 << 13
 
 # ----------------------------------------------------------------------- compile costs of outlining, in equations

@@ -25,7 +25,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from fxad.core.builder import Builder, subprogram, substitute
-from fxad.core.constants import PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
+from fxad.core.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import compile_cost, weight_of_nested
@@ -38,8 +38,8 @@ def cut_stretches(
     jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], stretch: int = STRETCH_OPERATIONS, piece: int = PIECE_OPERATIONS
 ) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
     """Returns the program with its equations between the calls of `chosen` as calls of new bodies, and `chosen` with
-    these bodies; both unchanged if at most `stretch` fusible equations are connected, or if
-    they are compiled to few kernels.
+    these bodies; both unchanged if at most `stretch` fusible equations are connected, if they are compiled to few
+    kernels, or if there are more than `MOST_INLINED` equations, with calls inlined: nested calls may be 2^40.
 
     Calls of other bodies are inlined. A body has at most `stretch` fusible equations if they compute small arrays, and
     `piece` otherwise. The cuts are where the fewest bytes are live.
@@ -47,7 +47,7 @@ def cut_stretches(
     Law:  same value; the same equations in the same order.
     Cost: linear in the equations, with calls inlined.
     """
-    if weight_of_nested(jaxpr).equations <= stretch:
+    if not stretch < weight_of_nested(jaxpr).equations <= MOST_INLINED:
         return jaxpr, chosen
     flat, _ = inline_calls(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
     kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
