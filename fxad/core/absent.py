@@ -44,6 +44,9 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "process_indices host_count host_id host_ids": _HOSTS,
             "copy_to_host_async": "device_put(x, sharding) divides an array, device_get(x) brings it back",
             "reshard": _RESHARD,
+            "CompilerEffortLevel": "CompileOptions(optimization_level=...)",
+            "Inline": _INTERNAL,
+            "get_abstract_mesh get_mesh use_abstract_mesh": "fxad.sharding.get_mesh() is the mesh of `with mesh:`",
             "smap": _SHARDING,
             "export": "lower(program).export() gives bytes, load_exported reads them",
             "ffi": "pure_callback calls a function of the host",
@@ -64,6 +67,8 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "frompyfunc ufunc": "fnp.vectorize(f) maps a function over elements",
             "get_printoptions printoptions set_printoptions": "arrays print as NumPy's: use numpy.printoptions",
             "place": "x.at[mask].set(values)",
+            "minmax": "fnp.min and fnp.max",
+            "top_k": "lax.top_k(x, k), along the last axis",
         },
         "lax": {
             "AccuracyMode DotAlgorithm DotAlgorithmPreset Tolerance": _ALGORITHM,
@@ -81,6 +86,10 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "conv_general_permutations conv_general_shape_tuple conv_shape_tuple conv_transpose_shape_tuple "
             "reduce_window_shape_tuple": _SHAPES,
             "dce_sink stage": _INTERNAL,
+            "log2": "fnp.log2",
+            "one_minus_square": "(1 - x) * (1 + x)",
+            "polynomial": "fnp.polyval, with the highest degree first",
+            "psum_scatter_start": "lax.psum_scatter",
             "mulhi": "multiply in a wider dtype, and shift right",
             "precv psend": "lax.ppermute, lax.all_gather and lax.all_to_all move values",
             "platform_dependent": "trace a program for each platform",
@@ -106,7 +115,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "sharding": {
             "AbstractMesh AbstractDevice use_abstract_mesh": "shard_map takes names and sizes: {'i': 8}",
-            "ManualAxisType": "shard_map finds out which values are the same on all devices",
+            "ManualAxisType UnreducedKind no_collectives": "shard_map finds out which values are the same on all devices",
             "auto_axes explicit_axes": "with_sharding_constraint divides a value, and XLA decides about the others",
             "get_abstract_mesh": "get_mesh() is the mesh of `with mesh:`",
             "make_single_device_sharding": "SingleDeviceSharding(device)",
@@ -127,6 +136,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "scipy": {"spatial": "write the quaternion as an array; pure_callback calls SciPy's Rotation"},
         "scipy.special": {
+            "erfcinv": "ndtri(x / 2) * -(0.5 ** 0.5)",
             "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,
         },
         "scipy.linalg": {
@@ -135,7 +145,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "solve_sylvester": "solve(kron(eye(m), A) + kron(B.T, eye(n)), C.T.ravel())",
         },
         "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
-        "random": {"key_dtype": "keys are uint32 arrays"},
+        "random": {"key_dtype Key": "keys are uint32 arrays"},
         "nn": {
             "get_scaled_dot_general_config scaled_dot_general scaled_matmul": (
                 "scale the operands, then lax.dot_general"

@@ -84,7 +84,7 @@ def dot_product_attention(
     name = "dot_product_attention"
     is_causal = flag(name, "is_causal", is_causal)
     return_residual = flag(name, "return_residual", return_residual)
-    if implementation not in (None, "xla"):
+    if not (implementation is None or (isinstance(implementation, str) and implementation == "xla")):
         raise ParameterError(f"{name}: implementation {implementation!r:.40} is not there", remedy='use "xla", or None')
     q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
     unbatched = q.ndim == 3

@@ -21,7 +21,7 @@ from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
 from fxad.operations.arguments import flag, no_out
 from fxad.operations.axes import Axes, normalize_axes
-from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
+from fxad.operations.masked_reductions import NO_CORRECTION, degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
@@ -228,7 +228,7 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float | Array | None = None,
+    correction: float | Array = NO_CORRECTION,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
@@ -248,7 +248,7 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float | Array | None = None,
+    correction: float | Array = NO_CORRECTION,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from fxad import dtypes, lax
 from fxad.ir import Atoms
@@ -17,7 +16,7 @@ from fxad.numpy.unary import sqrt
 from fxad.operations import masked_reductions, reductions
 from fxad.operations.arguments import no_out
 from fxad.operations.axes import Axes, hashable_axis
-from fxad.operations.masked_reductions import is_unmasked
+from fxad.operations.masked_reductions import NO_CORRECTION, is_unmasked
 from fxad.operations.promotion import optional_dtype, to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.tracer import Tracer
@@ -158,7 +157,7 @@ def var(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float | Array | None = None,
+    correction: float | Array = NO_CORRECTION,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
@@ -180,7 +179,7 @@ def std(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float | Array | None = None,
+    correction: float | Array = NO_CORRECTION,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
@@ -199,15 +198,17 @@ def count_share(
     axis: Axes,
     keepdims: bool,
     where: ArrayLike | None,
-    correction: float | Array | None,
+    correction: float | Array,
     ddof: float | Array | None,
     missing: Array | None = None,
 ) -> Array:
     """Return the count of a variance over the count less a correction that is traced; nan if that is not positive. It
     counts the elements of a mask that are not `missing`."""
     masked_reductions.refuse_both_names(name, correction, ddof)
-    what, given = ("correction", correction) if ddof is None else ("ddof", ddof)
-    subtracted = number_or_array(name, what, cast("float | Array", given))  # one of them is traced, so it is not None
+    if ddof is None:
+        subtracted = number_or_array(name, "correction", correction)
+    else:
+        subtracted = number_or_array(name, "ddof", ddof)
     array = as_array(name, a)
     wide = dtypes.accumulated(dtypes.real_part(to_inexact_dtype(array.dtype)))
     counted = lax.full(array.shape, 1, wide) if missing is None else (~missing).astype(wide)

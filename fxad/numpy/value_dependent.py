@@ -11,7 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes import dimension
 from fxad.errors import ParameterError, ShapeError, TracerError
-from fxad.ir import NDArray
+from fxad.ir import NDArray, as_shape
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import minimum
@@ -72,7 +72,8 @@ def repeat(
     if aval.dtype not in dtypes.INTEGER or aval.shape not in {(), (1,), (n,)}:
         raise ParameterError(f"repeat: counts {aval} must be integers, one or {n} of them")
     if total_repeat_length is not None:
-        wide = index_dtype((dimension(total_repeat_length),))
+        (total_repeat_length,) = as_shape((total_repeat_length,))
+        wide = index_dtype((total_repeat_length,))
         ends = cumulative_sum(broadcast_to(repeats, (n,)), dtype=None if wide is dtypes.int32 else wide)
         at = searchsorted(ends, arange(total_repeat_length), side="right")
         return take(array, minimum(at, n - 1), axis=k)

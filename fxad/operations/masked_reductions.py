@@ -74,18 +74,20 @@ def is_unmasked(initial: object, where: object) -> bool:
     return initial is None and (where is None or where is True)
 
 
+# The default of `correction`, as the array API standard has it. Its identity tells that no correction was given.
+NO_CORRECTION: Final = float("0.0")
+
+
 def degrees_of_freedom(name: str, correction: object, ddof: object) -> float:
     """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
     both."""
     refuse_both_names(name, correction, ddof)
-    if correction is not None:
-        return number(name, "correction", correction)
-    return 0.0 if ddof is None else number(name, "ddof", ddof)
+    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
 
 
 def refuse_both_names(name: str, correction: object, ddof: object) -> None:
     """Raises: ParameterError if the correction of a variance is given under both of its names."""
-    if ddof is not None and correction is not None:
+    if ddof is not None and correction is not NO_CORRECTION:
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
         )

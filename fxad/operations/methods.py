@@ -98,7 +98,7 @@ class Methods(Operators):
         keepdims: bool = False,
         *,
         where: Self | NDArray | bool | None = None,
-        correction: float = 0,
+        correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
         subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
@@ -115,7 +115,7 @@ class Methods(Operators):
         keepdims: bool = False,
         *,
         where: Self | NDArray | bool | None = None,
-        correction: float = 0,
+        correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
         subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)

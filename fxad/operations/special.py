@@ -102,7 +102,7 @@ def _kl_div(args: Formulas) -> Formulas:
     # x (d - log(1 + d)) for d = (y - x) / x
     d = (b - a) / a
     close = a * gamma.excess(d, d / (d + 2), d + 1)
-    return (near.where(close, _where_defined(x, y, _relative_entropy(x, y)) - x + y),)
+    return (near.where(close, _where_defined(x, y, _relative_entropy(x, y) - x + y)),)
 
 
 def _are_close(x: Formula, y: Formula) -> Formula:

@@ -269,11 +269,12 @@ def test_operators_return_not_implemented_for_unknown_types() -> None:
             return "mine"
 
     assert fx.asarray(X) + Other() == "mine"
-    for bad in ("s", None, [1.0]):
-        with pytest.raises(TypeError, match="unsupported operand type"):
+    refused = "unsupported operand type"
+    for bad, message in (("s", refused), (None, refused), ([1.0], r"add: a list is not an array: \[1.0\]")):
+        with pytest.raises(TypeError, match=message):
             fx.asarray(X) + bad  # type: ignore[operator]
-        with pytest.raises(TypeError, match="unsupported operand type"):
-            fx.trace(lambda x: x + bad, X)
+        with pytest.raises(TypeError, match=message):
+            fx.trace(lambda x, bad=bad: x + bad, X)
 
 
 # -------------------------------------------------------------------------------------- calls that do not fit a program

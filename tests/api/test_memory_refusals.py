@@ -121,7 +121,7 @@ PLANS: list[Case] = [
      "remat: within must be a function, got an int: 3", "give something that can be called"),
     (lambda: untyped.plan_memory(PROGRAM, budget=9, within=3), ArgumentError,
      "plan_memory: within must be a function, got an int: 3", "give something that can be called"),
-    (lambda: untyped.remat(plan=TABLE), ArgumentError, "remat: a plan is for a Program, got None",
+    (lambda: untyped.remat(None, plan=TABLE), ArgumentError, "remat: a plan is for a Program, got None",
      "trace the function: remat(trace(f, *examples), ...)"),
     (lambda: fx.remat(OTHER, plan=TABLE), ArgumentError,
      f"remat: the plan is for another program: {PROGRAM.jaxpr!r}, this is {OTHER.jaxpr!r}",

@@ -12,7 +12,7 @@ from fxad.numpy.binary import clip, maximum
 from fxad.numpy.shapes import diagonal as _diagonal, expand_dims, squeeze
 from fxad.numpy.unary import abs, exp2, floor, log2, sqrt, square
 from fxad.operations import linalg
-from fxad.operations.arguments import number, to_int
+from fxad.operations.arguments import flag, number, to_int
 from fxad.operations.axes import Axes, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
@@ -23,7 +23,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 
     Rule:   the norm of an empty vector is 0; it is inf for other negative `ord`, and an error for -inf.
     """
-    ord = number("vector_norm", "ord", ord)
+    ord, keepdims = number("vector_norm", "ord", ord), flag("vector_norm", "keepdims", keepdims)
     array = to_inexact(as_array("vector_norm", x))
     if ord == 2:
         return _root_of_squares(array, axis, keepdims)
