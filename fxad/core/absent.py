@@ -115,7 +115,9 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "sharding": {
             "AbstractMesh AbstractDevice use_abstract_mesh": "shard_map takes names and sizes: {'i': 8}",
-            "ManualAxisType UnreducedKind no_collectives": "shard_map finds out which values are the same on all devices",
+            "ManualAxisType UnreducedKind no_collectives": (
+                "shard_map finds out which values are the same on all devices"
+            ),
             "auto_axes explicit_axes": "with_sharding_constraint divides a value, and XLA decides about the others",
             "get_abstract_mesh": "get_mesh() is the mesh of `with mesh:`",
             "make_single_device_sharding": "SingleDeviceSharding(device)",

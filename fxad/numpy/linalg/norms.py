@@ -48,7 +48,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
     -inf): the largest (smallest) sum of absolute values of a column and a row; 2 (-2): the largest (smallest) singular
     value; "nuc": the sum of the singular values."""
     ord = ord if ord is None or isinstance(ord, str) else number("matrix_norm", "ord", ord)
-    array = to_inexact(as_array("matrix_norm", x))
+    keepdims, array = flag("matrix_norm", "keepdims", keepdims), to_inexact(as_array("matrix_norm", x))
     if array.ndim < 2:
         raise ShapeError(f"matrix_norm: takes an array with at least two axes, got {array.aval}")
     if ord is None or ord == "fro":
