@@ -16,6 +16,7 @@ from types import ModuleType
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
 
 
@@ -52,9 +53,9 @@ def folders_removed() -> Iterator[None]:
 
 
 def _run(page: Path, line: int, code: str, module: ModuleType) -> str:
-    out = io.StringIO()
+    out, name = io.StringIO(), page.resolve().relative_to(ROOT).as_posix()  # the name is printed: it is the same anywhere
     with redirect_stdout(out):  # empty lines, so that tracebacks have the line numbers of the page
-        exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+        exec(compile("\n" * line + code, name, "exec"), module.__dict__)
     return "".join([f"{printed.rstrip()}\n" for printed in out.getvalue().rstrip().splitlines()])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import runtime
+from fxad import nn, runtime
 from fxad.core.builder import Builder
 from fxad.core.constants import (
     BORDER_TIMES,
@@ -150,7 +150,7 @@ def network(layers: int) -> tuple[Callable[..., Any], Any, Any]:
         for p in params:
             centred = x - fnp.mean(x, axis=-1, keepdims=True)
             h = centred / fnp.sqrt(1e-5 + fnp.mean(centred * centred, axis=-1, keepdims=True))
-            x = x + fnp.tanh(h @ p["w"] + p["b"])
+            x = x + nn.silu(h @ p["w"] + p["b"])
         return fnp.mean(x * x)
 
     params = [{"w": fx.Spec((320, 320)), "b": fx.Spec((320,))} for _ in range(layers)]

@@ -11,7 +11,7 @@
 The other residuals are stacked, one for each step.
 
 >>> from fxad.core.builder import Builder
->>> from fxad.ir import Aval
+>>> from fxad.ir import INT32_SCALAR, Aval
 >>> b = Builder()
 >>> w, i, c = b.inputs([Aval((), dtypes.float32), INT32_SCALAR, Aval((), dtypes.float32)])
 >>> body = b.build([b.one(ADD, i, Lit.of(2, INT32_SCALAR)), b.one(ADD, b.one(ADD, w, w), c)], "step")
