@@ -10,7 +10,7 @@ equations. A longer stretch is cut. Values between units are in memory, so no ke
 For example, with at most 3 equations in a body:
 
 >>> import fxad as fx, fxad.numpy as fnp
->>> program = fx.trace(lambda x: fnp.sin(fnp.cos(fnp.tanh(fnp.exp(x * 2.0)))), fx.Spec((4,))).jaxpr
+>>> program = fx.trace(lambda x: fnp.sin(fnp.cos(fnp.tanh(fnp.exp(x * 2.0)))), fx.Spec((1 << 20,))).jaxpr
 >>> cut, bodies = cut_stretches(program, (), stretch=4, piece=3)
 >>> for body in bodies:
 ...     print(*[eqn.prim.name for eqn in body.eqns])
