@@ -78,8 +78,11 @@ def test_rare_modules_are_not_imported() -> None:
     code = "import fxad, fxad.numpy, fxad.lax, fxad.nn, fxad.random, sys; print(sorted(sys.modules))"
     modules = set(ast.literal_eval(run_python(code)))
     rare = {
+        "fxad.core.alignment",
+        "fxad.core.diff",
         "fxad.testing",
         "fxad.text.parser",
+        "fxad.units.picture",
         "fxad.api.inverse",
         "fxad.numpy.linalg",
         "fxad.numpy.polynomials",
@@ -100,7 +103,7 @@ def test_import_fxad_imports_few_modules() -> None:
     """Modules are counted instead of timed: each module of fxad takes 0.3 ms, and each of these libraries 1 to 40
     ms."""
     modules = set(ast.literal_eval(run_python("import fxad, sys; print(sorted(sys.modules))")))
-    assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 192
+    assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 198
     rare = {
         "asyncio", "concurrent", "jaxlib._profiler", "jaxlib.cpu", "jaxlib.mlir", "multiprocessing", "scipy", "secrets",
         "socket", "tempfile",

@@ -1,12 +1,13 @@
-"""Programs as values, and the tools that read and build them: types, printing, meaning, memoisation."""
+"""Programs as values, and the tools that read and build them: types, printing, meaning, memoisation. `diff` is imported
+at its first use."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, NoReturn
+from fxad.core.lazy_exports import lazy_exports
 
-from fxad.core import absent
+if TYPE_CHECKING:
+    from fxad.core import diff
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="diff")  # an error for a name of `jax.core`
 
-if not TYPE_CHECKING:  # names of `jax.core`
-
-    def __getattr__(name: str) -> NoReturn:
-        raise AttributeError(absent.absent(__name__, name), name=name)
+__all__ = ["diff"]

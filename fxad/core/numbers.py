@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 T = TypeVar("T")
 _NUMBERS: Final = (int, float, complex)
@@ -41,7 +41,7 @@ def _reflected(op: Callable[..., object]) -> Callable[..., object]:
     return method
 
 
-def _unary(op: Callable[[Any], object]) -> Callable[[object], object]:
+def _unary(op: Callable[[object], object]) -> Callable[[object], object]:
     def method(self: object) -> object:
         return number_argument(op(plain_number(self)))
 

@@ -362,9 +362,9 @@ def broadcast_prefix(
 ) -> list[Any]:
     """The entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
 
-    `is_leaf` says what an entry is (None may be one). `what` names the argument, as in `vmap: in_axes`. Of the prefix
+    `is_leaf` says what an entry is (None may be one). `what` names the argument, as in "vmap: in_axes". Of the prefix
     `(0, None)` and the structure of `({"w": x, "b": y}, z)`, they are 0, 0 and None. A list may stand for a tuple, and
-    a tuple for a list, unless `exact`: users write `in_axes` either way.
+    a tuple for a list, unless `exact`: users write in_axes either way.
     Raises: TreeError when the prefix does not fit.
     """
     if is_leaf(prefix):
@@ -767,7 +767,7 @@ def _returned_tuples(f: object) -> set[int]:
 
 
 def _not_three_parts(cls: type, parts: object) -> ArgumentError:
-    """The error for what `flatten_node` returned."""
+    """The error for the result of a function that takes a node apart."""
     number = f"of {len(parts)} values" if isinstance(parts, tuple) else ""
     return ArgumentError(
         f"tree.register: flatten_node of {cls.__qualname__} returns {described(parts)} {number}".rstrip()

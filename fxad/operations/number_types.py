@@ -7,6 +7,7 @@ the widest dtype of its kind, and its dtype is decided when the trace ends, from
 from __future__ import annotations
 
 from collections.abc import Collection
+from types import MappingProxyType
 from typing import Final, final
 
 import numpy as np
@@ -80,7 +81,7 @@ class NumberType:
         return f"NumberType({self.name})"
 
 
-_PARTS: Final = {dtypes.complex64: dtypes.float32, dtypes.complex128: dtypes.float64}
+_PARTS: Final = MappingProxyType({dtypes.complex64: dtypes.float32, dtypes.complex128: dtypes.float64})
 
 BOOL: Final = NumberType("bool", 0, dtypes.bool_)
 INT: Final = NumberType("int", 1, dtypes.int32)  # of 32 bits
@@ -89,7 +90,7 @@ FLOAT: Final = NumberType("float", 2, dtypes.float64)
 COMPLEX: Final = NumberType("complex", 3, dtypes.complex128)
 # The results of computing with numbers of each kind.
 RESULTS: Final = (BOOL, LONG, FLOAT, COMPLEX)
-_BY_TYPE: Final = {bool: BOOL, float: FLOAT, complex: COMPLEX}
+_BY_TYPE: Final = MappingProxyType[type, NumberType]({bool: BOOL, float: FLOAT, complex: COMPLEX})
 
 
 def number_type(value: object) -> NumberType | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from fxad.tracing.array import Array, is_scalar
 from fxad.tracing.program import Spec
 from fxad.tracing.static_args import FunctionCall
 from fxad.tracing.tracer import TracedNumber, active_trace
+
+T = TypeVar("T")
 
 
 def is_known(x: object) -> bool:
@@ -50,19 +52,19 @@ def has_tangent(x: object) -> bool:
 
 
 def with_known_values(
-    f: Callable[..., Any],
+    f: Callable[..., T],
     leaves: Sequence[object],
     structure: Structure,
     known: Sequence[bool],
     as_literals: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[..., T]:
     """A function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a structure.
     It takes None in place of them. `as_literals`: its program contains the numbers."""
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
     operands: dict[object, tuple[object, object]] = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
 
     @wraps(f, updated=())
-    def with_values(*args: object, **kwargs: object) -> object:
+    def with_values(*args: object, **kwargs: object) -> T:
         trace = active_trace()
         if trace is not None:  # the scalars of NumPy are operands
             trace.known.update(operands)

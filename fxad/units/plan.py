@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from operator import add
 from typing import Literal, TypeAlias, final
 
+from fxad import units
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed
 from fxad.ir import Atoms, Aval, Jaxpr, Lit, Source, source_text
@@ -20,7 +21,6 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.cost_rule import check_steps
 from fxad.units.min_cut_recompute import recompute
-from fxad.units.picture import picture
 from fxad.units.pieces import Piece, Pieces, partition
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
@@ -113,8 +113,8 @@ class Plan:
 
     def svg(self) -> str:
         """A picture as SVG: a bar for each step, as high as the bytes that are live while it runs."""
-        units = [(u.body.name, u.equations, u.uses) for u in self.units]
-        return picture(units, [(s.unit, s.live_bytes) for s in self.steps])
+        named = [(u.body.name, u.equations, u.uses) for u in self.units]
+        return units.picture.picture(named, [(s.unit, s.live_bytes) for s in self.steps])
 
     def _repr_html_(self) -> str:
         drawn = [self.svg()] if len(self.steps) > 1 else []

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Protocol, TypeAlias, final, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, final, runtime_checkable
 
+from fxad import core
 from fxad.core.dataclasses import dataclass
-from fxad.core.diff import Difference, diff
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.xla.client import Device
 from fxad.xla.options import CompileOptions
+
+if TYPE_CHECKING:
+    from fxad.core.diff import Difference
 
 CompileTarget: TypeAlias = tuple[CompileOptions, Device]
 CacheKey: TypeAlias = tuple[Jaxpr, CompileTarget]
@@ -93,15 +96,15 @@ def explain_miss(key: CacheKey, held: Sequence[CacheKey]) -> Explanation:
         return Explanation(jaxpr, is_held, None, None)
     features = _features(jaxpr)
     nearest = max(dict.fromkeys([program for program, _ in others]), key=lambda other: _similarity(features, other))
-    return Explanation(jaxpr, is_held, nearest, diff(jaxpr, nearest))
+    return Explanation(jaxpr, is_held, nearest, core.diff.diff(jaxpr, nearest))
 
 
 def _target_difference(a: CompileTarget, b: CompileTarget) -> Difference:
     for f in fields(CompileOptions):
         left, right = (getattr(options, f.name) for options, _ in (a, b))
         if repr(left) != repr(right):  # flags of 1 and True are two
-            return Difference(("options", f.name), repr(left), repr(right))
-    return Difference(("device",), str(a[1]), str(b[1]))
+            return core.diff.Difference(("options", f.name), repr(left), repr(right))
+    return core.diff.Difference(("device",), str(a[1]), str(b[1]))
 
 
 def _similarity(features: Mapping[Hashable, int], other: Jaxpr) -> float:

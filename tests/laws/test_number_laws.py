@@ -23,7 +23,7 @@ from hypothesis import given, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax, tree
-from fxad.errors import DTypeError, FxadError
+from fxad.errors import DTypeError, FxadError, ParameterError
 
 LOOSE: Final[Any] = fx  # the types of drawn stacks are not known to mypy
 DTYPES: Final = ("float64", "float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "complex64", "bool")
@@ -307,6 +307,13 @@ def test_a_bound_of_a_loop_that_is_no_number_is_named(bound: Any, message: str) 
         with pytest.raises(FxadError) as e:
             fx.grad(lambda x, n: lax.fori_loop(0, n, lambda _, c: c * x, 1.0))(2.0, bound)
         assert e.value.message == message
+
+
+@pytest.mark.parametrize("bounds", [(0, 1 << 63), (1 << 63, 0), (0, 2**70)])
+def test_a_bound_of_a_loop_has_64_bits(bounds: tuple[int, int]) -> None:
+    with pytest.raises(ParameterError, match=r"^fori_loop: (lower|upper) is an int of (64|71) bits") as caught:
+        lax.fori_loop(*bounds, lambda _, c: c, 1.0)
+    assert caught.value.remedy == "the index of a loop has 64 bits"
 
 
 # ------------------------------------------------------------------------------------------------------------- eager
