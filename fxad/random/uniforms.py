@@ -79,6 +79,7 @@ def _uniform(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DTyp
     low, high = minval.astype(dtype), maxval.astype(dtype)
     x = uniform_between(key, low, high, shape, dtype)
     # rounding may give the upper bound; the derivative stays that of the formula
+    low, high = lax.stop_gradient(low), lax.stop_gradient(high)
     last = fnp.where(high > low, fnp.maximum(low, adjacent_float(high, up=False)), high)
     return x + lax.stop_gradient(fnp.minimum(x, last) - x)
 
