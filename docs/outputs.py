@@ -53,7 +53,8 @@ def folders_removed() -> Iterator[None]:
 
 
 def _run(page: Path, line: int, code: str, module: ModuleType) -> str:
-    out, name = io.StringIO(), page.resolve().relative_to(ROOT).as_posix()  # the name is printed: it is the same anywhere
+    out = io.StringIO()
+    name = page.resolve().relative_to(ROOT).as_posix()  # outputs contain it, so it does not depend on the folder
     with redirect_stdout(out):  # empty lines, so that tracebacks have the line numbers of the page
         exec(compile("\n" * line + code, name, "exec"), module.__dict__)
     return "".join([f"{printed.rstrip()}\n" for printed in out.getvalue().rstrip().splitlines()])
