@@ -163,7 +163,7 @@ def test_a_project_elsewhere(tmp_path: Path) -> None:
         assert name in (*pages, "use.py"), line
         if name == "use.py" and (m["kind"] == "error" or m["text"].startswith("Revealed type")):
             said.setdefault(int(m["line"]), []).append(m["text"])
-    assert page_errors == []
+    assert page_errors == [], "\n".join(page_errors)
     expected = {n: (kind, text) for n, kind, text in expectations(tmp_path / "use.py")}
     assert {n: t for n, t in said.items() if n not in expected} == {}
     for n, (kind, text) in expected.items():
