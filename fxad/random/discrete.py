@@ -124,10 +124,10 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
     Cost:   a loop until the last element is done: about lam + 5 sqrt(lam) rounds below 10, some 10 above.
     Source: Knuth's method (The Art of Computer Programming 2, 3.4.1) below 10, above Hormann's transformed rejection
             with squeeze (The transformed rejection method for generating Poisson random variables, 1993); the draws of
-            `jax.random.poisson` for lam < 4096, unless the rounding of lgamma decides a round, which is rare; above,
-            JAX's log-probabilities cancel (the variance for 1e8 is 1.46 times too large), and Loader's form is
-            computed (Fast and Accurate Computation of Binomial Probabilities, 2000). An infinite lam gives the
-            greatest integer.
+            `jax.random.poisson` for lam < 4096, unless the rounding of lgamma decides a round: next to elements below
+            10, which take part as 1e5, that is not rare. Above, JAX's log-probabilities cancel (the variance for 1e8
+            is 1.46 times too large), and Loader's form is computed (Fast and Accurate Computation of Binomial
+            Probabilities, 2000). An infinite lam gives the greatest integer.
     Raises: DTypeError, ShapeError for lam; DTypeError for a dtype that is not an integer; all for a key or a shape.
     """
     name = "random.poisson"

@@ -188,8 +188,9 @@ def test_samplers_built_on_other_samplers(name: str, args: tuple[Any, ...]) -> N
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        # for some other means and keys the rounding of lgamma decides a round
-        ("poisson", (np.array([0, 0.5, 9, 30, 1e3, np.nan], np.float32), (7, 6))),
+        # apart: means below 10 take part in the rounds of the others as 1e5, for which the rounding of lgamma decides
+        ("poisson", (np.array([0, 0.5, 9, np.nan], np.float32), (7, 4))),
+        ("poisson", (np.array([10, 20, 1e3], np.float32), (7, 3))),
         ("binomial", (np.array([5, 10, 100, 50, -1, np.inf], np.float32), np.float32(0.3), (7, 6))),
         ("multinomial", (np.float32(20), np.array([[0.2, 0.3, 0.5], [0, 0.1, 0.9]], np.float32))),
     ],
