@@ -123,10 +123,11 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
     Type:   u32[2]; lam >= 0 that broadcasts to `shape`, taken as float32 -> integers (int32).
     Cost:   a loop until the last element is done: about lam + 5 sqrt(lam) rounds below 10, some 10 above.
     Source: Knuth's method (The Art of Computer Programming 2, 3.4.1) below 10, above Hormann's transformed rejection
-            with squeeze (The transformed rejection method for generating Poisson random variables, 1993); bit for bit
-            `jax.random.poisson` for lam < 4096; above, JAX's log-probabilities cancel (the variance for 1e8 is 1.46
-            times too large), and Loader's form is computed (Fast and Accurate Computation of Binomial Probabilities,
-            2000). An infinite lam gives the greatest integer.
+            with squeeze (The transformed rejection method for generating Poisson random variables, 1993); the draws of
+            `jax.random.poisson` for lam < 4096, unless the rounding of lgamma decides a round: next to elements below
+            10, which take part as 1e5, that is not rare. Above, JAX's log-probabilities cancel (the variance for 1e8
+            is 1.46 times too large), and Loader's form is computed (Fast and Accurate Computation of Binomial
+            Probabilities, 2000). An infinite lam gives the greatest integer.
     Raises: DTypeError, ShapeError for lam; DTypeError for a dtype that is not an integer; all for a key or a shape.
     """
     name = "random.poisson"

@@ -1,7 +1,7 @@
 """The same key data gives the same bits as `jax.random`, if the docstring says so.
 
-The last bits of logarithms depend on the effort of XLA's compilation. They are compared in `make deep`, which compiles
-as users do.
+The last bits of logarithms, and of a product and a sum that LLVM may round once, depend on the effort of XLA's
+compilation. They are compared in `make deep`, which compiles as users do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def check(
 
     have = np.asarray((fx.jit(ours) if jitted else ours)(WORDS))
     assert (have.dtype, have.shape) == (want.dtype, want.shape)
-    if quick() and want.dtype.kind not in "biu" and name != "uniform":
+    only_bits = name == "uniform" and len(args) == 2
+    if quick() and want.dtype.kind not in "biu" and not only_bits:
         rounding = max(rounding, 8 * float(fnp.finfo(have.dtype).eps))
     if rounding:
         wider = np.complex128 if have.dtype.kind == "c" else np.float64
@@ -187,7 +188,9 @@ def test_samplers_built_on_other_samplers(name: str, args: tuple[Any, ...]) -> N
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("poisson", (np.array([0, 0.5, 9, 20, 1e3, np.nan], np.float32), (7, 6))),
+        # apart: means below 10 take part in the rounds of the others as 1e5, for which the rounding of lgamma decides
+        ("poisson", (np.array([0, 0.5, 9, np.nan], np.float32), (7, 4))),
+        ("poisson", (np.array([10, 20, 1e3], np.float32), (7, 3))),
         ("binomial", (np.array([5, 10, 100, 50, -1, np.inf], np.float32), np.float32(0.3), (7, 6))),
         ("multinomial", (np.float32(20), np.array([[0.2, 0.3, 0.5], [0, 0.1, 0.9]], np.float32))),
     ],
