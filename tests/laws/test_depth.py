@@ -459,7 +459,7 @@ def test_residuals_of_nested_segments() -> None:
     for _ in range(1200):
         p = fx.trace(remat(p), X)
     (row,) = fx.residuals(p)
-    assert row.made_by == "argument 0"
+    assert row.made_by == "argument args[0]"
     assert row.read_by == "cos"
 
 

@@ -150,7 +150,7 @@ def test_a_failure_shows_the_law_the_program_and_the_operands() -> None:
 
 @given(cases())
 def test_cases_run(case: Case) -> None:
-    assert repr(case).startswith(str(case.program))
+    assert repr(case).startswith(f'case("""\\\n{case.program}"""')
 
 
 def test_testing_asks_for_its_extra_and_the_package_does_not() -> None:
