@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Final, TypeVar, final
 
 from jaxlib.mlir import ir
-from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+
+# not their `_mlir_libs`: importing `_sdy` first leaves `dialects.sdy` without attributes that JAX needs
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from fxad.errors import CompileError
 from fxad.lowering.jaxlib import _jax
@@ -49,7 +52,7 @@ def _context() -> ir.Context:
     context = ir.Context()
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
-    for dialect in (_stablehlo, _chlo, _sdy):
+    for dialect in (stablehlo, chlo, sdy):
         dialect.register_dialect(context)
     return context
 
