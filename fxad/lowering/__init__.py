@@ -10,8 +10,8 @@ and calls no host is written as it is.
 | `ordered_effects` | programs that call the host | ordered calls take and return a token; a last result, `DONE` |
 | `host_calls_on_devices` | several devices, programs that call the host | one device calls it for all |
 
-`known_faults` and `overlapping_updates` are asked while a program is written: which operations XLA compiles to wrong
-numbers, and which updates are computed apart. `threaded_values` threads the flag and the token through bodies.
+`known_faults` lists the operations that XLA compiles to wrong numbers; the lowering writes others for them.
+`overlapping_updates` finds the updates that are computed apart. `threaded_values` threads the flag and the token through bodies.
 `shardings` reads the shardings of operands and results from the program. `mlir_text` and `locations` write types,
 constants and source locations. `nesting` refuses programs that overflow XLA's stack. `jaxlib`, `mlir` and `lapack` are
 jaxlib's libraries and bindings.

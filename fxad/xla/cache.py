@@ -88,7 +88,7 @@ class CacheStats:
 
 
 class HeldCall(Protocol):
-    """What a jitted function holds for arguments of some types: a program or an executable."""
+    """A program or an executable that a jitted function holds for arguments of some types."""
 
     def release(self, reason: ReleaseReason) -> bool:
         """Drop it, if it was not used since the last request for this reason. Returns True if it is dropped."""

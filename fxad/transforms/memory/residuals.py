@@ -51,7 +51,7 @@ class Residual:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is an operand of the program, which the caller stores."""
+        """Returns True if the value is an operand of the program. The caller stores it."""
         return self.operand is not None
 
     @property
