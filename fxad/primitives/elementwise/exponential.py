@@ -254,15 +254,16 @@ class Logit(Unary):
 
 
 class _TimesLog(Binary):
-    """x times a logarithm of y, 0 where x is 0 and y is no nan."""
+    """x log(y + shift), 0 where x is 0 and y is no nan."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+    shift: ClassVar[float]
 
     @final
     def compute(self, x: NDArray, y: NDArray, /) -> object:
-        log = np.log1p if self.name == "xlog1py" else np.log
+        log = np.log1p if self.shift else np.log
         return np.where(np.equal(x, 0) & ~np.isnan(y), np.zeros_like(x), np.multiply(x, log(y)))
 
     @final
@@ -273,6 +274,17 @@ class _TimesLog(Binary):
             return (x.equals(0) & y.equals(y)).where(0, x * y.op(self.hlo_name)).value
 
         return lower_in_float32(hlo, args, ins[0], product)
+
+    @final
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        log = LOG1P if self.shift else LOG
+        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(log, y))
+        if isinstance(ty, Zero):
+            return along_x
+        divisor = ctx.one(ADD, y, literal_like(self.shift, y)) if self.shift else y
+        pole = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, divisor, literal_like(0.0, divisor)))
+        slope = ctx.one(DIV, x, emit_where(ctx, pole, literal_like(1.0, divisor), divisor))
+        return ctx.add(along_x, scale_tangent(ctx, ty, slope))
 
 
 @final
@@ -288,15 +300,8 @@ class XLogY(_TimesLog):
     """
 
     name: ClassVar[str] = "xlogy"
+    shift: ClassVar[float] = 0.0
     hlo_name: ClassVar[str] = "stablehlo.log"
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(LOG, y))
-        if isinstance(ty, Zero):
-            return along_x
-        both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
-        slope = ctx.one(DIV, x, emit_where(ctx, both, literal_like(1.0, y), y))
-        return ctx.add(along_x, scale_tangent(ctx, ty, slope))
 
 
 @final
@@ -310,15 +315,8 @@ class XLog1pY(_TimesLog):
     """
 
     name: ClassVar[str] = "xlog1py"
+    shift: ClassVar[float] = 1.0
     hlo_name: ClassVar[str] = "stablehlo.log_plus_one"
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        along_x = tx if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(LOG1P, y))
-        if isinstance(ty, Zero):
-            return along_x
-        pole = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(-1.0, y)))
-        divisor = ctx.one(ADD, emit_where(ctx, pole, literal_like(0.0, y), y), literal_like(1.0, y))
-        return ctx.add(along_x, scale_tangent(ctx, ty, ctx.one(DIV, x, divisor)))
 
 
 EXP: Final = Exp()
