@@ -118,6 +118,7 @@ if TYPE_CHECKING:
 
         terms: tuple[tuple[Monomial, int], ...]
         text: str
+        least: int | None  # its `lower_bound`, from the first question on
 
         def __new__(cls, terms: tuple[tuple[Monomial, int], ...]) -> Self: ...
 
@@ -134,7 +135,7 @@ else:
         Raises: SizeError for an order that the assumptions do not decide, and wherever Python needs the number.
         """
 
-        __slots__ = ("__weakref__", "terms", "text")
+        __slots__ = ("__weakref__", "least", "terms", "text")
 
         def __new__(cls, terms):
             """The size of ordered terms. At least one of them is not constant."""
@@ -656,13 +657,19 @@ def _refuse_operand(a: object, sign: str, b: object) -> object:
 
 
 def lower_bound(size: int) -> int | None:
-    """The greatest known lower bound of a size under the assumptions; None if none is known."""
-    if type(size) is int:
+    """The greatest known lower bound of a size under the assumptions; None if none is known. It is computed once."""
+    if type(size) is not Size:
         return size
+    if not hasattr(size, "least"):
+        _set(size, "least", _search_lower_bound(size))
+    return size.least
+
+
+def _search_lower_bound(size: int) -> int | None:
     known = _line_of(size)
     if known is not None:
         return _least_of_line(known[1], known[0].at_least)
-    low = _lower_bound_of_terms(_terms(size), 4)
+    low = _lower_bound_of_terms(_terms(size), 4, {})
     names = names_of(size)
     for form in (size, *_other_forms(size)) if len(names) == 1 else ():
         below = _line(form, names[0], -1)
@@ -705,19 +712,32 @@ def _line_of(size: int) -> tuple[Name, _Line] | None:
     return None if line is None else (names[0], line)
 
 
-def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
-    """A lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them.
+# The bounds found in one search, where the same functions are replaced in any order.
+_Found: TypeAlias = dict[tuple[int, frozenset[tuple[Monomial, int]]], int | None]
+_LONGEST_SEARCH: Final = 32
+
+
+def _lower_bound_of_terms(terms: Terms, depth: int, found: _Found) -> int | None:
+    """A lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them. A search
+    looks at `_LONGEST_SEARCH` polynomials at most.
 
     Of n - max(n, 4) + 8, for n >= 0: max(n, 4) is n or 4, so the bound is the lesser of those of 8 and of n + 4: 4.
     """
-    if depth == 0:
+    if depth == 0 or len(found) >= _LONGEST_SEARCH:
         return None
+    key = depth, frozenset(terms.items())
+    if key not in found:
+        found[key] = _lower_bound_by_replacing(terms, depth, found)
+    return found[key]
+
+
+def _lower_bound_by_replacing(terms: Terms, depth: int, found: _Found) -> int | None:
     direct = _constant_after_shift(terms)
     for mono, c in terms.items():
         if (rounded := _rounded_to_multiple(mono)) is not None:
             a, b = rounded
             rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
-            low = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1)
+            low = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1, found)
             if low is not None:
                 return low if direct is None else max(low, direct)
     if direct is not None:
@@ -725,18 +745,18 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     for mono, c in terms.items():
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
-            low = _lower_bound_with_function(rest, c, mono[0][0], depth - 1)
+            low = _lower_bound_with_function(rest, c, mono[0][0], depth - 1, found)
             if low is not None:
                 return low
     return None
 
 
-def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth: int) -> int | None:
+def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth: int, found: _Found) -> int | None:
     """A lower bound of `rest + c * function`: bounds of the function, in terms of its operands, replace it."""
     a, b = function.a, function.b
 
     def lower(size: int) -> int | None:
-        return _lower_bound_of_terms(_terms(size), depth)
+        return _lower_bound_of_terms(_terms(size), depth, found)
 
     if function.function in ("max", "min"):
         known = [low for low in (lower(rest + a * c), lower(rest + b * c)) if low is not None]
@@ -1018,7 +1038,7 @@ def _interval_of_factor(base: Factor, bounds: Mapping[str, int], depth: int) -> 
 
 def _interval_product(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
     (a, b), (c, d) = x, y
-    if at_least(a, 0) and at_least(c, 0):
+    if at_least(a, 0) and (a == b or at_least(c, 0)):
         return a * c, b * d
     ends = a * c, a * d, b * c, b * d
     return reduce(minimum, ends), reduce(maximum, ends)
