@@ -18,7 +18,8 @@ from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.testing.values import examples, stack
-from fxad.transforms import jvp, vjp_fused, vmap
+from fxad.transforms import jvp, vjp_fused
+from fxad.transforms.vmap import vmap
 
 
 def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int = 2) -> None:

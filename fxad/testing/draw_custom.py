@@ -20,7 +20,8 @@ from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.linear_call import LinearCall, has_adjoint
 from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
-from fxad.transforms import linearize, transpose, vmap
+from fxad.transforms import linearize, transpose
+from fxad.transforms.vmap import vmap
 
 _COUNT: Final = Aval((), dtypes.int32)
 

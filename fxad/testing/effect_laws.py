@@ -24,7 +24,8 @@ from fxad.testing.derivative_laws import differentiable_mask, random_dots
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import as_one_call
 from fxad.testing.values import examples, stack
-from fxad.transforms import cse, dce, inline, jvp, linearize, outline, partial_eval, remat, simplify, vjp_fused, vmap
+from fxad.transforms import cse, dce, inline, jvp, linearize, outline, partial_eval, remat, simplify, vjp_fused
+from fxad.transforms.vmap import vmap
 
 # The tag of a call, and the bytes of the integer that it was given; the tags of ordered calls are even.
 Entry: TypeAlias = tuple[int, bytes]

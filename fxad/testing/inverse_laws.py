@@ -25,11 +25,12 @@ from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.testing.values import examples, stack
-from fxad.transforms import jvp, residuals, vmap
+from fxad.transforms import jvp, residuals
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.reconstruction_check import SUMS
 from fxad.transforms.inversion.rules.measuring import widest
+from fxad.transforms.vmap import vmap
 
 # The error that rounding in the backward steps may cause, relative to the largest magnitude of their values.
 RTOL: Final = 1e-6

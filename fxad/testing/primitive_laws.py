@@ -35,7 +35,8 @@ from fxad.testing.compare import (
 )
 from fxad.testing.values import PRECISE, examples, stack
 from fxad.text import parse, to_text
-from fxad.transforms import jvp, linearize, transpose, vmap
+from fxad.transforms import jvp, linearize, transpose
+from fxad.transforms.vmap import vmap
 
 
 def check_primitive(application: Application) -> None:

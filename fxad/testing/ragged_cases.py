@@ -29,9 +29,9 @@ from fxad.testing.growth import BOUND, INPUT, Fact, Growth, up_to
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
-from fxad.transforms import vmap
 from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names
+from fxad.transforms.vmap import vmap
 
 PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
 

@@ -28,7 +28,7 @@ from fxad.primitives.elementwise.logic import LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
-from fxad.transforms import vmap
+from fxad.transforms.vmap import vmap
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -92,12 +92,12 @@ def scan(
 
 
 @overload
-def map_(f: Callable[[Array], Y], xs: HostLeaf, batch_size: int | None = None) -> Y: ...
+def map(f: Callable[[Array], Y], xs: HostLeaf, batch_size: int | None = None) -> Y: ...
 @overload
-def map_(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y: ...
+def map(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y: ...
 @overload
-def map_(f: Callable[[X], Y], xs: HostTree, batch_size: int | None = None) -> Y: ...
-def map_(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -> Any:
+def map(f: Callable[[X], Y], xs: HostTree, batch_size: int | None = None) -> Y: ...
+def map(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -> Any:
     """Apply `f` to each slice of `xs` along axis 0 in a loop; return the results stacked.
 
     With `batch_size`, each step maps over that many slices, as under vmap: a compromise between the speed of vmap and
