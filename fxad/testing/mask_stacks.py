@@ -48,16 +48,15 @@ from fxad.transforms import (
     remat,
     reroll,
     simplify,
-    specialize,
     transpose,
     value_and_grad,
     vjp_fused,
-    vmap,
 )
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.memory.policies import dots, everything
-from fxad.transforms.vmap import vmap_named
+from fxad.transforms.specialize import specialize
+from fxad.transforms.vmap import vmap, vmap_named
 
 # A transformation of a program whose first operands are sizes, so many of them.
 Transformation: TypeAlias = Callable[[Jaxpr, int], Jaxpr]

@@ -37,8 +37,8 @@ from fxad.transforms import (
     transpose,
     value_and_grad,
     vjp_fused,
-    vmap,
 )
+from fxad.transforms.vmap import vmap
 
 Law: TypeAlias = Callable[[Case], None]
 
