@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import pickle
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,39 @@ print(wrong)
 @pytest.mark.parametrize("stub", STUBS, ids=dotted)
 def test_a_package_lists_what_its_stub_states(stub: Path) -> None:
     module, seen = importlib.import_module(dotted(stub)), seen_by_type_checkers(stub)
-    assert sorted(dir(module)) == sorted(module.__all__) == sorted(seen)
+    assert sorted(dir(module)) == sorted(seen)
+    assert set(seen) - set(module.__all__) == ({"test_util", "testing"} if module is fx else set())
     # a file of the same name would be in place of the name, once it is imported; `fx.lower` is set after that
     assert {n for n, file in seen.items() if file and (stub.parent / f"{n}.py").exists()} <= {"lower"}
+
+
+def test_import_star_needs_no_optional_package() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; from fxad import *; print(grad.__name__, numpy.__name__)"
+    assert run_python(code).split() == ["grad", "fxad.numpy"]
+
+
+def test_functions_of_primitives_say_what_they_are() -> None:
+    """They are made by a factory: names, signatures and docstrings are those of ordinary functions."""
+    for module, name, names in (
+        (fx.lax, "bitwise_not", ["x"]),
+        (fx.lax, "sin", ["x"]),
+        (fx.lax, "max", ["x", "y"]),
+        (fx.numpy, "sin", ["x"]),
+    ):
+        f = getattr(module, name)
+        assert f.__name__ == f.__qualname__ == name
+        assert pickle.loads(pickle.dumps(f)) is f
+        signature = inspect.signature(f)
+        assert list(signature.parameters) == names
+        assert {str(p.annotation) for p in signature.parameters.values()} == {"ArrayLike"}
+        assert signature.return_annotation == "Array"
+        assert (inspect.getdoc(f) or "").startswith("Return ")
+    assert inspect.getdoc(fx.numpy.sin) == "Return the sine of x."
+    assert "Rule:   d = cos(x)." in (inspect.getdoc(fx.lax.sin) or "")
+    with pytest.raises(
+        fx.errors.ArgumentError, match=r"^sin: argument 0: a str is not an array: 'x'\n  called at .*surface"
+    ):
+        fx.lax.sin("x")  # type: ignore[arg-type]
 
 
 def test_a_name_that_does_not_exist() -> None:
