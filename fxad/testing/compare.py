@@ -17,7 +17,7 @@ from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.runtime import devices, link, to_buffer, to_numpy
 from fxad.testing.values import PRECISE, operands_text
-from fxad.units.plan import Choice, Plan
+from fxad.units.plan import UnitPlan, UnitsChoice
 
 Values: TypeAlias = Sequence[NDArray]
 Wide: TypeAlias = npt.NDArray[np.complex128]
@@ -42,10 +42,10 @@ def tolerance(dtype: DType) -> float:
 
 
 # The choice of units with which the laws compile programs in this context: none, unless it is set.
-units: Final[ContextVar[Callable[[Jaxpr], Choice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
+units: Final[ContextVar[Callable[[Jaxpr], UnitsChoice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
 
 
-def xla(jaxpr: Jaxpr, args: Values, plan: Plan | None = None) -> tuple[NDArray, ...]:
+def xla(jaxpr: Jaxpr, args: Values, plan: UnitPlan | None = None) -> tuple[NDArray, ...]:
     """Compile and run on the CPU, with the units of a plan, or with those in force."""
     (device, *_) = devices("cpu")
     loaded = link(plan or plan_of(jaxpr, units.get()(jaxpr)), device)

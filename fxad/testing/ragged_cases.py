@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.sizes import Name, Size, at_least, named_size, substitute_sizes
+from fxad.core.sizes import Size, SizeName, at_least, named_size, substitute_sizes
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray
 from fxad.primitives.dot import DotGeneral
@@ -33,7 +33,7 @@ from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names
 from fxad.transforms.vmap import vmap
 
-PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
+PADDING: Final[Mapping[SizeName, int]] = MappingProxyType({SizeName("n"): 4, SizeName("m", 1): 3})
 
 
 @final

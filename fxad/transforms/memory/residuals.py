@@ -200,7 +200,7 @@ def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Use:
+class _Occurrence:
     """An equation of a program that computes or reads a value: the position of its first result in the primal program,
     and the calls around it, from the outside in."""
 
@@ -228,10 +228,10 @@ class _Origins:
             value = self.unmarked.get(a, a)
             self._value_of.setdefault(value, v)
             position[v] = self._position.get(value, 0)
-        self._uses: dict[Atom, list[_Use]] = {}
+        self._uses: dict[Atom, list[_Occurrence]] = {}
         for eqn, calls in zip(flat.eqns, _calls(jaxpr), strict=True):
             for a in {*eqn.outs, *eqn.ins} if eqn.outs else ():
-                self._uses.setdefault(a, []).append(_Use(eqn, position[eqn.outs[0]], calls))
+                self._uses.setdefault(a, []).append(_Occurrence(eqn, position[eqn.outs[0]], calls))
 
     def row(self, value: Var, reader: str) -> Residual:
         """Returns the row of a value of the primal program."""
