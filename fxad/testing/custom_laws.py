@@ -70,10 +70,10 @@ def _values_by_name(
     moving = tuple([a.inexact for a in program.in_avals])
     if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
-        dots = random_tangents([a for a in program.in_avals if a.inexact], seed)
+        directions = random_tangents([a for a in program.in_avals if a.inexact], seed)
         cts = random_cotangents(jaxpr, seed + 1)
         fused, nonzero = transforms.jvp(jaxpr, mask)
-        pushed = iter(run(fused, [*operands, *dots])[n:])
+        pushed = iter(run(fused, [*operands, *directions])[n:])
         for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
             named_values[f"tangent of {path}"] = next(pushed) if moves else np.zeros(aval.shape, aval.dtype)
         both = run(transforms.vjp_fused(jaxpr, mask), [*operands, *cts])

@@ -66,9 +66,9 @@ def dense_log_det(case: Inversion) -> NDArray:
     for k, x in enumerate(moving):
         for unit in (1.0, 1j) if x.dtype in dtypes.COMPLEX else (1.0,):
             for i in range(x.size):
-                dots = [np.zeros(a.shape, a.dtype) for a in moving]
-                dots[k].reshape(-1)[i] = unit
-                tangent_columns = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
+                directions = [np.zeros(a.shape, a.dtype) for a in moving]
+                directions[k].reshape(-1)[i] = unit
+                tangent_columns = instantiate_tangents(run(forward, [*args, *directions])[len(outs) :], nonzero, outs)
                 columns.append(_as_real_vector([y for y, a in zip(tangent_columns, outs, strict=True) if a.inexact]))
     n = len(columns)
     matrix = np.array(columns, np.float64).reshape(n, n)

@@ -80,10 +80,10 @@ def _linearize(program: Jaxpr, _: int) -> Jaxpr:
     split, n = linearize(program, _real(program)), len(program.outs)
     b = Builder()
     args = b.inputs(program.in_avals)
-    dots = b.inputs([a for a in program.in_avals if a.inexact])
+    directions = b.inputs([a for a in program.in_avals if a.inexact])
     known = b.inline(split.primal, args)
     linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
-    return b.build([*known[:n], *b.inline(linear, [*dots, *known[n:]])], program.name)
+    return b.build([*known[:n], *b.inline(linear, [*directions, *known[n:]])], program.name)
 
 
 def _vmap(program: Jaxpr, sizes: int) -> Jaxpr:

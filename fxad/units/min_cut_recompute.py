@@ -212,8 +212,8 @@ class _RecomputedOperands:
         return passes_a_piece
 
     def _has_one_recomputation(self, port: Port, recomputations: Mapping[Port, Recomputation]) -> bool:
-        """Return True if an operand has the same recomputation at all uses, and values of the right types exist where it
-        is idle."""
+        """Return True if an operand has the same recomputation at all uses, and values of the right types where it is
+        idle."""
         def_use, n = self.def_use, port[1]
         at_uses = [recomputations.get(def_use.producer(k, n)) for k in def_use.uses_of(port)]
         programs = {f.program if f else None for f in at_uses}

@@ -189,9 +189,9 @@ def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
     read = read_operands(drop_derivative_rules(linear, True))
     origins = _Origins(jaxpr, flat, primal, primal.outs[n : n + len(values)])
-    n_dots = sum(wrt)
+    n_tangents = sum(wrt)
     rows: dict[Atom, Residual] = {}
-    for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_dots:], read[n_dots:], strict=True):
+    for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_tangents:], read[n_tangents:], strict=True):
         value = origins.unmarked.get(a, a)
         if is_read and isinstance(value, Var) and value not in rows:
             rows[value] = origins.row(value, _reader(linear, v))
