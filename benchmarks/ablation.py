@@ -250,7 +250,7 @@ UNITS: Final = ("transformer", "rnn", "conv", "attention")
 MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
     {
         "approximate_match": Mechanism(
-            lambda: _replace(outline._Search, incomplete_uses=lambda _, found: [[] for _ in found]),
+            lambda: _replace(outline._RepeatSearch, incomplete_uses=lambda _, found: [[] for _ in found]),
             ("transformer, traced", *UNITS),
         ),
         "merge_bodies": Mechanism(_no_merge_bodies, UNITS),
@@ -258,9 +258,9 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
         "equal_places": Mechanism(
-            lambda: _replace(outline._Search, _with_equal_places=lambda _, starts, *__: starts), ("two kinds",)
+            lambda: _replace(outline._RepeatSearch, _with_equal_places=lambda _, starts, *__: starts), ("two kinds",)
         ),
-        "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
+        "phase": Mechanism(lambda: _replace(outline._RepeatSearch, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),
         "units": Mechanism(lambda: _replace(fxad.passes, large_enough=lambda *_: False), UNITS),

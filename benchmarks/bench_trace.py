@@ -19,6 +19,7 @@ import fxad.lax
 import fxad.numpy as fnp
 from benchmarks.harness import Contest, Row, compare_once, show
 from fxad import transforms
+from fxad.transforms.vmap import vmap as vmap_jaxpr
 
 N = 4000
 X = fx.Spec((4,), "float32")
@@ -125,7 +126,7 @@ def vmap() -> list[Row]:
     def mine_traced(in_axes: tuple[int, int | None]) -> Callable[[], Contest]:
         def prepare() -> Contest:
             jaxpr = fx.trace(chain(ours, n), X, X).jaxpr
-            return lambda: transforms.vmap(jaxpr, 8, in_axes)
+            return lambda: vmap_jaxpr(jaxpr, 8, in_axes)
 
         return prepare
 

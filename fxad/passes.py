@@ -36,7 +36,7 @@ from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.cost_rule import called_body, large_enough, left_to_compile, saves_compile_time, units_by_cost, uses
 from fxad.units.pieces import recomputes
-from fxad.units.plan import Choice, Plan, linked_plan, single_unit
+from fxad.units.plan import UnitPlan, UnitsChoice, linked_plan, single_unit
 from fxad.units.stretches import cut_stretches
 
 
@@ -149,7 +149,7 @@ def _run_pass(jaxpr: Jaxpr, p: Pass) -> _PassResult:
 # ------------------------------------------------------------------------------------------------------------- plans
 
 
-def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Plan:
+def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> UnitPlan:
     """The plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
 
     Passes that the caller gives run here, on any program. The default pipeline is for "auto" only, and runs in
@@ -172,13 +172,13 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
 
 
 @by_value
-def _plan_by_choice(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> Plan | None:
+def _plan_by_choice(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> UnitPlan | None:
     """The plan with the units that the user chose; None if it has one step only, or runs on several devices."""
     return None if runs_on_devices(jaxpr) else linked_plan(jaxpr, chosen, donate, jaxpr.name)
 
 
 @by_value
-def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan | None:
+def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> UnitPlan | None:
     """The plan with the units that the cost model chooses; None if there is one step only, or if units do not pay.
 
     `passes` run after the program was found large enough, and the units are chosen in their result. A program on
@@ -199,7 +199,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Plan
 
 
 @by_value
-def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> Plan | None:
+def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> UnitPlan | None:
     """The plan of a program that has a long stretch of fusible equations, whose pieces are units; None for another
     program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
     if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_OPERATIONS or recomputes(jaxpr):
@@ -281,7 +281,7 @@ class Stages:
         return Table(("stage", "equations", "bytes", "ms" if times else ""), tuple(rows), right=(1, 2, 3))
 
 
-def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
+def stages_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
     """The program, and the result of each pass that `plan_of` runs on it."""
     if passes is None:
         passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()

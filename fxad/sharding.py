@@ -36,7 +36,7 @@ import numpy as np
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
-from fxad.core.lazy_exports import lazy_exports
+from fxad.core.lazy_exports import explained_errors
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
@@ -541,4 +541,4 @@ __all__ = [
     "picture", "set_mesh",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+__getattr__, __dir__ = explained_errors(__name__)

@@ -5,9 +5,7 @@ pyrsistent maps, vectors and records. Everything else is a leaf. `save` and `loa
 `fxad.tree_util` has the names of `jax.tree_util`.
 """
 
-from typing import TYPE_CHECKING
-
-from fxad.core.lazy_exports import lazy_exports
+from fxad.api.trees import global_norm, ravel
 from fxad.core.tree import (
     Structure,
     all,
@@ -51,14 +49,7 @@ from fxad.core.tree_paths import (
     register_pytree_with_keys_class,
     register_static,
 )
-
-if TYPE_CHECKING:
-    from fxad.api.trees import global_norm, ravel
-    from fxad.storage.arrays import load, save
-else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__, {"fxad.api.trees": "global_norm ravel", "fxad.storage.arrays": "load save"}
-    )
+from fxad.storage.arrays import load, save
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "SequenceKey", "Structure", "all",

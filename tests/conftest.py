@@ -22,7 +22,7 @@ from fxad.ir import Jaxpr
 from fxad.lower import LoweredModule
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary_units
-from fxad.units.plan import Choice
+from fxad.units.plan import UnitsChoice
 from fxad.xla import executable
 from fxad.xla.client import Device
 from fxad.xla.options import CompileOptions, xla_options
@@ -67,11 +67,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
-def _any_units(jaxpr: Jaxpr) -> Choice:
+def _any_units(jaxpr: Jaxpr) -> UnitsChoice:
     return arbitrary_units(jaxpr, int(jaxpr.digest[:4], 16))
 
 
-def _auto(_: Jaxpr) -> Choice:
+def _auto(_: Jaxpr) -> UnitsChoice:
     return "auto"
 
 

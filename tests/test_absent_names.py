@@ -116,8 +116,8 @@ def test_dir_has_public_names_only() -> None:
 
 
 PUBLIC = (
-    "distributed extend lax.linalg numpy.fft optim passes scipy.linalg scipy.special scipy.stats testing "
-    "tree_util typing"
+    "debug distributed extend lax.linalg numpy.fft optim passes scipy.linalg scipy.special scipy.stats sharding "
+    "testing tree tree_util typing"
 )
 
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import pickle
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,7 @@ def test_members_are_there() -> None:
 EAGER = ("lax", "nn", "numpy", "random")
 LATER = ("custom_inverse", "custom_ivjp", "inverse", "invertible", "jvp", "load", "residuals", "save")
 ROOT = Path(fx.__file__).parent
-# packages that import their files when one of their names is read
-LAZY = sorted([p.parent for p in ROOT.rglob("__init__.py") if "lazy_exports(" in p.read_text(encoding="utf-8")])
+STUBS = sorted(ROOT.rglob("__init__.pyi"))  # the names and files of packages that import a file at its first use
 
 
 def test_modules_and_rare_names_are_imported_on_demand() -> None:
@@ -111,53 +111,74 @@ def test_import_fxad_imports_few_modules() -> None:
     assert modules & rare == set()
 
 
-def seen_by_type_checkers(package: Path) -> dict[str, tuple[str, str]]:
-    """Returns the imports under TYPE_CHECKING: each name with its module and its name there."""
-    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
-    (guarded,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    imports = [n for n in guarded.body if isinstance(n, ast.ImportFrom)]
-    return {a.asname or a.name: (n.module or "", a.name) for n in imports for a in n.names}
+def seen_by_type_checkers(stub: Path) -> dict[str, str]:
+    """Return each name of a stub with its file. A name is a submodule if it has no file."""
+    imports = [n for n in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(n, ast.ImportFrom)]
+    assert all([n.level == 1 and a.asname == a.name for n in imports for a in n.names])
+    return {a.name: n.module or "" for n in imports for a in n.names}
 
 
-def dotted(package: Path) -> str:
-    return ".".join(package.relative_to(ROOT.parent).parts)
+def dotted(stub: Path) -> str:
+    return ".".join(stub.parent.relative_to(ROOT.parent).parts)
 
 
-def test_lazy_names_are_those_that_type_checkers_see() -> None:
-    """Each name is the one that type checkers see, also in a process that has imported all files of the package."""
+def test_each_name_is_the_one_that_type_checkers_see() -> None:
+    """Also in a process that has imported all files of the package, which Python sets as attributes of the package."""
     code = f"""
 import importlib, pathlib
 wrong = []
-for package, folder, seen in {[(dotted(p), str(p), seen_by_type_checkers(p)) for p in LAZY]!r}:
+for package, folder, seen in {[(dotted(p), str(p.parent), seen_by_type_checkers(p)) for p in STUBS]!r}:
     shown = importlib.import_module(package)
     for file in pathlib.Path(folder).iterdir():
         if file.suffix == ".py" or (file / "__init__.py").exists():
             importlib.import_module(f"{{package}}.{{file.stem}}".removesuffix(".__init__"))
-    for name, (home, there) in seen.items():
-        module = importlib.import_module(home)
-        wanted = importlib.import_module(f"{{home}}.{{there}}") if home == package else getattr(module, there)
-        if getattr(shown, name) is not wanted or name not in dir(shown):
+    for name, file in seen.items():
+        wanted = getattr(importlib.import_module(f"{{package}}.{{file}}"), name) if file else None
+        wanted = wanted if file else importlib.import_module(f"{{package}}.{{name}}")
+        if getattr(shown, name) is not wanted:
             wrong.append((package, name))
 print(wrong)
 """
-    assert len(LAZY) > 8
+    assert len(STUBS) > 8
     assert run_python(code).strip() == "[]"
 
 
-@pytest.mark.parametrize("package", LAZY, ids=dotted)
-def test_a_package_lists_what_type_checkers_see(package: Path) -> None:
-    """`dir` lists those names, files of the package and names that the file defines. Type checkers know each of
-    them."""
-    module = importlib.import_module(dotted(package))
-    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
-    names = {a.asname or a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
-    names |= {ast.unparse(t) for n in tree.body if isinstance(n, ast.Assign) for t in n.targets}
-    names |= {ast.unparse(n.target) for n in tree.body if isinstance(n, ast.AnnAssign)}
-    names |= {n.strip("() ") for joined in list(names) for n in joined.split(",")}
-    names |= {p.stem for p in package.iterdir()}
-    assert {n for n in dir(module) if not n.startswith("_")} <= names
-    for name in getattr(module, "__all__", ()):
-        assert hasattr(module, name)
+@pytest.mark.parametrize("stub", STUBS, ids=dotted)
+def test_a_package_lists_what_its_stub_states(stub: Path) -> None:
+    module, seen = importlib.import_module(dotted(stub)), seen_by_type_checkers(stub)
+    assert sorted(dir(module)) == sorted(seen)
+    assert set(seen) - set(module.__all__) == ({"test_util", "testing"} if module is fx else set())
+    # a file of the same name would be in place of the name, once it is imported; `fx.lower` is set after that
+    assert {n for n, file in seen.items() if file and (stub.parent / f"{n}.py").exists()} <= {"lower"}
+
+
+def test_import_star_needs_no_optional_package() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; from fxad import *; print(grad.__name__, numpy.__name__)"
+    assert run_python(code).split() == ["grad", "fxad.numpy"]
+
+
+def test_functions_of_primitives_say_what_they_are() -> None:
+    """They are made by a factory: names, signatures and docstrings are those of ordinary functions."""
+    for module, name, names in (
+        (fx.lax, "bitwise_not", ["x"]),
+        (fx.lax, "sin", ["x"]),
+        (fx.lax, "max", ["x", "y"]),
+        (fx.numpy, "sin", ["x"]),
+    ):
+        f = getattr(module, name)
+        assert f.__name__ == f.__qualname__ == name
+        assert pickle.loads(pickle.dumps(f)) is f
+        signature = inspect.signature(f)
+        assert list(signature.parameters) == names
+        assert {str(p.annotation) for p in signature.parameters.values()} == {"ArrayLike"}
+        assert signature.return_annotation == "Array"
+        assert (inspect.getdoc(f) or "").startswith("Return ")
+    assert inspect.getdoc(fx.numpy.sin) == "Return the sine of x."
+    assert "Rule:   d = cos(x)." in (inspect.getdoc(fx.lax.sin) or "")
+    with pytest.raises(
+        fx.errors.ArgumentError, match=r"^sin: argument 0: a str is not an array: 'x'\n  called at .*surface"
+    ):
+        fx.lax.sin("x")  # type: ignore[arg-type]
 
 
 def test_a_name_that_does_not_exist() -> None:

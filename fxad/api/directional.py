@@ -133,8 +133,8 @@ def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, 
         if has_aux:
             result_and_aux("jvp", program)
         tangents = _with_number_tangents(program, primals, tangents)
-        out, dots = _jvp(program)(primals, tangents, **kwargs)
-        return (out[0], dots[0], out[1]) if has_aux else (out, dots)
+        out, out_tangents = _jvp(program)(primals, tangents, **kwargs)
+        return (out[0], out_tangents[0], out[1]) if has_aux else (out, out_tangents)
 
     return transformed
 
@@ -143,8 +143,8 @@ def _with_number_tangents(program: Program[..., object], primals: Primals, tange
     """The tangents, with those of Python numbers in the dtypes of the operands: a number has no dtype, so its tangent
     may be an array of float32 beside arrays of any dtype."""
     leaves, structure = tree.flatten(primals)
-    dots = tree.flatten_up_to(structure, tangents) if any(map(is_number, leaves)) else None
-    if dots is None:
+    tangent_leaves = tree.flatten_up_to(structure, tangents) if any(map(is_number, leaves)) else None
+    if tangent_leaves is None:
         return tangents
     fitted = [
         asarray(t, a.dtype)
@@ -153,7 +153,7 @@ def _with_number_tangents(program: Program[..., object], primals: Primals, tange
         and t.dtype == dtype_of_number(x, None)
         and not t.shape
         else t
-        for x, t, a in zip(leaves, dots, program.in_avals, strict=False)
+        for x, t, a in zip(leaves, tangent_leaves, program.in_avals, strict=False)
     ]
     result: Primals = tree.unflatten(structure, fitted)
     return result
@@ -177,8 +177,10 @@ def _jvp(program: Program[..., object]) -> Program[..., Any]:
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
     fused = reorder_operands(fused, (*first, *range(n_in, len(fused.ins)), *last))
     n_out = len(program.out_avals)
-    dots = instantiate_outs(fused.outs[n_out:], out_nonzero, program.out_avals, [a.inexact for a in program.out_avals])
-    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *dots), fused.name)
+    tangents = instantiate_outs(
+        fused.outs[n_out:], out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
+    )
+    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *tangents), fused.name)
     return Program(
         jaxpr,
         tree.call_structure(tree.tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
@@ -300,10 +302,10 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
     split = transforms.linearize(program.jaxpr, operand_mask(program, chosen.inexact_leaves))
     residuals = tree.structure((0,) * split.n_res)
     primal = program.replace(split.primal, out_tree=tree.tuple_structure(program.out_tree, residuals))
-    dots = instantiate_outs(
+    tangents = instantiate_outs(
         split.linear.outs, split.out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
     )
-    linear = Jaxpr(split.linear.ins, split.linear.eqns, tuple(dots), split.linear.name)
+    linear = Jaxpr(split.linear.ins, split.linear.eqns, tuple(tangents), split.linear.name)
     return Linearized(
         primal,
         Program(

@@ -14,8 +14,8 @@ from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
 from fxad.core.sizes import (
-    Name,
     Size,
+    SizeName,
     at_least,
     named_size,
     names_of,
@@ -275,7 +275,7 @@ def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds
 def _grows(size: int) -> bool:
     """Returns True for a sum of products of named sizes: it has its largest value where they have theirs."""
     return isinstance(size, Size) and all(
-        [c > 0 and all([isinstance(part, Name) for part, _ in product]) for product, c in size.terms if product]
+        [c > 0 and all([isinstance(part, SizeName) for part, _ in product]) for product, c in size.terms if product]
     )
 
 

@@ -20,7 +20,7 @@ from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan
-from fxad.transforms.specialize import check_sizes, size_names
+from fxad.transforms.specialize import check_sizes, size_names, specialize as specialize_jaxpr
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,7 +202,7 @@ def specialize(program: Program[P, R], /, **sizes: int) -> Program[P, R]:
     """
     check_program("specialize", program, ", n=...")
     values = check_sizes("specialize", size_names(program.jaxpr), dict(sizes))
-    return program.replace(transforms.specialize(program.jaxpr, values))
+    return program.replace(specialize_jaxpr(program.jaxpr, values))
 
 
 @overload

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from fxad.core import tree
-from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
+from fxad.core.sizes import SizeName, named_size, names_of, read_shapes, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
@@ -109,11 +109,11 @@ def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
     return len(prefix) == positional.num_children and all([n is None or isinstance(n, str | tuple) for n in prefix])
 
 
-def _names_in_shape(shape: _Shape) -> tuple[Name, ...]:
+def _names_in_shape(shape: _Shape) -> tuple[SizeName, ...]:
     return tuple([name for n in shape or () for name in names_of(n)])
 
 
-def _unused_name(name: Name, taken: set[str]) -> int:
+def _unused_name(name: SizeName, taken: set[str]) -> int:
     """The size under a name that the enclosing program does not use."""
     k = 1
     while f"{name.name}_{k}" in taken:

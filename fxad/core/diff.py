@@ -61,7 +61,7 @@ def side_by_side(a: Jaxpr, b: Jaxpr) -> Diff | None:
 
 
 # A path, and its two sides: programs, which are compared next, or texts.
-_Step: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
+_Sides: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
 
 
 def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
@@ -84,7 +84,7 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     return None
 
 
-def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Step]:
+def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Sides]:
     """Yields all differences, in order."""
     yield from _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals)))
     for i, (e, f) in enumerate(zip(a.eqns, b.eqns, strict=False)):
@@ -95,7 +95,7 @@ def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Step]:
     yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
 
 
-def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Step]:
+def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Sides]:
     if type(a.prim) is not type(b.prim):
         yield ("operation",), a.prim.name, b.prim.name
         return
@@ -106,7 +106,7 @@ def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Step]:
     yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
 
 
-def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Step]:
+def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Sides]:
     if a == b and type(a) is type(b):
         return
     if isinstance(a, Jaxpr) and isinstance(b, Jaxpr):
@@ -125,7 +125,7 @@ def _shown(value: Param) -> str:
     return printing.parameter(value, printing.labels(programs_in(value)))
 
 
-def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Step]:
+def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Sides]:
     """Differences of two lists of printed values."""
     for k, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:

@@ -1,64 +1,37 @@
 """Lazy exports of a package: a file is imported when one of its names is first used.
 
-`fxad.numpy` has 400 names in 30 files, and a program uses a few of them. A type checker reads ordinary imports; a test
-compares these with the lazy exports.
+`fxad.numpy` has 400 names in 30 files, and a program uses a few of them. The stub of a package, `__init__.pyi`, states
+each name and its file once, for type checkers and for `lazy_loader`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from types import ModuleType
+from collections.abc import Callable
+from typing import NoReturn
+
+from lazy_loader import attach_stub
 
 from fxad.core.absent import absent
 
 
-def lazy_exports(
-    package: str, exports: Mapping[str, str], modules: str = ""
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package. `exports` maps a file to the names that it exports; `map=map_`
-    exports `map_` as `map`. `modules` are submodules that are exported themselves.
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of the package whose `__init__.py` is `file`.
 
-    Rule: a name may equal that of its own file, but not that of another file of the package.
+    A name may equal that of its own file, but not that of another file of the package. A stub cannot rename, and it
+    names files of its own package only: a file with `import ... as ...` does both.
     """
-    locations = {  # the file of each exported name, and its name there
-        name: (file, defined or name)
-        for file, names in exports.items()
-        for name, _, defined in [entry.partition("=") for entry in names.split()]
-    }
-    submodules = frozenset(modules.split())
-    if any([file == f"{package}.{name}" for name, (file, _) in locations.items()]):
-        sys.modules[package].__class__ = _Package
-
-    def find(name: str) -> object:
-        if name in submodules:
-            return import_module(f"{package}.{name}")
-        if name not in locations:
-            raise AttributeError(absent(package, name), name=name, obj=sys.modules[package])
-        file, defined = locations[name]
-        value = getattr(import_module(file), defined)
-        setattr(sys.modules[package], name, value)  # later lookups do not call `find`
-        return value
-
-    def list_names() -> list[str]:
-        # without the submodules, which Python sets as attributes of a package when they are imported
-        present = {n for n, v in vars(sys.modules[package]).items() if not isinstance(v, ModuleType)}
-        return sorted({*(present - _NOT_EXPORTED), *submodules, *locations})
-
-    return find, list_names
+    load, list_names, names = attach_stub(package, file)
+    known = frozenset(names)
+    explain, _ = explained_errors(package)
+    return lambda name: load(name) if name in known else explain(name), list_names, names
 
 
-class _Package(ModuleType):
-    """A package that exports functions with the names of their files. Python sets an imported submodule as an attribute
-    of its package, which would hide the function; this class ignores that assignment."""
+def explained_errors(module: str) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a module with `__all__`. The error for a missing name says what to write
+    instead."""
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"):
-            super().__setattr__(name, value)
+    def explain(name: str) -> NoReturn:
+        raise AttributeError(absent(module, name), name=name, obj=sys.modules[module])
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return import_module, (self.__name__,)  # as cloudpickle does it for modules
-
-
-_NOT_EXPORTED = frozenset({"TYPE_CHECKING", "Final", "lazy_exports"})
+    return explain, lambda: sys.modules[module].__all__

@@ -52,7 +52,7 @@ _set: Final = object.__setattr__
 
 @final
 @dataclass(frozen=True, slots=True)
-class Name:
+class SizeName:
     """A named size that is assumed to be at least `at_least`."""
 
     name: str
@@ -101,7 +101,7 @@ class SizeFunction:
 
 _FUNCTION_NAMES: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
 
-Factor: TypeAlias = Name | SizeFunction
+Factor: TypeAlias = SizeName | SizeFunction
 Monomial: TypeAlias = tuple[tuple[Factor, int], ...]  # factors with their powers, in order
 Terms: TypeAlias = dict[Monomial, int]  # with their coefficients: {((m, 1), (n, 2)): 3, (): 1} is 3*m*n^2 + 1
 
@@ -123,7 +123,7 @@ if TYPE_CHECKING:
         def __new__(cls, terms: tuple[tuple[Monomial, int], ...]) -> Self: ...
 
         @property
-        def names(self) -> tuple[Name, ...]: ...
+        def names(self) -> tuple[SizeName, ...]: ...
 
 else:
 
@@ -169,7 +169,7 @@ else:
             names = {}
             for mono, _ in self.terms:
                 for factor, _ in mono:
-                    inner = (factor,) if isinstance(factor, Name) else (*names_of(factor.a), *names_of(factor.b))
+                    inner = (factor,) if isinstance(factor, SizeName) else (*names_of(factor.a), *names_of(factor.b))
                     names.update(dict.fromkeys(inner))
             return tuple(sorted(names, key=lambda n: n.name))
 
@@ -390,12 +390,12 @@ def named_size(name: str, at_least: int = 0) -> int:
             f"size: {name!r} is not a name of a size",
             remedy=f"give an identifier that begins with a letter, and not {', '.join(sorted(_RESERVED))}",
         )
-    return size_of(Name(name, at_least))
+    return size_of(SizeName(name, at_least))
 
 
 def bound_size(k: int, at_least: int = 0) -> int:
     """Size number k of those that rules bind, with a name that no user can give."""
-    return size_of(Name(f"_axis{k}", at_least))
+    return size_of(SizeName(f"_axis{k}", at_least))
 
 
 _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
@@ -555,7 +555,7 @@ def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int
     return (n - name.at_least) * slope + value, [(n - k, c) for k, c in sorted(bends.items())]
 
 
-def _line(size: int, name: Name, side: int = 0) -> _Line | None:
+def _line(size: int, name: SizeName, side: int = 0) -> _Line | None:
     """A size as a line with bends; None if it is none: a product of names, or a quotient. With `side` 1 a line that is
     not below the size, with -1 one that is not above: there b * (a // b) is between a - b + 1 and a."""
     out: _Line = (0, 0, {})
@@ -705,7 +705,7 @@ def _least_of_line(line: _Line, least: int) -> int | None:
     return min([value, *[_value_of_line(line, least, k) for k in bends]])
 
 
-def _line_of(size: int) -> tuple[Name, _Line] | None:
+def _line_of(size: int) -> tuple[SizeName, _Line] | None:
     """The line with bends that a size is, and its name; None for one of two names, or one that is no line."""
     names = names_of(size)
     line = _line(size, names[0]) if len(names) == 1 else None
@@ -780,7 +780,7 @@ def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
     for k, (whole, power) in enumerate(mono):
         if power == 1 and isinstance(whole, SizeFunction) and whole.function == "//" and len(mono) > 1:
             others = mono[:k] + mono[k + 1 :]
-            named = all([isinstance(n, Name) and n.at_least >= 1 for n, _ in others])
+            named = all([isinstance(n, SizeName) and n.at_least >= 1 for n, _ in others])
             if named and whole.b == _size_of_terms({others: 1}):
                 return whole.a, whole.b
     return None
@@ -797,7 +797,7 @@ def _constant_after_shift(terms: Terms) -> int | None:
     for mono, c in terms.items():
         expanded: dict[_Powers, int] = {(): c}
         for factor, power in mono:
-            low = factor.at_least if isinstance(factor, Name) else _lower_bound_of_function(factor)
+            low = factor.at_least if isinstance(factor, SizeName) else _lower_bound_of_function(factor)
             if low is None:
                 return None
             for _ in range(power):
@@ -869,7 +869,7 @@ def assumption_of_equality(a: int, b: int) -> str:
     """A remedy for two sizes that differ: the least assumption under which they are equal, or nothing."""
     names = sorted({n for size in (a, b) for n in names_of(size)}, key=lambda n: n.name)
     for k in range(1, 17):
-        stronger = {n.name: size_of(Name(n.name, max(k, n.at_least))) for n in names}
+        stronger = {n.name: size_of(SizeName(n.name, max(k, n.at_least))) for n in names}
         if names and substitute_sizes(a, stronger) == substitute_sizes(b, stronger):
             stated = ", ".join([f"{n.name}>={k}" for n in names])
             return f"; they are equal if '{stated}' is stated where the size is named"
@@ -880,8 +880,8 @@ def _deciding(difference: int, margin: int) -> str:
     """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
 
-    def decides(k: int, chosen: Sequence[Name]) -> bool:
-        stronger = substitute_sizes(difference, {n.name: size_of(Name(n.name, k)) for n in chosen})
+    def decides(k: int, chosen: Sequence[SizeName]) -> bool:
+        stronger = substitute_sizes(difference, {n.name: size_of(SizeName(n.name, k)) for n in chosen})
         return at_least(stronger, margin) or at_least(-stronger, 1 - margin)
 
     for chosen in (names[:1], names):
@@ -899,7 +899,7 @@ def _deciding(difference: int, margin: int) -> str:
     return f"state an assumption where the size is named, as in '{first.name}>={first.at_least + 1}'"
 
 
-def _assumptions_text(names: Iterable[Name]) -> str:
+def _assumptions_text(names: Iterable[SizeName]) -> str:
     return ", ".join([f"{n.name} >= {n.at_least}" for n in names])
 
 
@@ -916,7 +916,7 @@ def is_symbolic(shape: Iterable[object]) -> bool:
     return any([type(n) is Size for n in shape])
 
 
-def names_of(size: object) -> tuple[Name, ...]:
+def names_of(size: object) -> tuple[SizeName, ...]:
     """The named sizes in a dimension."""
     return size.names if isinstance(size, Size) else ()
 
@@ -942,7 +942,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
 )
 
 
-def evaluate(size: int, value: Callable[[Name], int]) -> int:
+def evaluate(size: int, value: Callable[[SizeName], int]) -> int:
     """A dimension with `value(name)`, an int or a size, in place of each name."""
     if not isinstance(size, Size):
         return size
@@ -950,7 +950,7 @@ def evaluate(size: int, value: Callable[[Name], int]) -> int:
     for mono, c in size.terms:
         term: int = c
         for base, power in mono:
-            if isinstance(base, Name):
+            if isinstance(base, SizeName):
                 factor = value(base)
             else:
                 factor = _FUNCTIONS[base.function](evaluate(base.a, value), evaluate(base.b, value))
@@ -1022,7 +1022,7 @@ def _interval_of_terms(terms: Iterable[tuple[Monomial, int]], bounds: Mapping[st
 
 
 def _interval_of_factor(base: Factor, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
-    if isinstance(base, Name):
+    if isinstance(base, SizeName):
         n = size_of(base)
         return (base.at_least, bounds[base.name]) if base.name in bounds else (n, n)
     (a, b), (c, d) = _interval(base.a, bounds, depth), _interval(base.b, bounds, depth)
@@ -1095,12 +1095,12 @@ def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
 _AGREEING: Final = "a name stands for one number: give arrays, or padding, whose sizes agree"
 
 
-def _first_unsolved(size: int, values: Mapping[str, int]) -> Name | None:
+def _first_unsolved(size: int, values: Mapping[str, int]) -> SizeName | None:
     """The first name without a value."""
     return next((n for n in names_of(size) if n.name not in values), None)
 
 
-def _as_linear(size: int, name: Name, values: Mapping[str, int]) -> tuple[int, int] | None:
+def _as_linear(size: int, name: SizeName, values: Mapping[str, int]) -> tuple[int, int] | None:
     """The coefficient of a name in a size, and the rest of the size, in which all names have values. None for a size of
     another form."""
     terms = _terms(substitute_sizes(size, values))
@@ -1292,7 +1292,7 @@ class Reader:
             low = max(low, int(number) + (sign == ">"))
             if self.scope is not None:
                 self.scope[token] = low
-        return size_of(Name(token, low)) if bound else named_size(token, low)
+        return size_of(SizeName(token, low)) if bound else named_size(token, low)
 
 
 def read_size(text: str) -> int:

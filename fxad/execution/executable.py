@@ -25,7 +25,7 @@ from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
-from fxad.units.plan import Choice, Plan
+from fxad.units.plan import UnitPlan, UnitsChoice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +73,7 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     program: Program[P, R_co]
     donate: tuple[int, ...] = ()  # operands that `compile` donates by default
-    choice: Choice = "none"  # of units
+    choice: UnitsChoice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
 
     @property
@@ -87,7 +87,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         return stages_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     @property
-    def units(self) -> Plan:
+    def units(self) -> UnitPlan:
         """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table."""
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
@@ -233,7 +233,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
     return Lowered(program, choice=units_choice(run_passes(program.jaxpr, passes or ()), units), passes=passes)
 
 
-def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
+def units_choice(jaxpr: Jaxpr, units: Units) -> UnitsChoice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
     return selected_bodies(jaxpr, units) if callable(units) else units
@@ -249,7 +249,7 @@ def check_choice(what: str, units: object) -> None:
 
 
 def load_plan(
-    jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, target: Target
+    jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> runtime.AnyExecutable:
     """The executable of a program on devices. The active cache supplies its units."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)

@@ -10,6 +10,7 @@ from typing import Final
 from fxad.core.numbers import NUMBER_TYPES
 from fxad.errors import ShapeError
 from fxad.ir import Primitive
+from fxad.lax.documented import F, binary, documented
 from fxad.operations import elementwise
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.complex_parts import COMPLEX
@@ -51,224 +52,61 @@ def apply_broadcast(prim: Primitive, operands: tuple[ArrayLike, ...], error: Sha
     return binder().apply(elementwise.broadcast_ones, operands, (prim,))[0]
 
 
-# Each function binds its primitive itself: a frame less on the hot path of tracing.
-
-
-def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + y."""
+def apply_binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
+    """Apply `prim` to two arrays of one rank, or to an array and a Python scalar."""
     scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(ADD, x, y) if scalar else binder().bind(ADD, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(ADD, (x, y), e)
-
-
-def sub(x: ArrayLike, y: ArrayLike) -> Array:
-    """x - y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(SUB, x, y) if scalar else binder().bind(SUB, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(SUB, (x, y), e)
-
-
-def mul(x: ArrayLike, y: ArrayLike) -> Array:
-    """x * y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(MUL, x, y) if scalar else binder().bind(MUL, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(MUL, (x, y), e)
-
-
-def div(x: ArrayLike, y: ArrayLike) -> Array:
-    """x / y; integers towards zero."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(DIV, x, y) if scalar else binder().bind(DIV, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(DIV, (x, y), e)
-
-
-def rem(x: ArrayLike, y: ArrayLike) -> Array:
-    """The remainder of x / y, with the sign of x."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(REM, x, y) if scalar else binder().bind(REM, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(REM, (x, y), e)
-
-
-def max(x: ArrayLike, y: ArrayLike) -> Array:
-    """The greater of x and y; nan where one is nan."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(MAX, x, y) if scalar else binder().bind(MAX, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(MAX, (x, y), e)
-
-
-def min(x: ArrayLike, y: ArrayLike) -> Array:
-    """The lesser of x and y; nan where one is nan."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(MIN, x, y) if scalar else binder().bind(MIN, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(MIN, (x, y), e)
-
-
-def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """x to the power y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(POW, x, y) if scalar else binder().bind(POW, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(POW, (x, y), e)
-
-
-def atan2(x: ArrayLike, y: ArrayLike) -> Array:
-    """The angle of the point with the ordinate x and the abscissa y: the arc tangent of x / y in its quadrant."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(ATAN2, x, y) if scalar else binder().bind(ATAN2, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(ATAN2, (x, y), e)
-
-
-def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The next number after x1 in the direction of x2."""
-    scalar = type(x1) in SCALAR_TYPES or type(x2) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(NEXTAFTER, x1, x2) if scalar else binder().bind(NEXTAFTER, (x1, x2))[0]
-    except ShapeError as e:
-        return apply_broadcast(NEXTAFTER, (x1, x2), e)
-
-
-def complex(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + iy."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(COMPLEX, x, y) if scalar else binder().bind(COMPLEX, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(COMPLEX, (x, y), e)
-
-
-def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """True where x equals y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(EQ, x, y) if scalar else binder().bind(EQ, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(EQ, (x, y), e)
-
-
-def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """True where x differs from y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(NE, x, y) if scalar else binder().bind(NE, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(NE, (x, y), e)
-
-
-def lt(x: ArrayLike, y: ArrayLike) -> Array:
-    """True where x < y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(LT, x, y) if scalar else binder().bind(LT, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(LT, (x, y), e)
-
-
-def le(x: ArrayLike, y: ArrayLike) -> Array:
-    """True where x <= y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(LE, x, y) if scalar else binder().bind(LE, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(LE, (x, y), e)
-
-
-def gt(x: ArrayLike, y: ArrayLike) -> Array:
-    """True where x > y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(GT, x, y) if scalar else binder().bind(GT, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(GT, (x, y), e)
-
-
-def ge(x: ArrayLike, y: ArrayLike) -> Array:
-    """True where x >= y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(GE, x, y) if scalar else binder().bind(GE, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(GE, (x, y), e)
-
-
-def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits set in x and y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(AND, x, y) if scalar else binder().bind(AND, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(AND, (x, y), e)
-
-
-def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits set in x or y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(OR, x, y) if scalar else binder().bind(OR, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(OR, (x, y), e)
-
-
-def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits set in one of x and y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(XOR, x, y) if scalar else binder().bind(XOR, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(XOR, (x, y), e)
-
-
-def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x shifted left by y."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(SHIFT_LEFT, x, y) if scalar else binder().bind(SHIFT_LEFT, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(SHIFT_LEFT, (x, y), e)
-
-
-def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x shifted right by y, filled with zeros."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(SHIFT_RIGHT_LOGICAL, x, y) if scalar else binder().bind(SHIFT_RIGHT_LOGICAL, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(SHIFT_RIGHT_LOGICAL, (x, y), e)
-
-
-def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
-    """The bits of x shifted right by y, filled with copies of the sign bit."""
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    prim = SHIFT_RIGHT_ARITHMETIC
     try:
         return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
     except ShapeError as e:
         return apply_broadcast(prim, (x, y), e)
 
 
+def _function(signature: F, prim: Primitive, name: str = "") -> F:
+    """Return the function of a primitive, with its docstring, and with its name unless another one is given."""
+
+    def function(x: ArrayLike, y: ArrayLike) -> Array:
+        # as `apply_binary`, with a frame less on the hot path
+        scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
+        try:
+            return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
+        except ShapeError as e:
+            return apply_broadcast(prim, (x, y), e)
+
+    return documented(function, signature, prim, name)
+
+
+add = _function(binary, ADD)
+sub = _function(binary, SUB)
+mul = _function(binary, MUL)
+div = _function(binary, DIV)
+rem = _function(binary, REM)
+max = _function(binary, MAX)
+min = _function(binary, MIN)
+pow = _function(binary, POW)
+atan2 = _function(binary, ATAN2)
+complex = _function(binary, COMPLEX)
+eq = _function(binary, EQ)
+ne = _function(binary, NE)
+lt = _function(binary, LT)
+le = _function(binary, LE)
+gt = _function(binary, GT)
+ge = _function(binary, GE)
+bitwise_and = _function(binary, AND, "bitwise_and")
+bitwise_or = _function(binary, OR, "bitwise_or")
+bitwise_xor = _function(binary, XOR, "bitwise_xor")
+shift_left = _function(binary, SHIFT_LEFT)
+shift_right_logical = _function(binary, SHIFT_RIGHT_LOGICAL)
+shift_right_arithmetic = _function(binary, SHIFT_RIGHT_ARITHMETIC)
+
+
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The next number after x1 in the direction of x2."""
+    return apply_binary(NEXTAFTER, x1, x2)
+
+
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """The m-th derivative of digamma at x."""
-    scalar = type(m) in SCALAR_TYPES or type(x) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(POLYGAMMA, m, x) if scalar else binder().bind(POLYGAMMA, (m, x))[0]
-    except ShapeError as e:
-        return apply_broadcast(POLYGAMMA, (m, x), e)
+    return apply_binary(POLYGAMMA, m, x)
 
 
 # --------------------------------------------------------------------------------------------------------- choosing

@@ -8,7 +8,7 @@ from fxad import dtypes
 from fxad.errors import ParameterError
 from fxad.operations import contractions
 from fxad.operations.arguments import to_ints, to_tuple
-from fxad.operations.precision import PrecisionLike, precise, to_precision
+from fxad.operations.precision import Precision as Precision, PrecisionLike as PrecisionLike, precise, to_precision
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.dot import DotGeneral
 from fxad.tracing.array import Array, ArrayLike, binder

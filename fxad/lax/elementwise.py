@@ -9,6 +9,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.lax.documented import F, documented, unary
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.complex_parts import CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, BitcastConvertType, ConvertElementType, ReducePrecision
@@ -36,199 +37,54 @@ from fxad.tracing.array import Array, ArrayLike, binder
 T = TypeVar("T")
 
 
-def neg(x: ArrayLike) -> Array:
-    """-x."""
-    return binder().bind(NEG, (x,))[0]
-
-
-def sign(x: ArrayLike) -> Array:
-    """-1, 0 or 1 by the sign of x; x / abs(x) for complex x."""
-    return binder().bind(SIGN, (x,))[0]
-
-
-def floor(x: ArrayLike) -> Array:
-    """The greatest integral value not above x."""
-    return binder().bind(FLOOR, (x,))[0]
-
-
-def ceil(x: ArrayLike) -> Array:
-    """The least integral value not below x."""
-    return binder().bind(CEIL, (x,))[0]
-
-
-def is_finite(x: ArrayLike) -> Array:
-    """True where x is neither infinite nor nan."""
-    return binder().bind(IS_FINITE, (x,))[0]
-
-
-def exp(x: ArrayLike) -> Array:
-    """e to the power x."""
-    return binder().bind(EXP, (x,))[0]
-
-
-def exp2(x: ArrayLike) -> Array:
-    """2 to the power x."""
-    return binder().bind(EXP2, (x,))[0]
-
-
-def expm1(x: ArrayLike) -> Array:
-    """exp(x) - 1, accurate near 0."""
-    return binder().bind(EXPM1, (x,))[0]
-
-
-def log(x: ArrayLike) -> Array:
-    """The natural logarithm of x."""
-    return binder().bind(LOG, (x,))[0]
-
-
-def log1p(x: ArrayLike) -> Array:
-    """log(1 + x), accurate near 0."""
-    return binder().bind(LOG1P, (x,))[0]
-
-
-def logistic(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x))."""
-    return binder().bind(LOGISTIC, (x,))[0]
-
-
-def sin(x: ArrayLike) -> Array:
-    """The sine of x."""
-    return binder().bind(SIN, (x,))[0]
-
-
-def cos(x: ArrayLike) -> Array:
-    """The cosine of x."""
-    return binder().bind(COS, (x,))[0]
-
-
-def tan(x: ArrayLike) -> Array:
-    """The tangent of x."""
-    return binder().bind(TAN, (x,))[0]
-
-
-def asin(x: ArrayLike) -> Array:
-    """The arc sine of x."""
-    return binder().bind(ASIN, (x,))[0]
-
-
-def acos(x: ArrayLike) -> Array:
-    """The arc cosine of x."""
-    return binder().bind(ACOS, (x,))[0]
-
-
-def atan(x: ArrayLike) -> Array:
-    """The arc tangent of x."""
-    return binder().bind(ATAN, (x,))[0]
-
-
-def sinh(x: ArrayLike) -> Array:
-    """The hyperbolic sine of x."""
-    return binder().bind(SINH, (x,))[0]
-
-
-def cosh(x: ArrayLike) -> Array:
-    """The hyperbolic cosine of x."""
-    return binder().bind(COSH, (x,))[0]
-
-
-def tanh(x: ArrayLike) -> Array:
-    """The hyperbolic tangent of x."""
-    return binder().bind(TANH, (x,))[0]
-
-
-def asinh(x: ArrayLike) -> Array:
-    """The inverse hyperbolic sine of x."""
-    return binder().bind(ASINH, (x,))[0]
-
-
-def acosh(x: ArrayLike) -> Array:
-    """The inverse hyperbolic cosine of x."""
-    return binder().bind(ACOSH, (x,))[0]
-
-
-def atanh(x: ArrayLike) -> Array:
-    """The inverse hyperbolic tangent of x."""
-    return binder().bind(ATANH, (x,))[0]
-
-
-def sqrt(x: ArrayLike) -> Array:
-    """The square root of x."""
-    return binder().bind(SQRT, (x,))[0]
-
-
-def rsqrt(x: ArrayLike) -> Array:
-    """1 / sqrt(x)."""
-    return binder().bind(RSQRT, (x,))[0]
-
-
-def cbrt(x: ArrayLike) -> Array:
-    """The cube root of x."""
-    return binder().bind(CBRT, (x,))[0]
-
-
-def square(x: ArrayLike) -> Array:
-    """x * x."""
-    return binder().bind(SQUARE, (x,))[0]
-
-
-def abs(x: ArrayLike) -> Array:
-    """The absolute value of x; real for complex x."""
-    return binder().bind(ABS, (x,))[0]
-
-
-def real(x: ArrayLike) -> Array:
-    """The real part of complex x."""
-    return binder().bind(REAL, (x,))[0]
-
-
-def imag(x: ArrayLike) -> Array:
-    """The imaginary part of complex x."""
-    return binder().bind(IMAG, (x,))[0]
-
-
-def conj(x: ArrayLike) -> Array:
-    """The conjugate of complex x."""
-    return binder().bind(CONJ, (x,))[0]
-
-
-def erf(x: ArrayLike) -> Array:
-    """The error function of x."""
-    return binder().bind(ERF, (x,))[0]
-
-
-def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), accurate where erf is near 1."""
-    return binder().bind(ERFC, (x,))[0]
-
-
-def erf_inv(x: ArrayLike) -> Array:
-    """The inverse of the error function."""
-    return binder().bind(ERF_INV, (x,))[0]
-
-
-def lgamma(x: ArrayLike) -> Array:
-    """The logarithm of abs(gamma(x))."""
-    return binder().bind(LGAMMA, (x,))[0]
-
-
-def digamma(x: ArrayLike) -> Array:
-    """The derivative of lgamma at x."""
-    return binder().bind(DIGAMMA, (x,))[0]
-
-
-def bitwise_not(x: ArrayLike) -> Array:
-    """Invert every bit of x; logical not for bools."""
-    return binder().bind(NOT, (x,))[0]
-
-
-def population_count(x: ArrayLike) -> Array:
-    """The number of set bits of x."""
-    return binder().bind(POPULATION_COUNT, (x,))[0]
-
-
-def clz(x: ArrayLike) -> Array:
-    """The number of leading zero bits of x."""
-    return binder().bind(CLZ, (x,))[0]
+def _function(signature: F, prim: Primitive, name: str = "") -> F:
+    """Return the function of a primitive, with its docstring, and with its name unless another one is given."""
+
+    def function(x: ArrayLike) -> Array:
+        return binder().bind(prim, (x,))[0]  # here, and not in a shared function: a frame less on the hot path
+
+    return documented(function, signature, prim, name)
+
+
+neg = _function(unary, NEG)
+sign = _function(unary, SIGN)
+floor = _function(unary, FLOOR)
+ceil = _function(unary, CEIL)
+is_finite = _function(unary, IS_FINITE)
+exp = _function(unary, EXP)
+exp2 = _function(unary, EXP2)
+expm1 = _function(unary, EXPM1)
+log = _function(unary, LOG)
+log1p = _function(unary, LOG1P)
+logistic = _function(unary, LOGISTIC)
+sin = _function(unary, SIN)
+cos = _function(unary, COS)
+tan = _function(unary, TAN)
+asin = _function(unary, ASIN)
+acos = _function(unary, ACOS)
+atan = _function(unary, ATAN)
+sinh = _function(unary, SINH)
+cosh = _function(unary, COSH)
+tanh = _function(unary, TANH)
+asinh = _function(unary, ASINH)
+acosh = _function(unary, ACOSH)
+atanh = _function(unary, ATANH)
+sqrt = _function(unary, SQRT)
+rsqrt = _function(unary, RSQRT)
+cbrt = _function(unary, CBRT)
+square = _function(unary, SQUARE)
+abs = _function(unary, ABS)
+real = _function(unary, REAL)
+imag = _function(unary, IMAG)
+conj = _function(unary, CONJ)
+erf = _function(unary, ERF)
+erfc = _function(unary, ERFC)
+erf_inv = _function(unary, ERF_INV)
+lgamma = _function(unary, LGAMMA)
+digamma = _function(unary, DIGAMMA)
+bitwise_not = _function(unary, NOT, "bitwise_not")
+population_count = _function(unary, POPULATION_COUNT)
+clz = _function(unary, CLZ)
 
 
 @overload

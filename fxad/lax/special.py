@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fxad.errors import ParameterError, ShapeError
-from fxad.ir import Primitive
-from fxad.lax.binary import SCALAR_TYPES, apply_broadcast, apply_with_scalar
+from fxad.lax.binary import apply_binary, apply_broadcast
 from fxad.operations import special
 from fxad.operations.arguments import to_int
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
@@ -13,32 +12,24 @@ from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RA
 from fxad.tracing.array import Array, ArrayLike, binder
 
 
-def _binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
-    scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
-    try:
-        return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]
-    except ShapeError as e:
-        return apply_broadcast(prim, (x, y), e)
-
-
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """The regularized lower incomplete gamma function: P(a, x), from 0 at x = 0 to 1."""
-    return _binary(IGAMMA, a, x)
+    return apply_binary(IGAMMA, a, x)
 
 
 def igammac(a: ArrayLike, x: ArrayLike) -> Array:
     """The regularized upper incomplete gamma function: Q(a, x) = 1 - P(a, x), with all digits where it is small."""
-    return _binary(IGAMMAC, a, x)
+    return apply_binary(IGAMMAC, a, x)
 
 
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of igamma(a, x) in a."""
-    return _binary(IGAMMA_GRAD_A, a, x)
+    return apply_binary(IGAMMA_GRAD_A, a, x)
 
 
 def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
     """The derivative of a sample of the gamma distribution in its shape parameter a, at a fixed quantile."""
-    return _binary(RANDOM_GAMMA_GRAD, a, sample)
+    return apply_binary(RANDOM_GAMMA_GRAD, a, sample)
 
 
 def bessel_i0e(x: ArrayLike) -> Array:
@@ -53,7 +44,7 @@ def bessel_i1e(x: ArrayLike) -> Array:
 
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
     """Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ..."""
-    return _binary(ZETA, x, q)
+    return apply_binary(ZETA, x, q)
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:

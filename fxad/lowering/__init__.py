@@ -20,15 +20,6 @@ The modules of `__all__` are imported at their first use: the compilation of mos
 jaxlib's bindings take 7 ms to import.
 """
 
-from typing import TYPE_CHECKING
-
 from fxad.core.lazy_exports import lazy_exports
 
-if TYPE_CHECKING:
-    from fxad.lowering import failed_checks, host_calls_on_devices, lapack, mlir, nan_of_extrema, shardings
-else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__, {}, modules="failed_checks host_calls_on_devices lapack mlir nan_of_extrema shardings"
-    )
-
-__all__ = ["failed_checks", "host_calls_on_devices", "lapack", "mlir", "nan_of_extrema", "shardings"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

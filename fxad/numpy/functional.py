@@ -18,7 +18,7 @@ from fxad.operations.arguments import function, text, to_tuple
 from fxad.operations.axes import hashable_axis, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, binder
 from fxad.tracing.tracer import trace_flat
-from fxad.transforms import vmap
+from fxad.transforms.vmap import vmap
 
 Results: TypeAlias = "Array | tuple[Array, ...]"
 

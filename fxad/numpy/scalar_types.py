@@ -1,8 +1,23 @@
-"""The dtypes of `fxad.numpy`. Each can be called: `fnp.float32(x)` is x as an array of this dtype."""
+"""The dtypes of `fxad.numpy`, and NumPy's kinds of dtypes.
+
+A dtype can be called: `fnp.float32(x)` is x as an array of this dtype.
+"""
 
 from __future__ import annotations
 
 from typing import Final, final
+
+from numpy import (
+    complexfloating as complexfloating,
+    dtype as dtype,
+    floating as floating,
+    generic as generic,
+    inexact as inexact,
+    integer as integer,
+    number as number,
+    signedinteger as signedinteger,
+    unsignedinteger as unsignedinteger,
+)
 
 from fxad import dtypes
 from fxad.dtypes import ScalarType
@@ -62,8 +77,6 @@ float64: Final = CallableType(dtypes.float64)
 complex64: Final = CallableType(dtypes.complex64)
 complex128: Final = CallableType(dtypes.complex128)
 
-__all__ = [
-    "bfloat16", "bool_", "complex128", "complex64", "float16", "float32", "float64", "float8_e4m3b11fnuz",
-    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int16", "int32", "int64", "int8", "uint16",
-    "uint32", "uint64", "uint8",
-]  # fmt: skip
+bool = bool_  # the standard's name
+single, double, csingle, cdouble = float32, float64, complex64, complex128  # NumPy's names from C
+ndarray = Array

@@ -12,7 +12,7 @@ from fxad import dtypes, lax
 from fxad.core.sizes import Size, maximum, minimum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
-from fxad.lax.shapes import broadcast_shapes
+from fxad.lax.shapes import broadcast_shapes as broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, contains_array
 from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int

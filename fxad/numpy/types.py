@@ -12,7 +12,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_TYPES
-from fxad.dtypes import DType
+from fxad.dtypes import DType, issubdtype as issubdtype
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fxad import dtypes
+from fxad.ir import Primitive
+from fxad.lax.documented import documented
 from fxad.numpy.apply import apply_op, number_or_array, to_device
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag, no_out, to_int
+from fxad.operations.operators import Operation
 from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2, LOG10
 from fxad.primitives.elementwise.powers import CBRT, SIGN, SQRT, SQUARE
 from fxad.primitives.elementwise.select import CEIL, FLOOR
@@ -28,112 +32,41 @@ from fxad.primitives.elementwise.trigonometric import (
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
 
+
+def _function(operation: Operation, prim: Primitive) -> Callable[[ArrayLike], Array]:
+    """Return the function that applies `operation` with a primitive. It has the name of the primitive, and the first
+    paragraph of its docstring."""
+    name = prim.name
+
+    def function(x: ArrayLike, /) -> Array:
+        return apply_op(name, operation, (x,), prim)
+
+    return documented(function, function, prim, summary=True)
+
+
 # -------------------------------------------------------------------------------------- floating results
 
-
-def sin(x: ArrayLike, /) -> Array:
-    """The sine of x."""
-    return apply_op("sin", elementwise.inexact_unary, (x,), SIN)
-
-
-def cos(x: ArrayLike, /) -> Array:
-    """The cosine of x."""
-    return apply_op("cos", elementwise.inexact_unary, (x,), COS)
-
-
-def tan(x: ArrayLike, /) -> Array:
-    """The tangent of x."""
-    return apply_op("tan", elementwise.inexact_unary, (x,), TAN)
-
-
-def asin(x: ArrayLike, /) -> Array:
-    """The arc sine of x."""
-    return apply_op("asin", elementwise.inexact_unary, (x,), ASIN)
-
-
-def acos(x: ArrayLike, /) -> Array:
-    """The arc cosine of x."""
-    return apply_op("acos", elementwise.inexact_unary, (x,), ACOS)
-
-
-def atan(x: ArrayLike, /) -> Array:
-    """The arc tangent of x."""
-    return apply_op("atan", elementwise.inexact_unary, (x,), ATAN)
-
-
-def sinh(x: ArrayLike, /) -> Array:
-    """The hyperbolic sine of x."""
-    return apply_op("sinh", elementwise.inexact_unary, (x,), SINH)
-
-
-def cosh(x: ArrayLike, /) -> Array:
-    """The hyperbolic cosine of x."""
-    return apply_op("cosh", elementwise.inexact_unary, (x,), COSH)
-
-
-def tanh(x: ArrayLike, /) -> Array:
-    """The hyperbolic tangent of x."""
-    return apply_op("tanh", elementwise.inexact_unary, (x,), TANH)
-
-
-def asinh(x: ArrayLike, /) -> Array:
-    """The inverse hyperbolic sine of x."""
-    return apply_op("asinh", elementwise.inexact_unary, (x,), ASINH)
-
-
-def acosh(x: ArrayLike, /) -> Array:
-    """The inverse hyperbolic cosine of x."""
-    return apply_op("acosh", elementwise.inexact_unary, (x,), ACOSH)
-
-
-def atanh(x: ArrayLike, /) -> Array:
-    """The inverse hyperbolic tangent of x."""
-    return apply_op("atanh", elementwise.inexact_unary, (x,), ATANH)
-
-
-def exp(x: ArrayLike, /) -> Array:
-    """e to the power x."""
-    return apply_op("exp", elementwise.inexact_unary, (x,), EXP)
-
-
-def exp2(x: ArrayLike, /) -> Array:
-    """2 to the power x."""
-    return apply_op("exp2", elementwise.inexact_unary, (x,), EXP2)
-
-
-def expm1(x: ArrayLike, /) -> Array:
-    """exp(x) - 1, exact near 0."""
-    return apply_op("expm1", elementwise.inexact_unary, (x,), EXPM1)
-
-
-def log(x: ArrayLike, /) -> Array:
-    """The natural logarithm of x."""
-    return apply_op("log", elementwise.inexact_unary, (x,), LOG)
-
-
-def log1p(x: ArrayLike, /) -> Array:
-    """log(1 + x), exact near 0."""
-    return apply_op("log1p", elementwise.inexact_unary, (x,), LOG1P)
-
-
-def sqrt(x: ArrayLike, /) -> Array:
-    """The square root of x."""
-    return apply_op("sqrt", elementwise.inexact_unary, (x,), SQRT)
-
-
-def cbrt(x: ArrayLike, /) -> Array:
-    """The cube root of x."""
-    return apply_op("cbrt", elementwise.inexact_unary, (x,), CBRT)
-
-
-def log2(x: ArrayLike, /) -> Array:
-    """The logarithm in base 2."""
-    return apply_op("log2", elementwise.log_in_base, (x,), LOG2)
-
-
-def log10(x: ArrayLike, /) -> Array:
-    """The logarithm in base 10."""
-    return apply_op("log10", elementwise.log_in_base, (x,), LOG10)
+sin = _function(elementwise.inexact_unary, SIN)
+cos = _function(elementwise.inexact_unary, COS)
+tan = _function(elementwise.inexact_unary, TAN)
+asin = _function(elementwise.inexact_unary, ASIN)
+acos = _function(elementwise.inexact_unary, ACOS)
+atan = _function(elementwise.inexact_unary, ATAN)
+sinh = _function(elementwise.inexact_unary, SINH)
+cosh = _function(elementwise.inexact_unary, COSH)
+tanh = _function(elementwise.inexact_unary, TANH)
+asinh = _function(elementwise.inexact_unary, ASINH)
+acosh = _function(elementwise.inexact_unary, ACOSH)
+atanh = _function(elementwise.inexact_unary, ATANH)
+exp = _function(elementwise.inexact_unary, EXP)
+exp2 = _function(elementwise.inexact_unary, EXP2)
+expm1 = _function(elementwise.inexact_unary, EXPM1)
+log = _function(elementwise.inexact_unary, LOG)
+log1p = _function(elementwise.inexact_unary, LOG1P)
+sqrt = _function(elementwise.inexact_unary, SQRT)
+cbrt = _function(elementwise.inexact_unary, CBRT)
+log2 = _function(elementwise.log_in_base, LOG2)
+log10 = _function(elementwise.log_in_base, LOG10)
 
 
 def reciprocal(x: ArrayLike, /) -> Array:
@@ -159,6 +92,11 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
 
 # ---------------------------------------------------------------------------------- results of the dtype of x
 
+sign = _function(elementwise.unary, SIGN)
+square = _function(elementwise.unary, SQUARE)
+floor = _function(elementwise.round_unary, FLOOR)
+ceil = _function(elementwise.round_unary, CEIL)
+
 
 def abs(x: ArrayLike, /) -> Array:
     """The absolute value of x; real for complex x."""
@@ -175,16 +113,6 @@ def positive(x: ArrayLike, /) -> Array:
     return apply_op("positive", elementwise.identity, (x,))
 
 
-def sign(x: ArrayLike, /) -> Array:
-    """-1, 0 or 1 by the sign of x; x / abs(x) for complex x."""
-    return apply_op("sign", elementwise.unary, (x,), SIGN)
-
-
-def square(x: ArrayLike, /) -> Array:
-    """x * x."""
-    return apply_op("square", elementwise.unary, (x,), SQUARE)
-
-
 def conj(x: ArrayLike, /) -> Array:
     """The complex conjugate; real values are returned unchanged."""
     return apply_op("conj", elementwise.conj, (x,))
@@ -198,16 +126,6 @@ def real(x: ArrayLike, /) -> Array:
 def imag(x: ArrayLike, /) -> Array:
     """The imaginary part; 0 for real values."""
     return apply_op("imag", elementwise.imag, (x,))
-
-
-def floor(x: ArrayLike, /) -> Array:
-    """The greatest integral value not above x."""
-    return apply_op("floor", elementwise.round_unary, (x,), FLOOR)
-
-
-def ceil(x: ArrayLike, /) -> Array:
-    """The least integral value not below x."""
-    return apply_op("ceil", elementwise.round_unary, (x,), CEIL)
 
 
 def trunc(x: ArrayLike) -> Array:

@@ -8,11 +8,6 @@
 - `operand_checks`: errors of type rules; `stablehlo`: pieces of lowering rules; `fusion`: tables of costs.
 """
 
-from typing import TYPE_CHECKING
-
 from fxad.core.lazy_exports import lazy_exports
 
-if TYPE_CHECKING:
-    from fxad.primitives.manifest import ALL as ALL
-else:
-    __getattr__, __dir__ = lazy_exports(__name__, {"fxad.primitives.manifest": "ALL"})
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -140,11 +140,11 @@ class LinearSolve(Applied, Linear):
         rhs = tangents[:n]
         if any([isinstance(t, Lin) for t in tangents[n:]]):
             # the right-hand side is b_dot - A_dot x
-            no_x_dots = tuple([Zero(v.aval) for v in outs[:n]])
-            _, product_dots = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*no_x_dots, *tangents[n:]))
-            rhs = tuple([ctx.add(b, _negative(ctx, p)) for b, p in zip(rhs, product_dots, strict=True)])
-        dots = ctx.lin(self.without_aux, *rhs, *primals[n:])
-        return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
+            no_x_tangents = tuple([Zero(v.aval) for v in outs[:n]])
+            _, product_tangents = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*no_x_tangents, *tangents[n:]))
+            rhs = tuple([ctx.add(b, _negative(ctx, p)) for b, p in zip(rhs, product_tangents, strict=True)])
+        out_tangents = ctx.lin(self.without_aux, *rhs, *primals[n:])
+        return outs, (*out_tangents, *[Zero(v.aval) for v in outs[n:]])
 
     def linear_in(self, mask: Mask) -> bool:
         # not linear with auxiliary results; unused ones are removed before
@@ -247,19 +247,19 @@ class Root(Applied):
         outs = ctx(self, *primals)
         solution = (*primals[:c], *outs[:n])
         zeros = tuple([Zero(v.aval) for v in outs])
-        equation_dots: tuple[Tangent, ...] = ()  # f_c c_dot
+        equation_tangents: tuple[Tangent, ...] = ()  # f_c c_dot
         if any([isinstance(t, Lin) for t in tangents[:c]]):
-            _, equation_dots = Call(self.equation).jvp(ctx, solution, (*tangents[:c], *zeros[:n]))
-        if not any([isinstance(t, Lin) for t in equation_dots]):
+            _, equation_tangents = Call(self.equation).jvp(ctx, solution, (*tangents[:c], *zeros[:n]))
+        if not any([isinstance(t, Lin) for t in equation_tangents]):
             return outs, zeros
-        system, needed = drop_unused_residuals(self.system, (len(equation_dots),) * len(self.system))
+        system, needed = drop_unused_residuals(self.system, (len(equation_tangents),) * len(self.system))
         n_at = len(self.at.outs)
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, at_solution = call_primal(ctx, at, 0, solution)
         residuals = (*at_solution, *select_by_mask(primals[:c], needed[n_at:]))
-        dots = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_dots], *residuals)
+        out_tangents = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_tangents], *residuals)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
-        return outs, insert_zeros(dots, nonzero, [v.aval for v in outs])
+        return outs, insert_zeros(out_tangents, nonzero, [v.aval for v in outs])
 
 
 def _linear_solve(bodies: Sequence[Jaxpr]) -> LinearSolve:

@@ -109,12 +109,12 @@ class LinearCall(Applied, Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n, pure_body = self.n_linear, without_checks(without_effects(self.body))
         outs, others = ctx(self, *primals), primals[n:]
-        dots = ctx.lin(LinearCall(pure_body, self.adjoint, n), *tangents[:n], *others)
+        out_tangents = ctx.lin(LinearCall(pure_body, self.adjoint, n), *tangents[:n], *others)
         if any([isinstance(t, Lin) for t in tangents[n:]]):
             fixed = tuple([Zero(a) for a in self.body.in_avals[:n]])
             _, more = Call(pure_body).jvp(ctx, primals, (*fixed, *tangents[n:]))
-            dots = tuple([ctx.add(a, b) for a, b in zip(dots, more, strict=True)])
-        return outs, dots
+            out_tangents = tuple([ctx.add(a, b) for a, b in zip(out_tangents, more, strict=True)])
+        return outs, out_tangents
 
     def linear_in(self, mask: Mask) -> bool:
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])

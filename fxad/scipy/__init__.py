@@ -4,30 +4,6 @@ Each is a function of `fxad.lax`, `fxad.nn` or `fxad.numpy.linalg` under SciPy's
 promote and broadcast; integers become float32.
 """
 
-from typing import TYPE_CHECKING
-
 from fxad.core.lazy_exports import lazy_exports
 
-if TYPE_CHECKING:
-    from fxad.scipy import (
-        cluster,
-        fft,
-        integrate,
-        interpolate,
-        linalg,
-        ndimage,
-        optimize,
-        signal,
-        sparse,
-        special,
-        stats,
-    )
-else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__, {}, "cluster fft integrate interpolate linalg ndimage optimize signal sparse special stats"
-    )
-
-__all__ = [
-    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse",
-    "special", "stats",
-]  # fmt: skip
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

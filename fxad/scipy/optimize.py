@@ -110,7 +110,7 @@ def minimize(
 M = TypeVar("M")
 
 
-class _Estimate(Protocol[M]):
+class _InverseHessian(Protocol[M]):
     """An estimate of the inverse Hessian."""
 
     def init(self, x: Array, gradient: Array) -> M:
@@ -160,7 +160,7 @@ class _Limited:
         return replace(state, count=state.count + 1)
 
 
-class _Step(NamedTuple, Generic[M]):
+class _Iterate(NamedTuple, Generic[M]):
     x: Array
     value: Array
     gradient: Array
@@ -173,7 +173,7 @@ class _Step(NamedTuple, Generic[M]):
 def _searched(
     fun: Callable[[Array], Array],
     x0: Array,
-    estimate: _Estimate[M],
+    estimate: _InverseHessian[M],
     gtol: float,
     order: float,
     ftol: float | None,
@@ -185,10 +185,10 @@ def _searched(
     def small(gradient: Array) -> Array:
         return fnp.linalg.norm(gradient, order) <= gtol
 
-    def unfinished(s: _Step[M]) -> Array:
+    def unfinished(s: _Iterate[M]) -> Array:
         return s.status < 0
 
-    def step(s: _Step[M]) -> _Step[M]:
+    def step(s: _Iterate[M]) -> _Iterate[M]:
         direction = -estimate.times(s.memory, s.gradient)
         length, evaluations = counted_line_search(fun, s.x, direction, trials)
         move = length.astype(s.x.dtype) * direction
@@ -201,14 +201,14 @@ def _searched(
         iterations = s.iterations + 1
         status = fnp.where(done, 0, fnp.where(length > 0, fnp.where(iterations < most, -1, 1), 3))
         memory = estimate.after(s.memory, move, x, gradient, gradient - s.gradient)
-        return _Step(
+        return _Iterate(
             x, value, gradient, memory, status.astype(dtypes.int32), s.evaluations + evaluations + 1, iterations
         )
 
     value, gradient = value_and_grad(fun)(x0)
     status = fnp.where(small(gradient), 0, -1 if most > 0 else 1).astype(dtypes.int32)
     one = fnp.ones((), dtypes.int32)
-    start = _Step(x0, value, gradient, estimate.init(x0, gradient), status, one, 0 * one)
+    start = _Iterate(x0, value, gradient, estimate.init(x0, gradient), status, one, 0 * one)
     last = lax.while_loop(unfinished, step, start)
     inverse = last.memory if isinstance(last.memory, Array) else None
     return OptimizeResults(

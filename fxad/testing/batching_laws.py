@@ -18,7 +18,8 @@ from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.testing.values import examples, stack
-from fxad.transforms import jvp, vjp_fused, vmap
+from fxad.transforms import jvp, vjp_fused
+from fxad.transforms.vmap import vmap
 
 
 def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int = 2) -> None:
@@ -84,13 +85,13 @@ def check_vmap_commutes(case: Case) -> None:
     size, ins, outs = 2, (0,) * len(args), (0,) * len(program.outs)
     stacked = stack(examples(args, ins), ins)
     batched, _ = vmap(program, size, ins, outs)
-    dots = random_tangents(select_by_mask(batched.in_avals, mask), 0)
+    directions = random_tangents(select_by_mask(batched.in_avals, mask), 0)
     tolerance = program_tolerance(batched, stacked)
     forward, inner_nonzero = jvp(program, mask)
     inner, _ = vmap(forward, size, (0,) * len(forward.ins), (0,) * len(forward.outs))
     outer, nonzero = jvp(batched, mask)
     n = len(program.outs)
-    one, other = run(inner, [*stacked, *dots]), run(outer, [*stacked, *dots])
+    one, other = run(inner, [*stacked, *directions]), run(outer, [*stacked, *directions])
     have = instantiate_tangents(one[n:], inner_nonzero, batched.out_avals)
     want = instantiate_tangents(other[n:], nonzero, batched.out_avals)
     if problem := differ([*one[:n], *have], [*other[:n], *want], slack=tolerance):

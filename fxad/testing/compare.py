@@ -17,7 +17,7 @@ from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.runtime import devices, link, to_buffer, to_numpy
 from fxad.testing.values import PRECISE, operands_text
-from fxad.units.plan import Choice, Plan
+from fxad.units.plan import UnitPlan, UnitsChoice
 
 Values: TypeAlias = Sequence[NDArray]
 Wide: TypeAlias = npt.NDArray[np.complex128]
@@ -42,10 +42,10 @@ def tolerance(dtype: DType) -> float:
 
 
 # The choice of units with which the laws compile programs in this context: none, unless it is set.
-units: Final[ContextVar[Callable[[Jaxpr], Choice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
+units: Final[ContextVar[Callable[[Jaxpr], UnitsChoice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
 
 
-def xla(jaxpr: Jaxpr, args: Values, plan: Plan | None = None) -> tuple[NDArray, ...]:
+def xla(jaxpr: Jaxpr, args: Values, plan: UnitPlan | None = None) -> tuple[NDArray, ...]:
     """Compile and run on the CPU, with the units of a plan, or with those in force."""
     (device, *_) = devices("cpu")
     loaded = link(plan or plan_of(jaxpr, units.get()(jaxpr)), device)
@@ -163,9 +163,9 @@ def instantiate_tangents(tangents: Values, nonzero: Sequence[bool], avals: Seque
     return [next(remaining) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
 
 
-def step_along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
+def step_along(args: Values, directions: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
     """Return the operands, with those in `mask` moved by `t` along their tangents."""
-    remaining = iter(dots)
+    remaining = iter(directions)
     return [
         to_dtype(to_widest_dtype(a) + t * to_widest_dtype(next(remaining)), a.dtype) if m else a
         for a, m in zip(args, mask, strict=True)
@@ -199,13 +199,13 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
 
 
 def program_tangent_error(
-    program: Jaxpr, args: Values, mask: Sequence[bool], dots: Values, tangents: Values, tol: float = 1e-5
+    program: Jaxpr, args: Values, mask: Sequence[bool], directions: Values, tangents: Values, tol: float = 1e-5
 ) -> str:
-    """`tangent_error` of the tangents of all results along `dots`, for the results of a precise dtype."""
+    """`tangent_error` of the tangents of all results along `directions`, for the results of a precise dtype."""
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
 
     def results_at(t: float) -> list[NDArray]:
-        outs = run(program, step_along(args, dots, mask, t))
+        outs = run(program, step_along(args, directions, mask, t))
         return [outs[k] for k in seen]
 
     return tangent_error(results_at, [tangents[k] for k in seen], tol)

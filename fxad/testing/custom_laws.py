@@ -19,6 +19,7 @@ from fxad.testing.values import examples, stack
 from fxad.tracing.array import aval_of
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.program import Program, function_name, trace
+from fxad.transforms.vmap import vmap as vmap_jaxpr
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,10 +70,10 @@ def _values_by_name(
     moving = tuple([a.inexact for a in program.in_avals])
     if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
-        dots = random_tangents([a for a in program.in_avals if a.inexact], seed)
+        directions = random_tangents([a for a in program.in_avals if a.inexact], seed)
         cts = random_cotangents(jaxpr, seed + 1)
         fused, nonzero = transforms.jvp(jaxpr, mask)
-        pushed = iter(run(fused, [*operands, *dots])[n:])
+        pushed = iter(run(fused, [*operands, *directions])[n:])
         for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
             named_values[f"tangent of {path}"] = next(pushed) if moves else np.zeros(aval.shape, aval.dtype)
         both = run(transforms.vjp_fused(jaxpr, mask), [*operands, *cts])
@@ -82,7 +83,7 @@ def _values_by_name(
     for size in sizes:
         dims = (None,) * len(program.bound) + (0,) * len(program.in_avals)
         stacks = stack(examples(operands, dims, size), dims)
-        batched, _ = transforms.vmap(jaxpr, size, dims, (0,) * n)
+        batched, _ = vmap_jaxpr(jaxpr, size, dims, (0,) * n)
         named_values |= {f"{p} of a stack of {size}": x for p, x in zip(paths, run(batched, stacks), strict=True)}
     return named_values
 

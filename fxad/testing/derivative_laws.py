@@ -45,30 +45,30 @@ def differentiable_mask(case: Case) -> tuple[bool, ...]:
     return tuple([a.inexact for a in case.program.in_avals])
 
 
-def random_dots(case: Case) -> tuple[NDArray, ...]:
+def random_directions(case: Case) -> tuple[NDArray, ...]:
     """Return random tangents of the operands that `differentiable_mask` marks."""
     return random_tangents(select_by_mask(case.program.in_avals, differentiable_mask(case)), case.seed)
 
 
-def _tangents(program: Jaxpr, args: Values, mask: tuple[bool, ...], dots: Values) -> list[NDArray]:
-    """Return the tangents of all results along `dots`; zeros for those that have none."""
+def _tangents(program: Jaxpr, args: Values, mask: tuple[bool, ...], directions: Values) -> list[NDArray]:
+    """Return the tangents of all results along `directions`; zeros for those that have none."""
     forward, nonzero = jvp(program, mask)
-    return instantiate_tangents(run(forward, [*args, *dots])[len(program.outs) :], nonzero, program.out_avals)
+    return instantiate_tangents(run(forward, [*args, *directions])[len(program.outs) :], nonzero, program.out_avals)
 
 
 def check_program_jvp(case: Case) -> None:
     """The results are those of the program. The tangents equal central differences and are linear in the direction."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
+    directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
     forward = check_transform(lambda f: jvp(f, mask)[0], program)
-    forward_outs = run(forward, [*args, *dots])
+    forward_outs = run(forward, [*args, *directions])
     if problem := differ(forward_outs[:n], run(program, args), slack=tolerance):
         fail(f"jvp changed the results: {problem}", program, args, forward)
     tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
-    if case.smooth and (problem := program_tangent_error(program, args, mask, dots, tangents, 1e4 * tolerance)):
+    if case.smooth and (problem := program_tangent_error(program, args, mask, directions, tangents, 1e4 * tolerance)):
         fail(f"jvp: {problem}", program, args, forward)
-    twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
+    twice = run(forward, [*args, *[2 * d for d in directions]])[n:]
     if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=tolerance):
         fail(f"jvp is not linear in the tangents: {problem}", program, args, forward)
 
@@ -77,11 +77,11 @@ def check_linearize(case: Case) -> None:
     """`linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals the
     program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
+    directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
     split = linearize(program, mask)
     check_transform(lambda f: linearize(f, mask).primal, program)
     linear = check_transform(lambda f: linearize(f, mask).linear, program)
-    if not is_linear(linear, leading(len(dots), len(linear.ins))):
+    if not is_linear(linear, leading(len(directions), len(linear.ins))):
         fail("the linear program is not linear", program, (), linear)
     results = run(split.primal, args)
     if problem := differ(results[:n], run(program, args), slack=tolerance):
@@ -89,8 +89,8 @@ def check_linearize(case: Case) -> None:
     nonzero = jvp(program, mask)[1]
     if nonzero != split.out_nonzero and not _has_both_rules(program):
         fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
-    want = _tangents(program, args, mask, dots)
-    have = instantiate_tangents(run(linear, [*dots, *results[n:]]), split.out_nonzero, program.out_avals)
+    want = _tangents(program, args, mask, directions)
+    have = instantiate_tangents(run(linear, [*directions, *results[n:]]), split.out_nonzero, program.out_avals)
     if problem := differ(have, want, slack=tolerance):
         fail(f"linearize differs from jvp: {problem}", program, args, linear)
 
@@ -106,21 +106,23 @@ def check_program_transpose(case: Case) -> None:
     """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice gives A."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     split = linearize(program, mask)
-    dots, residuals = random_dots(case), run(split.primal, args)[len(program.outs) :]
-    marked = leading(len(dots), len(split.linear.ins))
+    directions, residuals = random_directions(case), run(split.primal, args)[len(program.outs) :]
+    marked = leading(len(directions), len(split.linear.ins))
     adjoint = check_transform(lambda f: transpose(f, marked), split.linear)
-    outs = run(split.linear, [*dots, *residuals])
+    outs = run(split.linear, [*directions, *residuals])
     cts = random_tangents(split.linear.out_avals, 1)
     bars = run(adjoint, [*cts, *residuals])
-    tolerance = program_tolerance(split.linear, [*dots, *residuals]) + program_tolerance(adjoint, [*cts, *residuals])
-    if problem := inner_product_error(cts, outs, bars, dots, tolerance):
-        fail(f"not the adjoint: {problem}", split.linear, [*dots, *residuals], adjoint)
+    tolerance = program_tolerance(split.linear, [*directions, *residuals]) + program_tolerance(
+        adjoint, [*cts, *residuals]
+    )
+    if problem := inner_product_error(cts, outs, bars, directions, tolerance):
+        fail(f"not the adjoint: {problem}", split.linear, [*directions, *residuals], adjoint)
     back = leading(len(cts), len(adjoint.ins))
     if not is_linear(adjoint, back):
         fail("the transposed program is not linear", split.linear, (), adjoint)
     again = check_transform(lambda f: transpose(f, back), adjoint)
-    if problem := differ(run(again, [*dots, *residuals]), outs, slack=tolerance):
-        fail(f"transposing twice changed the meaning: {problem}", split.linear, [*dots, *residuals], again)
+    if problem := differ(run(again, [*directions, *residuals]), outs, slack=tolerance):
+        fail(f"transposing twice changed the meaning: {problem}", split.linear, [*directions, *residuals], again)
 
 
 def check_tangents_transpose(case: Case) -> None:
@@ -130,15 +132,15 @@ def check_tangents_transpose(case: Case) -> None:
     if _has_unknown_runs(program):
         return
     forward, _ = jvp(program, mask)
-    n, dots = len(program.outs), random_dots(case)
+    n, directions = len(program.outs), random_directions(case)
     tangents = dce(Jaxpr(forward.ins, forward.eqns, forward.outs[n:]))
-    marked = (*[False] * len(args), *[True] * len(dots))
+    marked = (*[False] * len(args), *[True] * len(directions))
     adjoint = check_transform(lambda f: transpose(f, marked), tangents)
-    outs = run(tangents, [*args, *dots])
+    outs = run(tangents, [*args, *directions])
     cts = random_tangents(tangents.out_avals, case.seed + 2)
-    tolerance = program_tolerance(tangents, [*args, *dots]) + program_tolerance(adjoint, [*cts, *args])
-    if problem := inner_product_error(cts, outs, run(adjoint, [*cts, *args]), dots, tolerance):
-        fail(f"not the adjoint of the tangents: {problem}", tangents, [*args, *dots], adjoint)
+    tolerance = program_tolerance(tangents, [*args, *directions]) + program_tolerance(adjoint, [*cts, *args])
+    if problem := inner_product_error(cts, outs, run(adjoint, [*cts, *args]), directions, tolerance):
+        fail(f"not the adjoint of the tangents: {problem}", tangents, [*args, *directions], adjoint)
 
 
 def _has_unknown_runs(program: Jaxpr) -> bool:
@@ -153,15 +155,15 @@ def check_vjp(case: Case) -> None:
     """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of the
     program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, n, tolerance = random_dots(case), len(program.outs), program_tolerance(program, args)
-    tangents = _tangents(program, args, mask, dots)
+    directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
+    tangents = _tangents(program, args, mask, directions)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
     cts = random_cotangents(program, 1)
     both = vjp(program, mask)
     check_transform(lambda f: vjp(f, mask).backward, program)
     results = run(both.forward, args)
     bars = run(both.backward, [*cts, *results[n:]])
-    if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, dots, tolerance):
+    if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, directions, tolerance):
         fail(f"vjp is not the adjoint of jvp: {problem}", program, args, both.backward)
     fused = check_transform(lambda f: vjp_fused(f, mask), program)
     if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=tolerance):
@@ -194,12 +196,14 @@ def check_grad(case: Case) -> None:
         return
     gradient = check_transform(lambda f: grad(f, mask), program)
     bars = run(gradient, args)[len(program.outs) - 1 :]
-    dots, tolerance = random_dots(case), program_tolerance(program, args)
+    directions, tolerance = random_directions(case), program_tolerance(program, args)
     slope = np.asarray(
-        sum([np.sum(np.real(to_widest_dtype(g) * to_widest_dtype(d))) for g, d in zip(bars, dots, strict=True)]),
+        sum([np.sum(np.real(to_widest_dtype(g) * to_widest_dtype(d))) for g, d in zip(bars, directions, strict=True)]),
         np.float64,
     )
-    if problem := tangent_error(lambda t: run(program, step_along(args, dots, mask, t))[:1], [slope], 1e4 * tolerance):
+    if problem := tangent_error(
+        lambda t: run(program, step_along(args, directions, mask, t))[:1], [slope], 1e4 * tolerance
+    ):
         fail(f"grad: {problem}", program, args, gradient)
 
 
@@ -212,17 +216,17 @@ def check_jacobian(case: Case) -> None:
     if not outs or not any(mask):
         return
     program = Jaxpr(program.ins, program.eqns, outs)
-    n, dots = len(outs), random_tangents(select_by_mask(program.in_avals, mask), case.seed)
+    n, directions = len(outs), random_tangents(select_by_mask(program.in_avals, mask), case.seed)
     forward = run(check_transform(lambda f: jacfwd(f, mask, n), program), args)
     reverse = run(check_transform(lambda f: jacrev(f, mask, n), program), args)
     tolerance = program_tolerance(program, args)
     if problem := differ(reverse, forward, slack=tolerance):
         fail(f"jacrev differs from jacfwd: {problem}", program, args)
-    for k, t in enumerate(_tangents(program, args, mask, dots)):
-        blocks = forward[n + k * len(dots) : n + (k + 1) * len(dots)]
+    for k, t in enumerate(_tangents(program, args, mask, directions)):
+        blocks = forward[n + k * len(directions) : n + (k + 1) * len(directions)]
         have = [
             np.tensordot(to_widest_dtype(block), to_widest_dtype(d), d.ndim)
-            for block, d in zip(blocks, dots, strict=True)
+            for block, d in zip(blocks, directions, strict=True)
         ]
         if problem := differ([to_dtype(np.asarray(sum(have)), t.dtype)], [t], slack=tolerance):
             fail(f"the Jacobian of result {k} times a direction is not its tangent: {problem}", program, args)
@@ -235,19 +239,21 @@ def check_second_order(case: Case) -> None:
     if not case.smooth or not has_gradient(program, mask):
         return
     program = Jaxpr(program.ins, program.eqns, program.outs[:1])
-    dots = random_tangents(select_by_mask(program.in_avals, mask), 3)
-    n, zeros = len(dots), (False,) * len(dots)
+    directions = random_tangents(select_by_mask(program.in_avals, mask), 3)
+    n, zeros = len(directions), (False,) * len(directions)
     gradient = grad(program, mask)
     over_reverse, nonzero = jvp(gradient, mask)
-    tolerance = 1e9 * program_tolerance(over_reverse, [*args, *dots]) ** 2
-    second = instantiate_tangents(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
+    tolerance = 1e9 * program_tolerance(over_reverse, [*args, *directions]) ** 2
+    second = instantiate_tangents(run(over_reverse, [*args, *directions])[n:], nonzero, gradient.out_avals)
     forward, nonzero = jvp(program, mask)
     if any(nonzero):
         slope = Jaxpr(forward.ins, forward.eqns, forward.outs[1:])
         over_forward = grad(slope, (*mask, *zeros))
-        if problem := differ(second, run(over_forward, [*args, *dots]), slack=tolerance):
+        if problem := differ(second, run(over_forward, [*args, *directions]), slack=tolerance):
             fail(f"forward over reverse is not reverse over forward: {problem}", program, args)
-    if problem := tangent_error(lambda t: run(gradient, step_along(args, dots, mask, t)), second, 1e4 * tolerance):
+    if problem := tangent_error(
+        lambda t: run(gradient, step_along(args, directions, mask, t)), second, 1e4 * tolerance
+    ):
         fail(f"the derivative of the gradient: {problem}", program, args, over_reverse)
 
 
@@ -305,19 +311,19 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     """Another program with the same results has the same gradient, tangents and second derivatives (forward over
     reverse and reverse over reverse), within `rtol`."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
-    dots, cts = random_dots(case), random_cotangents(program, case.seed + 1)
+    directions, cts = random_directions(case), random_cotangents(program, case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
     tolerance = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
     plain, others = [run(f, [*args, *cts]) for f in backward]
     if problem := differ(others, plain, slack=tolerance):
         fail(f"another gradient: {problem}", program, args, backward[1])
-    tangents = _tangents(program, args, mask, dots)
-    if problem := differ(_tangents(other, args, mask, dots), tangents, slack=tolerance):
+    tangents = _tangents(program, args, mask, directions)
+    if problem := differ(_tangents(other, args, mask, directions), tangents, slack=tolerance):
         fail(f"other tangents: {problem}", program, args, other)
     second: list[list[NDArray]] = []
     for f in (program, other) if has_gradient(scalarized(program), mask) else ():
         slope = grad(scalarized(f), mask)
         backward_again = run(vjp_fused(slope, mask), [*args, *random_cotangents(slope, case.seed + 2)])
-        second.append([*_tangents(slope, args, mask, dots), *backward_again])
+        second.append([*_tangents(slope, args, mask, directions), *backward_again])
     if second and (problem := differ(second[1], second[0], slack=100 * tolerance)):
         fail(f"another second derivative: {problem}", program, args, other)

@@ -20,7 +20,8 @@ from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.linear_call import LinearCall, has_adjoint
 from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
-from fxad.transforms import linearize, transpose, vmap
+from fxad.transforms import linearize, transpose
+from fxad.transforms.vmap import vmap
 
 _COUNT: Final = Aval((), dtypes.int32)
 
@@ -94,18 +95,19 @@ def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CallWithRu
     split = linearize(body, moving)
     forward, n = split.primal, len(body.outs)
     b = Builder()
-    dots = b.inputs([v.aval for v in split.linear.ins[: sum(moving)]])
+    directions = b.inputs([v.aval for v in split.linear.ins[: sum(moving)]])
     if again:
         known = b.inline(forward, b.inputs(body.in_avals))[n:]
         forward = Jaxpr(body.ins, body.eqns, (*body.outs, *body.ins), "forward")
     else:
         known = b.inputs(forward.out_avals[n:])
     push = b.build(
-        instantiate_outs(b.inline(split.linear, [*dots, *known]), split.out_nonzero, body.out_avals, inexact), "push"
+        instantiate_outs(b.inline(split.linear, [*directions, *known]), split.out_nonzero, body.out_avals, inexact),
+        "push",
     )
     if kind == "jvp" or not has_adjoint(push):
         return CallWithRules(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
-    pull = transpose(push, leading(len(dots), len(push.ins)))
+    pull = transpose(push, leading(len(directions), len(push.ins)))
     return CallWithRules(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
 
 

@@ -20,11 +20,12 @@ from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import Values, fail, random_cotangents, xla
-from fxad.testing.derivative_laws import differentiable_mask, random_dots
+from fxad.testing.derivative_laws import differentiable_mask, random_directions
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import as_one_call
 from fxad.testing.values import examples, stack
-from fxad.transforms import cse, dce, inline, jvp, linearize, outline, partial_eval, remat, simplify, vjp_fused, vmap
+from fxad.transforms import cse, dce, inline, jvp, linearize, outline, partial_eval, remat, simplify, vjp_fused
+from fxad.transforms.vmap import vmap
 
 # The tag of a call, and the bytes of the integer that it was given; the tags of ordered calls are even.
 Entry: TypeAlias = tuple[int, bytes]
@@ -119,7 +120,7 @@ def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
     split = linearize(program, mask)
     have, outs = log.of(runner, split.primal, args)
     _check_log("linearize", have, want, program, split.primal)
-    have, _ = log.of(runner, split.linear, (*random_dots(case), *outs[len(program.outs) :]))
+    have, _ = log.of(runner, split.linear, (*random_directions(case), *outs[len(program.outs) :]))
     _check_log("the linear half", have, [], program, split.linear)
     _check_halves(log, program, args, want, seed)
     _check_mapped(log, case, program, runner)
@@ -130,7 +131,7 @@ def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jax
     yield "the program", program, args
     for transform in _REWRITES:
         yield transform.__name__, transform(program), args
-    yield "jvp", jvp(program, mask)[0], (*args, *random_dots(case))
+    yield "jvp", jvp(program, mask)[0], (*args, *random_directions(case))
     cts = random_cotangents(program, 1)
     for f in (program, remat(program), remat(as_one_call(remat(program)))):
         yield "vjp", vjp_fused(f, mask), (*args, *cts)

@@ -39,8 +39,8 @@ def check_grads(
     if "fwd" in modes:
         check_jvp(f, args, atol, rtol, eps)
         if order > 1:
-            dots = _random_like(args, 1)
-            check_grads(lambda *xs: jvp(f, xs, dots)[1], args, order - 1, ("fwd",), atol, rtol, eps)
+            directions = _random_like(args, 1)
+            check_grads(lambda *xs: jvp(f, xs, directions)[1], args, order - 1, ("fwd",), atol, rtol, eps)
     if "rev" in modes:
         check_vjp(f, args, atol, rtol, eps)
         if order > 1:
@@ -56,8 +56,8 @@ def check_jvp(
     eps: float | None = None,
 ) -> None:
     """Compare the tangent of `f` at `args` along a direction with a central difference. Raises: AssertionError."""
-    dots = _random_like(args, 0)
-    _close("jvp", jvp(f, args, dots)[1], _difference(f, args, dots, eps), atol, rtol)
+    directions = _random_like(args, 0)
+    _close("jvp", jvp(f, args, directions)[1], _difference(f, args, directions, eps), atol, rtol)
 
 
 def check_vjp(
@@ -68,10 +68,10 @@ def check_vjp(
     eps: float | None = None,
 ) -> None:
     """Compare `<y_bar, difference>` with `<f_vjp(y_bar), x_dot>` at `args`. Raises: AssertionError."""
-    dots = _random_like(args, 0)
+    directions = _random_like(args, 0)
     out, pull = vjp(f, *args)
     bar = _random_like(out, 2)
-    left, right = _dot(bar, _difference(f, args, dots, eps)), _dot(pull(bar), dots)
+    left, right = _dot(bar, _difference(f, args, directions, eps)), _dot(pull(bar), directions)
     _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)))
 
 
@@ -93,11 +93,11 @@ def _direction(x: Array, rng: np.random.Generator) -> NDArray | None:
 
 
 def _difference(
-    f: Callable[..., object], args: tuple[object, ...], dots: tuple[object, ...], eps: float | None
+    f: Callable[..., object], args: tuple[object, ...], directions: tuple[object, ...], eps: float | None
 ) -> list[npt.NDArray[np.inexact]]:
     leaves, structure = tree.flatten(args)
     step = eps or (1e-5 if _wide(leaves) else 1e-2)
-    flat = tree.flatten_up_to(structure, dots)
+    flat = tree.flatten_up_to(structure, directions)
     assert flat is not None
     run = jit(f)  # one program, and not one for each operation
 

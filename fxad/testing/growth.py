@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Name, named_size, upper_bound
+from fxad.core.sizes import SizeName, named_size, upper_bound
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.testing.values import literals
@@ -82,7 +82,7 @@ class Growth:
         differentiable: bool,
         bodies: list[Jaxpr],
         unbounded: bool = False,
-        sizes: Mapping[Name, int] = MappingProxyType({}),
+        sizes: Mapping[SizeName, int] = MappingProxyType({}),
         long: int = 0,
     ) -> None:
         self.draw = draw

@@ -11,7 +11,7 @@ from fxad.testing.derivative_laws import check_same_derivatives, check_vjp
 from fxad.testing.programs import Case
 from fxad.testing.solutions import Solution
 from fxad.testing.values import examples, stack
-from fxad.transforms import vmap
+from fxad.transforms.vmap import vmap
 
 RTOL: Final = 1e-7
 

@@ -25,11 +25,12 @@ from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.testing.values import examples, stack
-from fxad.transforms import jvp, residuals, vmap
+from fxad.transforms import jvp, residuals
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.reconstruction_check import SUMS
 from fxad.transforms.inversion.rules.measuring import widest
+from fxad.transforms.vmap import vmap
 
 # The error that rounding in the backward steps may cause, relative to the largest magnitude of their values.
 RTOL: Final = 1e-6
@@ -65,9 +66,9 @@ def dense_log_det(case: Inversion) -> NDArray:
     for k, x in enumerate(moving):
         for unit in (1.0, 1j) if x.dtype in dtypes.COMPLEX else (1.0,):
             for i in range(x.size):
-                dots = [np.zeros(a.shape, a.dtype) for a in moving]
-                dots[k].reshape(-1)[i] = unit
-                tangent_columns = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
+                directions = [np.zeros(a.shape, a.dtype) for a in moving]
+                directions[k].reshape(-1)[i] = unit
+                tangent_columns = instantiate_tangents(run(forward, [*args, *directions])[len(outs) :], nonzero, outs)
                 columns.append(_as_real_vector([y for y, a in zip(tangent_columns, outs, strict=True) if a.inexact]))
     n = len(columns)
     matrix = np.array(columns, np.float64).reshape(n, n)

@@ -32,7 +32,8 @@ from fxad.primitives.linalg.svd import Svd
 from fxad.testing.calls import SPECS
 from fxad.testing.ragged_cases import RaggedCase
 from fxad.testing.values import SEEDS
-from fxad.transforms import specialize, vmap
+from fxad.transforms.specialize import specialize
+from fxad.transforms.vmap import vmap
 
 # A place in a parameter: its name and the indices into its tuples.
 _Place: TypeAlias = tuple[str, tuple[int, ...]]

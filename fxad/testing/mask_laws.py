@@ -21,9 +21,9 @@ from fxad.primitives.linalg import LINALG
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.ragged_cases import RaggedCase, masked_operands, with_infinities
 from fxad.testing.transform_laws import check_transform
-from fxad.transforms import specialize, vmap
 from fxad.transforms.mask.mask import mask
-from fxad.transforms.specialize import size_names
+from fxad.transforms.specialize import size_names, specialize
+from fxad.transforms.vmap import vmap
 
 # an infinity becomes nan in other elements of their results, in some algorithms and sizes and not in others
 _SPREADING: Final[frozenset[type[Primitive]]] = frozenset([Fft, *LINALG])

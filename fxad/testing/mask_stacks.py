@@ -48,16 +48,15 @@ from fxad.transforms import (
     remat,
     reroll,
     simplify,
-    specialize,
     transpose,
     value_and_grad,
     vjp_fused,
-    vmap,
 )
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.memory.policies import dots, everything
-from fxad.transforms.vmap import vmap_named
+from fxad.transforms.specialize import specialize
+from fxad.transforms.vmap import vmap, vmap_named
 
 # A transformation of a program whose first operands are sizes, so many of them.
 Transformation: TypeAlias = Callable[[Jaxpr, int], Jaxpr]
@@ -81,10 +80,10 @@ def _linearize(program: Jaxpr, _: int) -> Jaxpr:
     split, n = linearize(program, _real(program)), len(program.outs)
     b = Builder()
     args = b.inputs(program.in_avals)
-    dots = b.inputs([a for a in program.in_avals if a.inexact])
+    directions = b.inputs([a for a in program.in_avals if a.inexact])
     known = b.inline(split.primal, args)
     linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
-    return b.build([*known[:n], *b.inline(linear, [*dots, *known[n:]])], program.name)
+    return b.build([*known[:n], *b.inline(linear, [*directions, *known[n:]])], program.name)
 
 
 def _vmap(program: Jaxpr, sizes: int) -> Jaxpr:

@@ -35,7 +35,8 @@ from fxad.testing.compare import (
 )
 from fxad.testing.values import PRECISE, examples, stack
 from fxad.text import parse, to_text
-from fxad.transforms import jvp, linearize, transpose, vmap
+from fxad.transforms import jvp, linearize, transpose
+from fxad.transforms.vmap import vmap
 
 
 def check_primitive(application: Application) -> None:
@@ -95,36 +96,36 @@ def check_jvp(application: Application, seed: int = 0) -> None:
     """
     program, args = application.program, application.args
     for mask in _masks(application):
-        dots = random_tangents(select_by_mask(program.in_avals, mask), seed)
+        directions = random_tangents(select_by_mask(program.in_avals, mask), seed)
         try:
             forward, nonzero = jvp(program, mask)
         except NotDifferentiableError:
             continue
         typecheck(forward)
         n = len(program.outs)
-        forward_outs = run(forward, [*args, *dots])
+        forward_outs = run(forward, [*args, *directions])
         if problem := differ(forward_outs[:n], run(program, args)):
             fail(f"jvp changed the results: {problem}", program, args, forward)
         tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
-        if application.smooth and (problem := program_tangent_error(program, args, mask, dots, tangents)):
+        if application.smooth and (problem := program_tangent_error(program, args, mask, directions, tangents)):
             fail(f"jvp of operands {mask}: {problem}", program, args, forward)
-        _check_split(application, mask, dots, tuple(forward_outs[n:]))
+        _check_split(application, mask, directions, tuple(forward_outs[n:]))
 
 
 def _check_split(
-    application: Application, mask: tuple[bool, ...], dots: tuple[NDArray, ...], tangents: tuple[NDArray, ...]
+    application: Application, mask: tuple[bool, ...], directions: tuple[NDArray, ...], tangents: tuple[NDArray, ...]
 ) -> None:
     program, args = application.program, application.args
     split = linearize(program, mask)
     typecheck(split.primal)
     typecheck(split.linear)
     residuals = run(split.primal, args)[len(program.outs) :]
-    if problem := differ(run(split.linear, [*dots, *residuals]), tangents):
+    if problem := differ(run(split.linear, [*directions, *residuals]), tangents):
         fail(f"linearize of operands {mask} differs from jvp: {problem}", program, args, split.linear)
-    marked = leading(len(dots), len(split.linear.ins))
+    marked = leading(len(directions), len(split.linear.ins))
     if not is_linear(split.linear, marked):
         fail("the linear program is not linear", program, args, split.linear)
-    _check_adjoint(program, split.linear, marked, dots, residuals, tangents)
+    _check_adjoint(program, split.linear, marked, directions, residuals, tangents)
 
 
 def check_transpose(application: Application) -> None:
@@ -136,17 +137,17 @@ def check_transpose(application: Application) -> None:
     for mask in _masks(application):
         if prim.linear_in(mask):
             known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
-            dots = random_tangents(select_by_mask(program.in_avals, mask), 1)
-            remaining = iter(dots)
+            directions = random_tangents(select_by_mask(program.in_avals, mask), 1)
+            remaining = iter(directions)
             outs = run(program, [next(remaining) if m else a for a, m in zip(args, mask, strict=True)])
-            _check_adjoint(program, program, mask, dots, known, outs)
+            _check_adjoint(program, program, mask, directions, known, outs)
 
 
 def _check_adjoint(
     program: Jaxpr,
     linear: Jaxpr,
     mask: tuple[bool, ...],
-    dots: tuple[NDArray, ...],
+    directions: tuple[NDArray, ...],
     known: tuple[NDArray, ...],
     outs: tuple[NDArray, ...],
 ) -> None:
@@ -154,11 +155,11 @@ def _check_adjoint(
     typecheck(adjoint)
     cts = random_tangents(linear.out_avals, 2)
     bars = run(adjoint, [*cts, *known])
-    if problem := inner_product_error(cts, outs, bars, dots):
+    if problem := inner_product_error(cts, outs, bars, directions):
         fail(f"transpose is not the adjoint in operands {mask}: {problem}", program, (), adjoint)
     again = transpose(adjoint, leading(len(cts), len(adjoint.ins)))
     typecheck(again)
-    if problem := differ(run(again, [*dots, *known]), outs):
+    if problem := differ(run(again, [*directions, *known]), outs):
         fail(f"transposing twice changed the meaning: {problem}", linear, (), again)
 
 

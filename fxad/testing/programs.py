@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import assume, strategies as st
 
 from fxad import dtypes
-from fxad.core.sizes import Name
+from fxad.core.sizes import SizeName
 from fxad.errors import ArgumentError, SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var
 from fxad.primitives import elementwise as ew
@@ -108,7 +108,7 @@ def programs(
     steps: Sequence[GrowthStep] | None = None,
     primitives: Sequence[Specs] = (),
     patterns: Sequence[Callable[..., object]] = (),
-    sizes: Mapping[Name, int] = MappingProxyType({}),
+    sizes: Mapping[SizeName, int] = MappingProxyType({}),
     long: int = 0,
 ) -> Jaxpr:
     """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.

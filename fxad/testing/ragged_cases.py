@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.sizes import Name, Size, at_least, named_size, substitute_sizes
+from fxad.core.sizes import Size, SizeName, at_least, named_size, substitute_sizes
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray
 from fxad.primitives.dot import DotGeneral
@@ -29,11 +29,11 @@ from fxad.testing.growth import BOUND, INPUT, Fact, Growth, up_to
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
-from fxad.transforms import vmap
 from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names
+from fxad.transforms.vmap import vmap
 
-PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
+PADDING: Final[Mapping[SizeName, int]] = MappingProxyType({SizeName("n"): 4, SizeName("m", 1): 3})
 
 
 @final

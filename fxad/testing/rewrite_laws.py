@@ -10,7 +10,8 @@ from fxad.testing.derivative_laws import check_same_derivatives, differentiable_
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import Transform, differ_by
 from fxad.testing.values import examples, stack
-from fxad.transforms import vjp_fused, vmap
+from fxad.transforms import vjp_fused
+from fxad.transforms.vmap import vmap
 
 _EXAMPLES: Final = 2
 

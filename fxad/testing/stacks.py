@@ -37,8 +37,8 @@ from fxad.transforms import (
     transpose,
     value_and_grad,
     vjp_fused,
-    vmap,
 )
+from fxad.transforms.vmap import vmap
 
 Law: TypeAlias = Callable[[Case], None]
 
@@ -72,18 +72,18 @@ def _next_case(case: Case, program: Jaxpr, args: Sequence[NDArray]) -> Case:
 
 def _jvp(case: Case) -> Case | None:
     mask = derivative_laws.differentiable_mask(case)
-    return _next_case(case, jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_dots(case)))
+    return _next_case(case, jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_directions(case)))
 
 
 def _linear(case: Case) -> Case | None:
     """Return the linear program with a tangent and the residuals as operands."""
     mask = derivative_laws.differentiable_mask(case)
     split = linearize(case.program, mask)
-    dots = derivative_laws.random_dots(case)
+    directions = derivative_laws.random_directions(case)
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
     # a stated derivative is right if the residuals change together, and not if one of them changes alone
     smooth = case.smooth and not _has_stated_derivative(split.linear)
-    return replace(_next_case(case, split.linear, (*dots, *residuals)), smooth=smooth)
+    return replace(_next_case(case, split.linear, (*directions, *residuals)), smooth=smooth)
 
 
 def _has_stated_derivative(program: Jaxpr) -> bool:

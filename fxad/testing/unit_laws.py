@@ -20,7 +20,7 @@ from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.units.cost_rule import selected_bodies
 from fxad.units.min_cut_recompute import plain, recompute
 from fxad.units.pieces import Pieces, partition
-from fxad.units.plan import Choice, Plan
+from fxad.units.plan import UnitPlan, UnitsChoice
 
 
 def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
@@ -53,7 +53,7 @@ def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, l
     return subprogram(stretch, read, [v for e in stretch for v in e.outs], "stretch"), read
 
 
-def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
+def arbitrary_units(program: Jaxpr, seed: int) -> UnitsChoice:
     """Return a random choice of units among the calls of a program. It depends only on the value of their bodies."""
     return selected_bodies(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
@@ -114,7 +114,7 @@ def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]
     return tuple([env[a] for a in pieces.outs])
 
 
-def check_linkage(plan: Plan, program: Jaxpr) -> None:
+def check_linkage(plan: UnitPlan, program: Jaxpr) -> None:
     """A plan is consistent: types match; a value is read while it is live, donated when it dies, and freed once; no
     operand is donated or returned; every result has its own slot; the byte counts are those of the live values. On
     devices they are those of the parts, which are not checked."""

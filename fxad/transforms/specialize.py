@@ -13,7 +13,7 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, at_least, bound_size, dimension, maximum, names_of, substitute_sizes
+from fxad.core.sizes import Size, SizeName, at_least, bound_size, dimension, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated
@@ -156,7 +156,7 @@ def _add_checked(
     return results
 
 
-def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
+def size_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
     """The named sizes in a program, in order, without those that its rules bind."""
     return tuple([n for n in _all_names(jaxpr) if not n.bound])
 
@@ -167,7 +167,7 @@ def rule_of_size(rule: Jaxpr, declared: int, size: int) -> Jaxpr | None:
     return specialize(rule, ((name.name, size),)) if at_least(size, name.at_least) else None
 
 
-def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[Name]) -> tuple[int, Jaxpr]:
+def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[SizeName]) -> tuple[int, Jaxpr]:
     """The size that a rule for any size binds, and the rule: renamed if it is among `names`."""
     (name,) = names_of(declared)
     if name.name not in [n.name for n in names]:
@@ -178,12 +178,12 @@ def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[Name]) -> tuple[
 
 
 @by_value
-def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
+def _all_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
     """The named sizes in a program, in order.
 
     Cost: each distinct body is looked at once.
     """
-    names: set[Name] = set()
+    names: set[SizeName] = set()
 
     def add(value: Param) -> None:
         if type(value) is Size:
@@ -211,7 +211,7 @@ def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
     return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 
-def check_sizes(what: str, declared: Sequence[Name], values: dict[str, object]) -> Values:
+def check_sizes(what: str, declared: Sequence[SizeName], values: dict[str, object]) -> Values:
     """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
     least = {n.name: max([m.at_least for m in declared if m.name == n.name]) for n in declared}
     for name, value in values.items():

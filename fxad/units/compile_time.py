@@ -42,7 +42,7 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Estimate:
+class _CompileTime:
     """Milliseconds to compile the program. `complete`: the program has no equations that were not read. `explodes`: it
     has a long stretch of operations on small arrays, outside of loops, that XLA would fuse into many kernels
     (`fxad.units.stretches`)."""
@@ -53,7 +53,7 @@ class _Estimate:
 
 
 @by_value
-def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
+def _estimate(jaxpr: Jaxpr, at_most: int) -> _CompileTime:
     """The estimate for the first `at_most` equations."""
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program)
@@ -66,7 +66,7 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     stretch = longest_stretch(program)
     is_long = stretch.operations > UNFUSED_OPERATIONS and stretch.has_many_kernels(kernels)
     explodes = is_long and stretch.is_small and not program.loops  # a step of a loop would take far longer
-    return _Estimate(PROGRAM_MS + EQUATION_MS * program.seen + own, program.seen < at_most, explodes)
+    return _CompileTime(PROGRAM_MS + EQUATION_MS * program.seen + own, program.seen < at_most, explodes)
 
 
 def is_compiled_without_fusion(jaxpr: Jaxpr) -> bool:

@@ -32,8 +32,8 @@ sin
 sin
 mul                       becomes  mul sub mul
 
-`_Choice` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides for a
-program that is compiled as a whole. Values that the user marked to be saved are stored.
+`_RecomputedOperands` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides
+for a program that is compiled as a whole. Values that the user marked to be saved are stored.
 
 Source: the recomputation of the min-cut partitioner of PyTorch (AOTAutograd, `torch/_functorch/partitioners.py`; He and
         Zdevito, "Min-cut optimal(*) recomputation", 2022); what is cheap: XLA's `InstructionFusion::IsExpensive`.
@@ -73,8 +73,8 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
     """
     def_use = DefUse(pieces, donate)
-    recomputed, formulas = _Choice(def_use).formulas()
-    return _Rewriter(def_use, recomputed, formulas).pieces(pieces) if recomputed else pieces
+    recomputed, recomputations = _RecomputedOperands(def_use).recomputations()
+    return _Rewriter(def_use, recomputed, recomputations).pieces(pieces) if recomputed else pieces
 
 
 # ------------------------------------------------------------------------------------------------- the choice of values
@@ -82,7 +82,7 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Formula:
+class Recomputation:
     """Computes a result of a body from other values of the body: `program` applied to the variables `leaves`."""
 
     program: Jaxpr
@@ -168,32 +168,32 @@ class DefUse:
 
 
 @final
-class _Choice:
-    """Chooses the operands that are recomputed, and the formulas of the results that they read."""
+class _RecomputedOperands:
+    """Chooses the operands that are recomputed, and the recomputations of the results that they read."""
 
     __slots__ = ("def_use",)
 
     def __init__(self, def_use: DefUse) -> None:
         self.def_use = def_use
 
-    def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
-        """The operands to recompute, and the formulas of the results that they read.
+    def recomputations(self) -> tuple[set[Port], dict[Port, Recomputation]]:
+        """The operands to recompute, and the recomputations of the results that they read.
 
-        The choice begins with all candidates. An operand without one formula for all uses is stored after all; this
-        changes how long other values live, so the formulas of the remaining operands are computed again.
+        The choice begins with all candidates. An operand without one recomputation for all uses is stored after all.
+        This changes how long other values live, so the recomputations of the remaining operands are found again.
         """
         def_use = self.def_use
         ports = {port for body in def_use.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
         while ports:
             last_reads = self._last_reads(ports)
             producers = [def_use.producer(k, n)[0] for body, n in ports for k in def_use.uses_of((body, n))]
-            formulas: dict[Port, Formula] = {}
+            recomputations: dict[Port, Recomputation] = {}
             for body in dict.fromkeys(producers):
-                formulas.update(self._formulas_of_results(body, last_reads))
-            with_formula = {port for port in ports if self._has_one_formula(port, formulas)}
-            if with_formula == ports:
-                return ports, formulas
-            ports = with_formula
+                recomputations.update(self._recomputations_of_results(body, last_reads))
+            with_recomputation = {port for port in ports if self._has_one_recomputation(port, recomputations)}
+            if with_recomputation == ports:
+                return ports, recomputations
+            ports = with_recomputation
         return set(), {}
 
     def _is_candidate(self, port: Port) -> bool:
@@ -211,19 +211,19 @@ class _Choice:
                 return False
         return passes_a_piece
 
-    def _has_one_formula(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
-        """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
+    def _has_one_recomputation(self, port: Port, recomputations: Mapping[Port, Recomputation]) -> bool:
+        """Return True if an operand has the same recomputation at all uses, and values of the right types where it is
         idle."""
         def_use, n = self.def_use, port[1]
-        at_uses = [formulas.get(def_use.producer(k, n)) for k in def_use.uses_of(port)]
+        at_uses = [recomputations.get(def_use.producer(k, n)) for k in def_use.uses_of(port)]
         programs = {f.program if f else None for f in at_uses}
         program = next(iter(programs))
         if len(programs) > 1 or program is None:
             return False
         return all([def_use.any_live_value(k, v.aval) for v in program.ins for k in def_use.idle_uses_of(port)])
 
-    def _formulas_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Formula]:
-        """The formulas of results of a body, from the values that the minimum cut chooses."""
+    def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Recomputation]:
+        """The recomputations of results of a body, from the values that the minimum cut chooses."""
         uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
         # The vertices of the cut: the results that readers recompute (`needed`), and the values from which cheap
@@ -245,8 +245,8 @@ class _Choice:
         edges = [(vertex[a], vertex[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
         sources, sinks = [vertex[v] for v in values if v not in cheap], [vertex[v] for v in needed]
         leaves = {values[k] for k in min_vertex_cut(weights, edges, sources, sinks)}
-        formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, cheap, leaves))}
-        return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
+        recomputations = {v: f for v in needed if v not in leaves and (f := _recomputation(v, cheap, leaves))}
+        return {(body, n): recomputations[v] for n, v in enumerate(body.outs) if v in recomputations}
 
     def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
         """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
@@ -293,8 +293,8 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
-def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:
-    """The formula of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
+def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Recomputation | None:
+    """The recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
     while stack:
@@ -307,7 +307,7 @@ def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
     read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))
-    return Formula(subprogram(eqns, read, (v,), "again"), read)
+    return Recomputation(subprogram(eqns, read, (v,), "again"), read)
 
 
 # ------------------------------------------------------------------------------------------------------------ rewriting
@@ -339,7 +339,7 @@ class _NewOperands:
 @dataclass(frozen=True, slots=True)
 class _Results:
     """The results of a rewritten body: the old results with the indices `kept`, then the values `added` of the old
-    body, which formulas read."""
+    body, which recomputations read."""
 
     kept: tuple[int, ...]
     added: tuple[Var, ...]
@@ -352,17 +352,17 @@ class _Results:
 
 @final
 class _Rewriter:
-    """Rewrites the pieces: new operands for those that recompute, new results for those whose values formulas read.
+    """Rewrites the pieces: new operands for those that recompute, new results for the values that recomputations read.
 
     `added` has the values of bodies that become results, and `added_values` what they are called at each piece.
     """
 
-    __slots__ = ("added", "added_values", "def_use", "formulas", "next_index", "recomputed")
+    __slots__ = ("added", "added_values", "def_use", "recomputations", "next_index", "recomputed")
 
-    def __init__(self, def_use: DefUse, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
+    def __init__(self, def_use: DefUse, recomputed: set[Port], recomputations: Mapping[Port, Recomputation]) -> None:
         self.def_use = def_use
         self.recomputed = recomputed
-        self.formulas = formulas
+        self.recomputations = recomputations
         self.added: dict[Jaxpr, set[Var]] = {body: set() for body in def_use.uses}
         self.added_values: dict[tuple[int, Var], Var] = {}
         self.next_index = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
@@ -397,7 +397,7 @@ class _Rewriter:
         return replace(old, pieces=tuple(pieces))
 
     def _new_operands(self, body: Jaxpr) -> _NewOperands:
-        """The operands that are stored, in order, then the leaves of formulas that are not among them."""
+        """The operands that are stored, in order, then the leaves of recomputations that are not among them."""
         uses = self.def_use.uses[body]
         old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in uses], strict=True))
         is_recomputed = [(body, n) in self.recomputed for n in range(len(old))]
@@ -411,14 +411,14 @@ class _Rewriter:
                 old_operands.append(next(stored))
                 continue
             k = self.def_use.uses_of((body, n))[0]
-            formula = self.formulas[self.def_use.producer(k, n)].program  # that of every use
+            recomputation = self.recomputations[self.def_use.producer(k, n)].program  # that of every use
             leaves: list[Atom] = []
-            for values in zip(*[self._leaves(k, n) or [None] * len(formula.ins) for k in uses], strict=True):
+            for values in zip(*[self._leaves(k, n) or [None] * len(recomputation.ins) for k in uses], strict=True):
                 at = self._column_with(columns, uses, values)
                 if at == len(operands):
                     operands.append(b.input(columns[at][0].aval))
                 leaves.append(operands[at])
-            old_operands += b.inline(formula, leaves)
+            old_operands += b.inline(recomputation, leaves)
         return _NewOperands(tuple(columns), cse(b.build(old_operands)))
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
@@ -427,7 +427,7 @@ class _Rewriter:
         if a not in self.def_use.producer_of:
             return []
         i, _ = self.def_use.producer_of[a]
-        return [self._value_of(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
+        return [self._value_of(i, v) for v in self.recomputations[self.def_use.producer(k, n)].leaves]
 
     def _column_with(self, columns: list[_Column], uses: Sequence[int], values: Sequence[Atom | None]) -> int:
         """The index of the column with `values` at the uses; if there is none, it is added. None stands for any
@@ -450,7 +450,11 @@ class _Rewriter:
         return value
 
     def _results(self, body: Jaxpr, read: set[Atom]) -> _Results:
-        """The results of a body. An old one that has a formula is kept only if it is among the values `read`."""
+        """The results of a body. An old one that has a recomputation is kept only if it is among the values `read`."""
         outs_at_uses = zip(*[self.def_use.pieces[k].outs for k in self.def_use.uses[body]], strict=True)
-        kept = [n for n, outs in enumerate(outs_at_uses) if (body, n) not in self.formulas or not read.isdisjoint(outs)]
+        kept = [
+            n
+            for n, outs in enumerate(outs_at_uses)
+            if (body, n) not in self.recomputations or not read.isdisjoint(outs)
+        ]
         return _Results(tuple(kept), tuple(sorted(self.added[body], key=lambda v: v.index)))

@@ -24,7 +24,7 @@ from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import Piece, Pieces, partition
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
-Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
+UnitsChoice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
 
 
 @final
@@ -45,7 +45,7 @@ class Unit:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Step:
+class UnitCall:
     """A call of a unit. It reads the slots `ins`, writes its results to the next slots, and then frees `frees`."""
 
     unit: int
@@ -57,14 +57,14 @@ class Step:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UnitPlan:
     """The units and steps of a program. `str(plan)` is a table.
 
     `slots` are the types of all values: operands, constants, results of steps. `outs` are the slots of the results.
     """
 
     units: tuple[Unit, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[UnitCall, ...]
     slots: tuple[Aval, ...]
     outs: tuple[int, ...]
     constants: tuple[Lit, ...]
@@ -99,7 +99,7 @@ class Plan:
         reused = [sum([u.body.ins[k].aval.nbytes for k in u.donate]) for u in self.units]
         return tuple([s.live_bytes - reused[s.unit] for s in self.steps])
 
-    def donated_at(self, step: Step) -> tuple[int, ...]:
+    def donated_at(self, step: UnitCall) -> tuple[int, ...]:
         """Donated operands of the program that die at a step, and whose memory its results do not reuse."""
         reused = {step.ins[k] for k in self.units[step.unit].donate}
         return tuple([k for k in step.frees if k in self.donate and k not in reused])
@@ -147,15 +147,17 @@ class Plan:
         )
 
 
-def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
+def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> UnitPlan:
     """The plan with the whole program as its only unit. The program may overwrite operands in `donate`."""
     n = len(jaxpr.ins)
     slots = (*jaxpr.in_avals, *jaxpr.out_avals)
-    step = Step(0, tuple(range(n)), (), sum([a.nbytes for a in slots]))
-    return Plan((Unit(jaxpr, donate, 1, False),), (step,), slots, tuple(range(n, len(slots))), (), donate, jaxpr.name)
+    step = UnitCall(0, tuple(range(n)), (), sum([a.nbytes for a in slots]))
+    return UnitPlan(
+        (Unit(jaxpr, donate, 1, False),), (step,), slots, tuple(range(n, len(slots))), (), donate, jaxpr.name
+    )
 
 
-def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> Plan | None:
+def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> UnitPlan | None:
     """The plan that compiles the calls of the bodies `chosen` separately, for a program named `name`; None if it has
     one step only. Its units are these bodies, and the equations between their calls.
 
@@ -172,7 +174,7 @@ def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]
     return _with_recompute(pieces, _plan_of_pieces(pieces, donate, name))
 
 
-def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
+def _with_recompute(pieces: Pieces, plan: UnitPlan) -> UnitPlan:
     """The plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes that
     all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
     recomputing = recompute(pieces, plan.donate)
@@ -188,7 +190,7 @@ def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:
     return other if max(map(add, other.bytes_held, inside)) < max(plan.bytes_held) else plan
 
 
-def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
+def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> UnitPlan:
     """Convert pieces to units and steps over slots, with the liveness of each slot."""
     inputs: Atoms = (*pieces.ins, *pieces.constants)
     slots = [a.aval for a in inputs]
@@ -209,9 +211,9 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
     for p, ins, dead in zip(pieces.pieces, reads, frees, strict=True):
         live += sum([a.nbytes for a in slots[n : n + len(p.outs)]])
         n += len(p.outs)
-        steps.append(Step(numbers[p.body], ins, dead, live, p.source))
+        steps.append(UnitCall(numbers[p.body], ins, dead, live, p.source))
         live -= sum([slots[k].nbytes for k in dead])
-    return Plan(units, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
+    return UnitPlan(units, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
 
 
 def _slots_that_die(

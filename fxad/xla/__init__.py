@@ -33,13 +33,6 @@ In reading order: a file imports only files above it.
 The last three are imported at their first use. Python's executors, which `in_threads` needs, take 2 ms to import.
 """
 
-from typing import TYPE_CHECKING
-
 from fxad.core.lazy_exports import lazy_exports
 
-if TYPE_CHECKING:
-    from fxad.xla import in_threads, processes
-else:
-    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="in_threads processes")
-
-__all__ = ["in_threads", "processes"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -18,7 +18,7 @@ from fxad import xla
 from fxad.errors import CompileError
 from fxad.ir import Aval, source_text
 from fxad.lower import aliases
-from fxad.units.plan import Plan, Step
+from fxad.units.plan import UnitCall, UnitPlan
 from fxad.xla.buffers import constant_buffer, delete
 from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
@@ -67,7 +67,7 @@ class LinkedExecutable:
         "handlers", "in_avals", "producer", "out_avals", "plan", "sharding",
     )  # fmt: skip
 
-    def __init__(self, plan: Plan, executables: tuple[XlaExecutable, ...], device: Device) -> None:
+    def __init__(self, plan: UnitPlan, executables: tuple[XlaExecutable, ...], device: Device) -> None:
         self.plan = plan
         self.executables = executables
         self.device = device
@@ -162,7 +162,7 @@ class LinkedExecutable:
         if step is not None:
             raise self._refused(XlaRuntimeError(OPERAND_DELETED), step, len(buffers))
 
-    def _running(self, operands: int, slots: int) -> Step:
+    def _running(self, operands: int, slots: int) -> UnitCall:
         """The step that was running when `slots` slots existed."""
         n = operands + len(self._constants)
         step = self.plan.steps[0]
@@ -172,7 +172,7 @@ class LinkedExecutable:
             n += len(self.plan.units[step.unit].body.outs)
         return step
 
-    def _refused(self, e: Exception, step: Step, operands: int) -> StepRefused:
+    def _refused(self, e: Exception, step: UnitCall, operands: int) -> StepRefused:
         """The error for a step that XLA refused."""
         reads = [k for k in step.ins if k < operands]
         return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _source_line(step))
@@ -195,12 +195,12 @@ def _pick(slots: tuple[int, ...]) -> _Pick:
     return cast(_Pick, itemgetter(*slots))
 
 
-def _unit_text(plan: Plan, k: int) -> str:
+def _unit_text(plan: UnitPlan, k: int) -> str:
     unit = plan.units[k]
     return f"unit {k} of {plan.name}: {unit.body.name}, {unit.equations} equations, used {unit.uses} times"
 
 
-def _source_line(step: Step) -> str:
+def _source_line(step: UnitCall) -> str:
     return source_text(step.source)
 
 
@@ -208,7 +208,7 @@ def _source_line(step: Step) -> str:
 _AT_ONCE: Final = max(1, (os.cpu_count() or 1) // 2)
 
 
-def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) -> AnyExecutable:
+def link(plan: UnitPlan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) -> AnyExecutable:
     """Compile a plan: each unit once, through the active cache, several at a time if there are enough cores.
 
     Raises: CompileError naming the unit and the user's line.
@@ -220,7 +220,7 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT_OPTIONS) 
     return LinkedExecutable(plan, tuple([executables[k] for k in range(n)]), device)
 
 
-def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[tuple[int, XlaExecutable]]:
+def _compiled(plan: UnitPlan, device: Device, options: CompileOptions) -> Iterator[tuple[int, XlaExecutable]]:
     """The number and the executable of each unit, in order of completion. The largest are started first."""
 
     def compile_unit(k: int) -> tuple[int, XlaExecutable]:

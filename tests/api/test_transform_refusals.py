@@ -24,6 +24,7 @@ from fxad.errors import (
     TreeError,
 )
 from fxad.ir import Aval, Jaxpr
+from fxad.transforms.vmap import vmap as vmap_jaxpr
 from tests.api.refusals import refused
 
 X = np.ones(3, np.float32)
@@ -152,7 +153,7 @@ MAPS: list[Case] = [
     (lambda: fx.vmap(double, out_axes=None)(X), ShapeError,
      "vmap of double: result varies with the mapped arguments, but its out_axes is None",
      "give the axis at which its values are to be stacked"),
-    (lambda: transforms.vmap(body(F3), 2, (0,), (None,)), ShapeError,
+    (lambda: vmap_jaxpr(body(F3), 2, (0,), (None,)), ShapeError,
      "vmap: result 0 depends on a mapped operand, but its out_axes is None",
      "give the axis at which the results are to be stacked"),
     (lambda: fx.vmap(double, spmd_axis_name=("i", "j"))(X), ParameterError,

@@ -35,7 +35,7 @@ from fxad.primitives.custom import CallWithRules, NamedCall, called_functions, m
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise import COS, SIN
 from fxad.text.parser import PRIMITIVES
-from fxad.transforms.vmap import over_stack
+from fxad.transforms.vmap import over_stack, vmap as vmap_jaxpr
 from tests.custom.test_rule_recursion import X, Y, along_ones, circular, exponential, ruled, summed
 
 Fun = Callable[..., Any]
@@ -94,7 +94,7 @@ def test_a_module_is_a_value(make: Callable[[], Fun]) -> None:
     f = make()
     args = (X, Y) if f.__name__ == "plain" else (X,)
     program = fx.trace(f, *args).jaxpr
-    batched, _ = transforms.vmap(program, 2, (0,) * len(program.ins))
+    batched, _ = vmap_jaxpr(program, 2, (0,) * len(program.ins))
     for jaxpr in (program, batched, transforms.dce(batched)):
         typecheck(jaxpr)
         assert fx.text.parse(str(jaxpr)) is jaxpr

@@ -25,6 +25,7 @@ from fxad.testing import Case, cases, check_rule, differ
 from fxad.testing.compare import random_tangents
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_custom import call_with_rule
+from fxad.transforms.vmap import vmap as vmap_jaxpr
 from tests.laws.budget import share
 
 Fun = Callable[..., Any]
@@ -528,7 +529,7 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
         pairs = [transforms.jvp(j, mask) for j in (slim, whole)]
         assert pairs[0][1] == pairs[1][1]
         assert differ(run(pairs[0][0], dots), run(pairs[1][0], dots), exact=True) == ""
-    typecheck(transforms.vmap(slim, 2, (0,) * len(slim.ins))[0])
+    typecheck(vmap_jaxpr(slim, 2, (0,) * len(slim.ins))[0])
 
 
 # ------------------------------------------------------------------------------------------- arguments without tangents

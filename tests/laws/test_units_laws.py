@@ -18,7 +18,7 @@ from fxad.primitives import elementwise as ew
 from fxad.testing import Case, cases, check_lower, compare, repeated_cases
 from fxad.testing.programs import operands
 from fxad.testing.unit_laws import arbitrary_units, check_linkage, split_into_calls
-from fxad.units.plan import Choice
+from fxad.units.plan import UnitsChoice
 from tests.laws.budget import share
 from tests.laws.words import program
 
@@ -28,7 +28,7 @@ BOUNDED = (ew.SIN, ew.COS, ew.TANH, ew.NEG, ew.ABS)
 
 @contextmanager
 def any_units() -> Iterator[None]:
-    def choose(jaxpr: Jaxpr) -> Choice:
+    def choose(jaxpr: Jaxpr) -> UnitsChoice:
         return arbitrary_units(jaxpr, int(jaxpr.digest[:4], 16))
 
     token = compare.units.set(choose)

@@ -14,9 +14,9 @@ from fxad.core.interpreter import run
 from fxad.core.sizes import substitute_sizes
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.primitives.reduce import extreme_value
-from fxad.transforms import grad as grad_jaxpr, specialize
+from fxad.transforms import grad as grad_jaxpr
 from fxad.transforms.mask.mask import mask
-from fxad.transforms.specialize import size_names
+from fxad.transforms.specialize import size_names, specialize
 
 Values = dict[str, int]
 BAD: tuple[float, ...] = (np.nan, np.inf, -np.inf, -0.0, 1e30)

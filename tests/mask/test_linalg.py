@@ -13,9 +13,8 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.interpreter import run
 from fxad.scipy import linalg as scipy
-from fxad.transforms import specialize
 from fxad.transforms.mask.mask import mask
-from fxad.transforms.specialize import size_names
+from fxad.transforms.specialize import size_names, specialize
 from tests.mask.law import BAD, check, check_gradients, operand, padded
 from tests.mask.test_mask import traced
 

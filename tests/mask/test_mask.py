@@ -18,10 +18,10 @@ from fxad.core.sizes import Reader
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives import ALL
 from fxad.primitives.elementwise import SELECT_N
-from fxad.transforms import grad, specialize
+from fxad.transforms import grad
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
-from fxad.transforms.specialize import size_names
+from fxad.transforms.specialize import size_names, specialize
 from tests.mask.law import BAD, check, check_gradients, close, operand, padded, part
 from tests.mask.test_symbolic import CASES
 

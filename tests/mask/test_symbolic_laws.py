@@ -28,8 +28,7 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowProd
 from fxad.testing import MASK_STEPS, RaggedCase, ragged_applications, ragged_cases
 from fxad.testing.compare import differ, program_tolerance
-from fxad.transforms import specialize
-from fxad.transforms.specialize import size_names
+from fxad.transforms.specialize import size_names, specialize
 from tests.mask.law import as_program
 
 

@@ -15,8 +15,7 @@ from fxad.core.interpreter import run
 from fxad.errors import SizeError
 from fxad.ir import NDArray
 from fxad.scipy.sparse import linalg as sparse
-from fxad.transforms import specialize
-from fxad.transforms.specialize import size_names
+from fxad.transforms.specialize import size_names, specialize
 from tests.mask.law import BAD, check, check_gradients, operand, padded, part, shape_at
 from tests.mask.test_mask import traced
 

@@ -17,7 +17,8 @@ from fxad.primitives.control.remat import Remat, is_opaque, without_opaque
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD, EXP, GT, MUL, NEG, SIN, SQUARE, SUB, ConvertElementType
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
-from fxad.transforms import cse, dce, inline, jvp, linearize, simplify, transpose, vjp_fused, vmap
+from fxad.transforms import cse, dce, inline, jvp, linearize, simplify, transpose, vjp_fused
+from fxad.transforms.vmap import vmap
 from tests.api.refusals import check_refused
 from tests.primitives.harness import check, check_derivative, eqns, floats, pairing, program, same, xla
 

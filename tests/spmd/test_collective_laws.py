@@ -33,7 +33,8 @@ from fxad.testing.spmd_laws import (
     stacked_operands,
 )
 from fxad.testing.steps import GROWTH_STEPS
-from fxad.transforms import jvp, transpose, vjp_fused, vmap
+from fxad.transforms import jvp, transpose, vjp_fused
+from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
 
 every = pytest.mark.parametrize("kind", COLLECTIVES, ids=lambda kind: kind.name)

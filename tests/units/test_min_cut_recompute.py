@@ -28,7 +28,7 @@ from fxad.testing.unit_laws import check_recompute, run_pieces
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import partition
-from fxad.units.plan import Plan
+from fxad.units.plan import UnitPlan
 
 BIG = Aval((64, 64), "float32")
 
@@ -188,7 +188,7 @@ def test_limits_of_recomputation(equations: int, readers: int, changed: bool) ->
     assert plan_of(program, units) == _plan_of_old(program, units)
 
 
-def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> Plan:
+def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> UnitPlan:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fxad.units.plan.recompute", lambda pieces, donate: pieces)
         program._memo.clear()

@@ -31,7 +31,7 @@ from fxad.primitives.index import Index
 from fxad.testing.unit_laws import check_linkage
 from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.cost_rule import large_enough, pays, saves_compile_time, units_by_cost
-from fxad.units.plan import Plan
+from fxad.units.plan import UnitPlan
 
 WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
 
@@ -130,7 +130,7 @@ def test_a_body_that_consists_mostly_of_units_is_no_unit() -> None:
     assert [u.body for u in plan(calls(40, mixed)).units] == [mixed]
 
 
-def plan(jaxpr: Jaxpr) -> Plan:
+def plan(jaxpr: Jaxpr) -> UnitPlan:
     found = plan_of(jaxpr, "auto")
     if len(found.steps) > 1:
         check_linkage(found, jaxpr)

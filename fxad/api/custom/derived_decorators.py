@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from fxad import lax
 from fxad.api.custom.decorators import CustomFunction, custom_vjp, custom_vmap
 from fxad.api.custom.traced_rules import is_absent_direction
 from fxad.api.directional import ResidualProgram
@@ -14,7 +15,6 @@ from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
 from fxad.ir import Aval
-from fxad.lax.control import map_
 from fxad.tracing.array import aval_of
 from fxad.tracing.program import Spec, function_name, trace
 
@@ -102,7 +102,7 @@ def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
             g: Callable[..., object] = f
             return g(*tree.unflatten(structure, whole))
 
-        out = map_(one, [x for x, b in zip(leaves, batched, strict=True) if b])
+        out = lax.map(one, [x for x, b in zip(leaves, batched, strict=True) if b])
         return out, tree.map(lambda _: True, out)
 
     return function

@@ -57,7 +57,7 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
     def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
         moving = [t is not None for t in tangents]
 
-        def forward(xs: list[object], dots: list[object]) -> object:
+        def forward(xs: list[object], moving_tangents: list[object]) -> object:
             def applied(*live: object) -> object:
                 moved, fixed = iter(live), iter(xs)
                 outs = eqn.primitive.bind(
@@ -65,11 +65,11 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
                 )
                 return list(outs) if isinstance(outs, tuple | list) else [outs]
 
-            return jax.jvp(applied, [x for x, m in zip(xs, moving, strict=True) if m], dots)
+            return jax.jvp(applied, [x for x, m in zip(xs, moving, strict=True) if m], moving_tangents)
 
-        dots = [t for t in tangents if t is not None]
+        moving_tangents = [t for t in tangents if t is not None]
         traced = jax.make_jaxpr(forward)(specs, [s for s, m in zip(specs, moving, strict=True) if m])
-        outs = eqn.run(traced, (*primals, *dots))
+        outs = eqn.run(traced, (*primals, *moving_tangents))
         results = arrays(outs[: len(eqn.outs)])
         rates = zip(results, outs[len(eqn.outs) :], strict=True)
         return results, tuple([array(t) if plain_aval(y).inexact else None for y, t in rates])

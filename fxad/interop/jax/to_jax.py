@@ -91,10 +91,12 @@ def _tangents(
     split = linearize(jaxpr, tuple(moving))
     n = len(jaxpr.outs)
     outs = CALL.bind(*primals, jaxpr=split.primal)
-    dots = [t for t, m in zip(tangents, moving, strict=True) if m]
+    moving_tangents = [t for t, m in zip(tangents, moving, strict=True) if m]
     linear_outs = iter(())
     if any(split.out_nonzero):
-        linear_outs = iter(LINEAR_CALL.bind(*dots, *outs[n:], jaxpr=split.linear, n_linear=len(dots)))
+        linear_outs = iter(
+            LINEAR_CALL.bind(*moving_tangents, *outs[n:], jaxpr=split.linear, n_linear=len(moving_tangents))
+        )
     results = outs[:n]
     pairs = zip(results, split.out_nonzero, strict=True)
     return results, [next(linear_outs) if nonzero else _zero(y) for y, nonzero in pairs]
@@ -115,14 +117,14 @@ def _linear_jvp(
     derivative."""
     moving = [type(t) is not ad.Zero for t in tangents]
     results = LINEAR_CALL.bind(*primals, jaxpr=jaxpr, n_linear=n_linear)
-    dots = [_zero(y) for y in results]
+    out_tangents = [_zero(y) for y in results]
     if any(moving[:n_linear]):
         dense = [ad.instantiate_zeros(t) for t in tangents[:n_linear]]
-        dots = LINEAR_CALL.bind(*dense, *primals[n_linear:], jaxpr=jaxpr, n_linear=n_linear)
+        out_tangents = LINEAR_CALL.bind(*dense, *primals[n_linear:], jaxpr=jaxpr, n_linear=n_linear)
     if any(moving[n_linear:]):
         others = [False] * n_linear + moving[n_linear:]
-        dots = list(map(ad.add_tangents, dots, _tangents(jaxpr, primals, tangents, others)[1]))
-    return results, dots
+        out_tangents = list(map(ad.add_tangents, out_tangents, _tangents(jaxpr, primals, tangents, others)[1]))
+    return results, out_tangents
 
 
 def _transpose_rule(cotangents: Sequence[object], *args: object, jaxpr: Jaxpr, n_linear: int) -> list[object]:

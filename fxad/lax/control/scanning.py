@@ -16,7 +16,7 @@ from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.control.host_values import HostLeaf, HostTree
-from fxad.lax.control.traced_functions import Loop, traced_body, traced_loop
+from fxad.lax.control.traced_functions import TracedLoop, traced_body, traced_loop
 from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, reshape, slice_in_dim
 from fxad.operations import promotion
@@ -28,7 +28,7 @@ from fxad.primitives.elementwise.logic import LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
-from fxad.transforms import vmap
+from fxad.transforms.vmap import vmap
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -92,12 +92,12 @@ def scan(
 
 
 @overload
-def map_(f: Callable[[Array], Y], xs: HostLeaf, batch_size: int | None = None) -> Y: ...
+def map(f: Callable[[Array], Y], xs: HostLeaf, batch_size: int | None = None) -> Y: ...
 @overload
-def map_(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y: ...
+def map(f: Callable[[X], Y], xs: X, batch_size: int | None = None) -> Y: ...
 @overload
-def map_(f: Callable[[X], Y], xs: HostTree, batch_size: int | None = None) -> Y: ...
-def map_(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -> Any:
+def map(f: Callable[[X], Y], xs: HostTree, batch_size: int | None = None) -> Y: ...
+def map(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -> Any:
     """Apply `f` to each slice of `xs` along axis 0 in a loop; return the results stacked.
 
     With `batch_size`, each step maps over that many slices, as under vmap: a compromise between the speed of vmap and
@@ -259,7 +259,7 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
     return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in static_bounds]) else int64)
 
 
-def _counting_body(loop: Loop, index: Aval) -> Jaxpr:
+def _counting_body(loop: TracedLoop, index: Aval) -> Jaxpr:
     """(captured, i, carry) -> (i + 1, carry)."""
     body, n_consts = loop.body.jaxpr, len(loop.body.captured)
     b = Builder()
@@ -268,7 +268,7 @@ def _counting_body(loop: Loop, index: Aval) -> Jaxpr:
     return b.build((b.one(ADD, i, Lit.of(1, index)), *outs), body.name)
 
 
-def _static_fori(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
+def _static_fori(loop: TracedLoop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
     """A loop between static bounds: a scan whose carry counts."""
     captured = loop.body.captured
     steps = _unrolled("fori_loop", unroll, n)
@@ -276,7 +276,7 @@ def _static_fori(loop: Loop, first: int, n: int, index: Aval, unroll: int | bool
     return bind(prim, *captured, splat(Lit.of(first, index)), *loop.init)[1:]
 
 
-def _dynamic_fori(loop: Loop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
+def _dynamic_fori(loop: TracedLoop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
     """A loop between bounds known at run time: a while loop whose carry counts."""
     captured = loop.body.captured
     b = Builder()

@@ -103,7 +103,7 @@ def common_operands(bodies: Sequence[TracedFunction]) -> tuple[tuple[Jaxpr, ...]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class TracedLoop:
     """The body of a loop and its initial carry.
 
     `body.jaxpr`: (captured, carry, then the other arguments) -> (carry, then the other results). `init` are the leaves
@@ -137,7 +137,7 @@ def traced_loop(
     role: str = "body_fun",
     start: str = "init_val",
     pair: bool = False,
-) -> Loop:
+) -> TracedLoop:
     """Trace the body of a loop: `fn(carry, *rest) -> carry`, or with `pair` `fn(carry, *rest) -> (carry, results)`.
 
     `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`. A bare Python number
@@ -181,7 +181,7 @@ def traced_loop(
                 error.located(equation=describe(widening), where=source_text(widening.source))
             raise error
     values = tuple([_as_carry(x, a) for x, a in zip(leaves, avals, strict=True)])
-    return Loop(body, values, carry_tree, rest_tree)
+    return TracedLoop(body, values, carry_tree, rest_tree)
 
 
 # The trial dtype of a number, to find the arrays that it is combined with: every other dtype of its kind promotes it.

@@ -81,9 +81,9 @@ class Problem:
         except NotDifferentiableError:  # forward mode may exist: compute the derivative together with the value
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
-            dots, known = b.inputs(self.x_type.direction.avals), b.inputs(jaxpr.in_avals)
+            tangents, known = b.inputs(self.x_type.direction.avals), b.inputs(jaxpr.in_avals)
             linear = with_outs(fused, instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
-            matvec = dce(b.build(b.inline(linear, (*known, *dots)), f"derivative_{jaxpr.name}"))
+            matvec = dce(b.build(b.inline(linear, (*known, *tangents)), f"derivative_{jaxpr.name}"))
             at = with_outs(jaxpr, jaxpr.ins)
         else:
             matvec = instantiate_linear_outs(split, (True,) * m)

@@ -49,8 +49,8 @@ def instantiate_outs(
 ) -> list[Atom]:
     """Return the tangents of the results marked in `wants`. `outs` holds those of the results marked in `has`; the
     others are zeros."""
-    dots = iter(outs)
-    every = [next(dots) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
+    tangents = iter(outs)
+    every = [next(tangents) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
     return list(select_by_mask(every, wants))
 
 
@@ -62,8 +62,8 @@ def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[lis
     alike = []
     for (both, out_nonzero), body in zip(fused, bodies, strict=True):
         n = len(body.outs)
-        dots = instantiate_outs(both.outs[n:], out_nonzero, body.out_avals, any_nonzero)
-        alike.append(with_outs(both, (*both.outs[:n], *dots)))
+        tangents = instantiate_outs(both.outs[n:], out_nonzero, body.out_avals, any_nonzero)
+        alike.append(with_outs(both, (*both.outs[:n], *tangents)))
     return alike, any_nonzero
 
 

@@ -105,13 +105,13 @@ class Call(Applied, Linear):
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
             outs, residuals = call_primal(ctx, split.primal, len(self.body.outs), primals)
-            dots = ctx.lin(Call(split.linear), *lins, *residuals) if any(out_nonzero) else ()
+            out_tangents = ctx.lin(Call(split.linear), *lins, *residuals) if any(out_nonzero) else ()
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both = ctx(Call(fused), *primals, *[t.var for t in lins])
             outs = both[: len(self.body.outs)]
-            dots = tuple([Lin(v) for v in both[len(outs) :]])
-        return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
+            out_tangents = tuple([Lin(v) for v in both[len(outs) :]])
+        return outs, insert_zeros(out_tangents, out_nonzero, self.body.out_avals)
 
     def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)

@@ -352,11 +352,11 @@ class _SharedResiduals:
         body, residuals = split.primal, _residuals_of(split, self.n_out)
         linear = instantiate_linear_outs(split, out_nonzero)
         b = Builder()
-        dots = b.inputs(linear.in_avals[: split.n_tangents])
+        tangents = b.inputs(linear.in_avals[: split.n_tangents])
         operands = {k: b.input(body.ins[k].aval) for k in self.operands}
         results = {k: b.input(body.outs[k].aval) for k in self.results}
         slots = dict(zip(assign_slots(residuals.own, self.slots), b.inputs(self.slots), strict=True))
         values: dict[Atom, Var] = {v: operands[k] for v, k in residuals.operands.items()}
         values.update({v: results[k] for v, k in residuals.results.items()})
         values.update({v: slots[v] for v in residuals.own})
-        return b.build(b.inline(linear, (*dots, *[values[a] for a in body.outs[self.n_out :]])), linear.name)
+        return b.build(b.inline(linear, (*tangents, *[values[a] for a in body.outs[self.n_out :]])), linear.name)

@@ -132,14 +132,19 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask
     body, body_out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
     in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
     # the body takes all operands, then all tangents: operand k is k, and the tangents are numbered from n on
-    n, n_out, n_carry_dots = len(in_nonzero), len(out_nonzero), sum(carry)
+    n, n_out, n_carry_tangents = len(in_nonzero), len(out_nonzero), sum(carry)
     tangent_of = dict(zip([k for k, m in enumerate(in_nonzero) if m], range(n, len(body.ins)), strict=True))
     order = [k for group in steps.split(range(n)) for k in (*group, *[tangent_of[j] for j in group if in_nonzero[j]])]
     primal = body.outs[:n_out]
-    dots = instantiate_outs(body.outs[n_out:], body_out_nonzero, steps.body.out_avals, out_nonzero)
-    results = (*primal[: steps.n_carry], *dots[:n_carry_dots], *primal[steps.n_carry :], *dots[n_carry_dots:])
+    tangents = instantiate_outs(body.outs[n_out:], body_out_nonzero, steps.body.out_avals, out_nonzero)
+    results = (
+        *primal[: steps.n_carry],
+        *tangents[:n_carry_tangents],
+        *primal[steps.n_carry :],
+        *tangents[n_carry_tangents:],
+    )
     body = rebind_operands(body, order, outs=results)
-    fused = Steps(body, steps.n_consts + sum(consts), steps.n_carry + n_carry_dots)
+    fused = Steps(body, steps.n_consts + sum(consts), steps.n_carry + n_carry_tangents)
     return FusedSteps(fused, in_nonzero, out_nonzero)
 
 

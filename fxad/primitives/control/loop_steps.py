@@ -201,9 +201,9 @@ def _recompute_others(split: LinearizedBody, n_out: int, available: AbstractSet[
     read = [a for eqn in reversed(eqns) for a in eqn.ins]
     leaves = dict.fromkeys([a for a in (*residuals, *read) if a in available])
     b = Builder()
-    dots = b.inputs([v.aval for v in linear.ins[: split.n_tangents]])
+    tangents = b.inputs([v.aval for v in linear.ins[: split.n_tangents]])
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
     b.extend(eqns, env)
-    outs = b.inline(linear, [*dots, *[env[r] for r in residuals]])
+    outs = b.inline(linear, [*tangents, *[env[r] for r in residuals]])
     half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
     return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)

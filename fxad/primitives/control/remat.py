@@ -202,8 +202,8 @@ class Remat(HigherOrder, Linear):
             return Remat(deduplicate_operands(shorter, [*operands, *select_by_mask(outs, stored)])[0], True)
 
         if computed:
-            dots = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
-            tangents.update(zip(computed, dots, strict=True))
+            out_tangents = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
+            tangents.update(zip(computed, out_tangents, strict=True))
         return outs, insert_zeros([tangents[a] for a in split.linear.outs], split.out_nonzero, self.body.out_avals)
 
     def _with_kept_results(self, split: LinearizedBody, needed: Mask) -> Remat:
@@ -301,17 +301,17 @@ def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, sto
 
 def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Mask = ()) -> Jaxpr:
     """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
-    n_dots = split.n_tangents
+    n_tangents = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = remove_dead_eqns(with_outs(split.linear, tangents))
-    read = read_operands(linear)[n_dots:]
+    read = read_operands(linear)[n_tangents:]
     resuming = _with_stored_results(split_at_kept(split.primal)[1], n_out, stored)
     resuming = dce(with_outs(resuming, select_by_mask(resuming.outs[n_out:], read)))
     b = Builder()
-    dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
+    in_tangents = b.inputs([v.aval for v in linear.ins[:n_tangents]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
-    residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
-    return b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}")
+    residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_tangents:], read, strict=True)]
+    return b.build(b.inline(linear, [*in_tangents, *residuals]), f"again_{split.primal.name}")
 
 
 def _with_stored_results(jaxpr: Jaxpr, n_out: int, stored: Mask) -> Jaxpr:

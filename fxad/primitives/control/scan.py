@@ -277,11 +277,11 @@ class Scan(HigherOrder, Linear):
         if ctx.split:
             return self._linearize(ctx, count, primals, tangents, nonzero)
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
-        dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
-        groups = zip(self.steps.split(primals), self.steps.split_marked(dots, both.in_nonzero), strict=True)
+        operand_tangents = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
+        groups = zip(self.steps.split(primals), self.steps.split_marked(operand_tangents, both.in_nonzero), strict=True)
         outs = ctx(self.with_steps(both.steps), *count, *[a for values, ts in groups for a in (*values, *ts)])
-        results, result_dots = both.split_results(outs, self.n_carry)
-        return results, insert_zeros([Lin(v) for v in result_dots], both.out_nonzero, [v.aval for v in results])
+        results, result_tangents = both.split_results(outs, self.n_carry)
+        return results, insert_zeros([Lin(v) for v in result_tangents], both.out_nonzero, [v.aval for v in results])
 
     def _linearize(
         self,
@@ -300,8 +300,8 @@ class Scan(HigherOrder, Linear):
         tangent_groups = self.steps.split_marked(tangents, halves.in_nonzero)
         operands = halves.linear_operands(tangent_groups, xs, outs[self.n_carry :])
         linear = self.with_steps(halves.linear)
-        dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
-        return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
+        out_tangents = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
+        return results, insert_zeros(out_tangents, halves.out_nonzero, [v.aval for v in results])
 
     def linear_in(self, mask: Mask) -> bool:
         count, operands = self.split_count(mask)

@@ -287,7 +287,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         primals_and_specs = list(zip(primals, self.in_specs, strict=True))
         lins_and_specs = [(t, s) for t, s in zip(tangents, self.in_specs, strict=True) if isinstance(t, Lin)]
-        out_dots: Sequence[Tangent] = ()
+        out_tangents: Sequence[Tangent] = ()
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
@@ -303,14 +303,14 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             linear = _with_distinct_residuals(split.linear, len(lins_and_specs), residuals, distinct)
             if any(out_nonzero):
                 operands = [*lins_and_specs, *[sources[a] for a in distinct]]
-                out_dots = self._apply(ctx.lin, linear, operands, select_by_mask(self.out_specs, out_nonzero))
+                out_tangents = self._apply(ctx.lin, linear, operands, select_by_mask(self.out_specs, out_nonzero))
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both_operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
             both_specs = (*self.out_specs, *select_by_mask(self.out_specs, out_nonzero))
             both = self._apply(ctx, fused, both_operands, both_specs)
-            outs, out_dots = tuple(both[:n_out]), [Lin(v) for v in both[n_out:]]
-        return outs, insert_zeros(out_dots, out_nonzero, [v.aval for v in outs])
+            outs, out_tangents = tuple(both[:n_out]), [Lin(v) for v in both[n_out:]]
+        return outs, insert_zeros(out_tangents, out_nonzero, [v.aval for v in outs])
 
     def linear_in(self, mask: Mask) -> bool:
         return is_linear(self.body, mask)
@@ -357,12 +357,14 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return tuple([a for a, _ in rest]), tuple([n for _, n in rest])
 
 
-def _with_distinct_residuals(linear: Jaxpr, n_dots: int, residuals: Sequence[Atom], distinct: Sequence[Atom]) -> Jaxpr:
+def _with_distinct_residuals(
+    linear: Jaxpr, n_tangents: int, residuals: Sequence[Atom], distinct: Sequence[Atom]
+) -> Jaxpr:
     """Return the linear half of a body, which takes each distinct residual once, and no literal."""
     b = Builder()
-    dots = b.inputs(linear.in_avals[:n_dots])
+    tangents = b.inputs(linear.in_avals[:n_tangents])
     operands: dict[Atom, Atom] = dict(zip(distinct, b.inputs([a.aval for a in distinct]), strict=True))
-    return b.build(b.inline(linear, [*dots, *[operands.get(a, a) for a in residuals]]), linear.name)
+    return b.build(b.inline(linear, [*tangents, *[operands.get(a, a) for a in residuals]]), linear.name)
 
 
 @by_value

@@ -301,13 +301,16 @@ class While(HigherOrder):
     ) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         loop, order = self.with_constants(unchanged)
-        outs, dots = loop.jvp(ctx, tuple([primals[k] for k in order]), tuple([tangents[k] for k in order]))
+        outs, out_tangents = loop.jvp(ctx, tuple([primals[k] for k in order]), tuple([tangents[k] for k in order]))
         _, _, inits = self.split_operands(primals)
-        _, _, init_dots = self.split_operands(tangents)
-        remaining, remaining_dots = iter(outs), iter(dots)  # the changing carries, then the rows
+        _, _, init_tangents = self.split_operands(tangents)
+        remaining, remaining_tangents = iter(outs), iter(out_tangents)  # the changing carries, then the rows
         return (
             (*[x if u else next(remaining) for x, u in zip(inits, unchanged, strict=True)], *remaining),
-            (*[t if u else next(remaining_dots) for t, u in zip(init_dots, unchanged, strict=True)], *remaining_dots),
+            (
+                *[t if u else next(remaining_tangents) for t, u in zip(init_tangents, unchanged, strict=True)],
+                *remaining_tangents,
+            ),
         )
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
@@ -327,13 +330,13 @@ class While(HigherOrder):
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         cond_consts, body_consts, carry = self.split_operands(primals)
-        dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents[self.n_cond :]]
-        const_dots, carry_dots, _ = self.steps.split_marked(dots, both.in_nonzero)
+        body_tangents = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents[self.n_cond :]]
+        const_tangents, carry_tangents, _ = self.steps.split_marked(body_tangents, both.in_nonzero)
         predicate, n_consts = self._predicate_over(both.steps), both.steps.n_consts
         loop = While(predicate, both.steps.body, self.n_cond, n_consts, self.max_steps)
-        outs = ctx(loop, *cond_consts, *body_consts, *const_dots, *carry, *carry_dots)
-        results, result_dots = both.split_results(outs, len(carry))
-        return results, insert_zeros([Lin(v) for v in result_dots], both.out_nonzero, [v.aval for v in results])
+        outs = ctx(loop, *cond_consts, *body_consts, *const_tangents, *carry, *carry_tangents)
+        results, result_tangents = both.split_results(outs, len(carry))
+        return results, insert_zeros([Lin(v) for v in result_tangents], both.out_nonzero, [v.aval for v in results])
 
     def _linearize_by_rerunning(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
@@ -341,14 +344,14 @@ class While(HigherOrder):
         b = Builder()
         program = b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)
         program = without_checks(without_effects(program))
-        dots = tangents[self.n_cond :]  # of the constants of the body, and the carry
-        nonzero = tuple([isinstance(t, Lin) for t in dots])
+        body_tangents = tangents[self.n_cond :]  # of the constants of the body, and the carry
+        nonzero = tuple([isinstance(t, Lin) for t in body_tangents])
         forward, out_nonzero = ctx.recur_fused(program, (*[False] * self.n_cond, *nonzero))
-        n, lins = len(primals), [t for t in dots if isinstance(t, Lin)]
+        n, lins = len(primals), [t for t in body_tangents if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
         rerun = rebind_operands(forward, order, outs=forward.outs[len(program.outs) :])
-        result_dots = ctx.lin(LinearCall(rerun, None, len(lins)), *lins, *primals)
-        return insert_zeros(result_dots, out_nonzero, program.out_avals)
+        result_tangents = ctx.lin(LinearCall(rerun, None, len(lins)), *lins, *primals)
+        return insert_zeros(result_tangents, out_nonzero, program.out_avals)
 
     def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
@@ -376,8 +379,8 @@ class While(HigherOrder):
         operands = halves.linear_operands(tangent_groups, (), outs[len(carry) :])
         linear = halves.linear
         scan = Scan(linear.body, self.max_steps, False, 1, linear.n_consts, linear.n_carry, True)
-        dots = ctx.lin(scan, count, *operands)
-        return results, insert_zeros(dots, halves.out_nonzero, [v.aval for v in results])
+        out_tangents = ctx.lin(scan, count, *operands)
+        return results, insert_zeros(out_tangents, halves.out_nonzero, [v.aval for v in results])
 
 
 def _dims(mapped: Sequence[bool]) -> Dims:

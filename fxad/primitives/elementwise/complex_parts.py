@@ -44,7 +44,7 @@ from fxad.primitives.operand_checks import check_count
 @final
 @primitive
 class Real(LinearUnary):
-    """The real part.
+    """The real part of x.
 
     Type:   complex operand; the result has the dtype of its parts.
     Rule:   linear over the reals; the cotangent is complex(ct, 0).
@@ -69,7 +69,7 @@ class Real(LinearUnary):
 @final
 @primitive
 class Imag(LinearUnary):
-    """The imaginary part.
+    """The imaginary part of x.
 
     Type:   complex operand; the result has the dtype of its parts.
     Rule:   linear over the reals; the cotangent is complex(0, -ct).
@@ -94,7 +94,7 @@ class Imag(LinearUnary):
 @final
 @primitive
 class Conj(LinearUnary):
-    """The complex conjugate.
+    """The complex conjugate of x.
 
     Type:   complex operand and result.
     Rule:   linear over the reals; the cotangent is conjugated.

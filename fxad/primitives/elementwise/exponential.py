@@ -89,7 +89,7 @@ class Expm1(ComplexUnary):
 @final
 @primitive
 class Log(ComplexUnary):
-    """The natural logarithm; -inf at 0, nan below.
+    """The natural logarithm of x; -inf at 0, nan below.
 
     Type:   a float or complex operand.
     Rule:   d = 1 / x, inf at 0.

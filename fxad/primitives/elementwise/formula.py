@@ -156,7 +156,7 @@ class Formula:
 
 
 Formulas: TypeAlias = tuple[Formula, ...]
-Step: TypeAlias = Callable[[Formulas], Formulas]
+FormulaFunction: TypeAlias = Callable[[Formulas], Formulas]
 
 
 def x_log_y(x: Formula, y: Formula) -> Formula:
@@ -186,7 +186,7 @@ def chebyshev(x: Formula, coefficients: Sequence[float]) -> Formula:
     return x * last - before + kept[-1]
 
 
-def formula_program(name: str, avals: Sequence[Aval], body: Step) -> Jaxpr:
+def formula_program(name: str, avals: Sequence[Aval], body: FormulaFunction) -> Jaxpr:
     """The program of formulas."""
     b = Builder()
     outs = body(tuple([Formula(b, v) for v in b.inputs(avals)]))
@@ -199,7 +199,7 @@ def iterate_until_converged(
     mask: HloValue,
     args: tuple[HloValue, ...],
     t: Aval,
-    start: Step,
+    start: FormulaFunction,
     step: Callable[[Formulas], tuple[Formula, Formulas]],
     n_results: int,
     limit: int = 20_000,

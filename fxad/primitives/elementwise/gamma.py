@@ -42,8 +42,8 @@ from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, literal_like
 from fxad.primitives.elementwise.formula import (
     Formula,
+    FormulaFunction,
     Formulas,
-    Step,
     formula_program,
     iterate_until_converged,
     polynomial,
@@ -427,7 +427,7 @@ def _pdf(args: Formulas) -> Formulas:
     return (gamma_log_pdf(args)[0].exp(),)
 
 
-def emit_formula(emit: Emit, name: str, body: Step, *operands: Atom) -> Atom:
+def emit_formula(emit: Emit, name: str, body: FormulaFunction, *operands: Atom) -> Atom:
     """Emit a call of a formula of operands of one type; floats below 32 bits are computed in float32."""
     aval = operands[0].aval
     wide = dtypes.accumulated(aval.dtype)

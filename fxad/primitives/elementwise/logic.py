@@ -138,7 +138,7 @@ class Or(PiecewiseConstantBinary):
 @final
 @primitive
 class Xor(PiecewiseConstantBinary):
-    """Either x or y, bit by bit.
+    """x or y but not both, bit by bit.
 
     Type:   two integer or bool operands of one type.
     Source: stablehlo.xor
@@ -153,7 +153,7 @@ class Xor(PiecewiseConstantBinary):
 @final
 @primitive
 class Not(PiecewiseConstantUnary):
-    """Every bit of x inverted; for bool, the negation.
+    """x with every bit inverted; for bool, the negation.
 
     Type:   an integer or bool operand.
     Source: stablehlo.not

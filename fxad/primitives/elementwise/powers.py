@@ -83,7 +83,7 @@ class Sign(ComplexUnary):
 @final
 @primitive
 class Abs(Unary):
-    """|x|.
+    """The absolute value of x.
 
     Type:   a signed integer, float or complex operand; for complex, the result has the dtype of the parts. The smallest
             integer is its own absolute value.
@@ -290,7 +290,7 @@ class Pow(Binary):
 @final
 @primitive
 class Sqrt(ComplexUnary):
-    """The square root; nan below 0.
+    """The square root of x; nan below 0.
 
     Type:   a float or complex operand.
     Rule:   d = 1/2 / sqrt(x), inf at 0.
@@ -333,7 +333,7 @@ class Rsqrt(Unary):
 @final
 @primitive
 class Cbrt(Unary):
-    """The real cube root.
+    """The real cube root of x.
 
     Type:   a float operand.
     Rule:   d = 1/3 / cbrt(x)^2, inf at 0.

@@ -24,7 +24,7 @@ from fxad.primitives.stablehlo import lower_in_float32
 @final
 @primitive
 class Tanh(ComplexUnary):
-    """Hyperbolic tangent.
+    """The hyperbolic tangent of x.
 
     Type:   a float or complex operand.
     Rule:   d = sech2(x); 1 - y^2 for complex x.

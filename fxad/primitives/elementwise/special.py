@@ -86,7 +86,7 @@ class Erfc(Unary):
 @final
 @primitive
 class ErfInv(Unary):
-    """The inverse of erf; -inf and inf at -1 and 1, nan outside.
+    """The inverse of erf at x; -inf and inf at -1 and 1, nan outside.
 
     Type:   a float operand.
     Rule:   d = sqrt(pi)/2 exp(y^2).
@@ -108,7 +108,7 @@ class ErfInv(Unary):
 @final
 @primitive
 class Lgamma(Unary):
-    """log |gamma(x)|; inf at 0, -1, -2, ...
+    """The logarithm of |gamma(x)|; inf at 0, -1, -2, ...
 
     Type:   a float operand.
     Rule:   d = digamma(x).
@@ -129,7 +129,7 @@ class Lgamma(Unary):
 @final
 @primitive
 class Digamma(Unary):
-    """The derivative of lgamma; -inf at 0, inf at -0.0, nan at -1, -2, ...
+    """The derivative of lgamma at x; -inf at 0, inf at -0.0, nan at -1, -2, ...
 
     Type:   a float operand.
     Rule:   d = polygamma(1, x).

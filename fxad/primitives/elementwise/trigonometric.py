@@ -21,7 +21,7 @@ from fxad.primitives.elementwise.select import emit_where
 @final
 @primitive
 class Sin(ComplexUnary):
-    """Sine.
+    """The sine of x.
 
     Type:   a float or complex operand.
     Rule:   d = cos(x).
@@ -39,7 +39,7 @@ class Sin(ComplexUnary):
 @final
 @primitive
 class Cos(ComplexUnary):
-    """Cosine.
+    """The cosine of x.
 
     Type:   a float or complex operand.
     Rule:   d = -sin(x).
@@ -57,7 +57,7 @@ class Cos(ComplexUnary):
 @final
 @primitive
 class Tan(ComplexUnary):
-    """Tangent.
+    """The tangent of x.
 
     Type:   a float or complex operand.
     Rule:   d = 1 + y^2.
@@ -91,7 +91,7 @@ def _cosine_of_atan(ctx: JvpCtx, x: Atom) -> Atom:
 @final
 @primitive
 class Asin(ComplexUnary):
-    """Inverse sine, in [-pi/2, pi/2]; nan outside [-1, 1].
+    """The inverse sine of x, in [-pi/2, pi/2]; nan outside [-1, 1].
 
     Type:   a float or complex operand.
     Rule:   d = 1 / sqrt(1 - x^2), inf at -1 and 1.
@@ -109,7 +109,7 @@ class Asin(ComplexUnary):
 @final
 @primitive
 class Acos(ComplexUnary):
-    """Inverse cosine, in [0, pi]; nan outside [-1, 1].
+    """The inverse cosine of x, in [0, pi]; nan outside [-1, 1].
 
     Type:   a float or complex operand.
     Rule:   d = -1 / sqrt(1 - x^2), -inf at -1 and 1.
@@ -127,7 +127,7 @@ class Acos(ComplexUnary):
 @final
 @primitive
 class Atan(ComplexUnary):
-    """Inverse tangent, in [-pi/2, pi/2].
+    """The inverse tangent of x, in [-pi/2, pi/2].
 
     Type:   a float or complex operand.
     Rule:   d = 1 / (1 + x^2), as the square of a cosine: x^2 may overflow.
@@ -178,7 +178,7 @@ class Atan2(Binary):
 @final
 @primitive
 class Sinh(ComplexUnary):
-    """Hyperbolic sine.
+    """The hyperbolic sine of x.
 
     Type:   a float or complex operand.
     Rule:   d = cosh(x).
@@ -196,7 +196,7 @@ class Sinh(ComplexUnary):
 @final
 @primitive
 class Cosh(ComplexUnary):
-    """Hyperbolic cosine.
+    """The hyperbolic cosine of x.
 
     Type:   a float or complex operand.
     Rule:   d = sinh(x).
@@ -214,7 +214,7 @@ class Cosh(ComplexUnary):
 @final
 @primitive
 class Asinh(ComplexUnary):
-    """Inverse hyperbolic sine.
+    """The inverse hyperbolic sine of x.
 
     Type:   a float or complex operand.
     Rule:   d = 1 / sqrt(x^2 + 1), as a cosine: x^2 may overflow.
@@ -234,7 +234,7 @@ class Asinh(ComplexUnary):
 @final
 @primitive
 class Acosh(ComplexUnary):
-    """Inverse hyperbolic cosine; nan below 1.
+    """The inverse hyperbolic cosine of x; nan below 1.
 
     Type:   a float or complex operand.
     Rule:   d = 1 / sqrt(x^2 - 1), inf at 1.
@@ -255,7 +255,7 @@ class Acosh(ComplexUnary):
 @final
 @primitive
 class Atanh(ComplexUnary):
-    """Inverse hyperbolic tangent; nan outside [-1, 1].
+    """The inverse hyperbolic tangent of x; nan outside [-1, 1].
 
     Type:   a float or complex operand.
     Rule:   d = 1 / (1 - x^2), inf at -1 and 1.

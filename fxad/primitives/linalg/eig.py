@@ -87,13 +87,15 @@ class Eig(Matrixwise):
         lin, t = ctx.lin_one, as_complex(ctx.lin_one, tangents[0], vectors[-1].aval)
         right = vectors[-1]
         inner = _inner(ctx, right, t)
-        dots = [diagonal(ctx, lin, inner)]
+        out_tangents = [diagonal(ctx, lin, inner)]
         if self.left:  # the right eigenvectors of A^H, with the conjugate eigenvalues
             left = vectors[0]
-            dots.append(_vectors_tangent(ctx, ctx.one(CONJ, w), left, _inner(ctx, left, conjugate_transpose(lin, t))))
+            out_tangents.append(
+                _vectors_tangent(ctx, ctx.one(CONJ, w), left, _inner(ctx, left, conjugate_transpose(lin, t)))
+            )
         if self.right:
-            dots.append(_vectors_tangent(ctx, w, right, inner))
-        return (w, *vectors[: len(dots) - 1]), tuple(dots)
+            out_tangents.append(_vectors_tangent(ctx, w, right, inner))
+        return (w, *vectors[: len(out_tangents) - 1]), tuple(out_tangents)
 
 
 def _complex(x: Aval) -> dtypes.DType:

@@ -102,15 +102,17 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
     """`value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the value."""
 
     def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
-        (x, *parameters), (x_dot, *dots) = primals, tangents
-        moving = [k for k, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
+        (x, *parameters), (x_dot, *parameter_tangents) = primals, tangents
+        moving = [k for k, t in enumerate(parameter_tangents) if not isinstance(t, SymbolicZero)]
 
         def of_moving(*moved: Array) -> Array:
             new = dict(zip(moving, moved, strict=True))
             return value(x, *[new.get(k, p) for k, p in enumerate(parameters)])
 
         if moving:
-            out, dot = jvp(of_moving, tuple([parameters[k] for k in moving]), tuple([dots[k] for k in moving]))
+            out, dot = jvp(
+                of_moving, tuple([parameters[k] for k in moving]), tuple([parameter_tangents[k] for k in moving])
+            )
         else:
             out, dot = value(x, *parameters), None
         if isinstance(x_dot, SymbolicZero):

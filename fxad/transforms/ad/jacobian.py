@@ -97,9 +97,9 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
     both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
     # an equation that computes values and tangents together may have added the batch axis to the values
     outs = both[:n] if out_dims[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
-    dots = iter(both[n:])
+    tangents = iter(both[n:])
     jacobians: list[Atom] = []
-    stacks = [next(dots) if nz else None for nz in nonzero]
+    stacks = [next(tangents) if nz else None for nz in nonzero]
     for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
         if stack is None:
             jacobians.extend([Lit.zero(Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])

@@ -116,18 +116,18 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
         ctx.source = ctx.linear.source = eqn.source
         tangents_in: Tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
         try:
-            outs, dots = eqn.prim.jvp(rule_ctx, primals, tangents_in)
-            if not len(outs) == len(dots) == len(eqn.outs):
-                check_counts(eqn, "jvp", len(eqn.outs), results=len(outs), tangents=len(dots))
+            outs, out_tangents = eqn.prim.jvp(rule_ctx, primals, tangents_in)
+            if not len(outs) == len(out_tangents) == len(eqn.outs):
+                check_counts(eqn, "jvp", len(eqn.outs), results=len(outs), tangents=len(out_tangents))
         except Exception as e:
             locate(e, eqn)
             raise
         if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
             env[eqn.outs[0]] = outs[0]
-            if type(dots[0]) is Lin:
-                tangents[eqn.outs[0]] = dots[0]
+            if type(out_tangents[0]) is Lin:
+                tangents[eqn.outs[0]] = out_tangents[0]
             continue
-        for v, out, dot in zip(eqn.outs, outs, dots, strict=True):
+        for v, out, dot in zip(eqn.outs, outs, out_tangents, strict=True):
             env[v] = out
             if type(dot) is Lin:
                 tangents[v] = dot
@@ -176,6 +176,6 @@ def jvp(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
     b = ForwardBuilder.like(jaxpr)
     tangents: dict[Atom, Lin] = {v: as_lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
     outs = apply_jvp_rules(jaxpr, b, tangents)
-    dots = [tangents.get(a) for a in jaxpr.outs]
-    out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")
-    return out, tuple([t is not None for t in dots])
+    out_tangents = [tangents.get(a) for a in jaxpr.outs]
+    out = b.build([*outs, *[t.var for t in out_tangents if t]], f"jvp_{jaxpr.name}")
+    return out, tuple([t is not None for t in out_tangents])

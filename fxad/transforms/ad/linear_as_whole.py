@@ -38,8 +38,8 @@ def _is_unchecked(prim: Primitive) -> bool:
 
 
 @by_value
-def split_by_dependence(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
-    """Split a rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results) in two.
+def split_by_dependence(rule: Jaxpr, n_out: int, n_tangents: int) -> tuple[Jaxpr, Jaxpr]:
+    """Split a rule (operands, then `n_tangents` tangents) -> (`n_out` results, then tangents of results) in two.
 
     forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. The results do not
     depend on the tangents. `push` has the equations that depend on the tangents. For example,
@@ -55,14 +55,14 @@ def split_by_dependence(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Ja
     effect that follows an effect of the second program too. Here `forward` has all results, and all effects that the
     tangents do not reach.
     """
-    n_in = len(rule.ins) - n_dots
-    flat = _inline_nonlinear_calls(dce(rule), (False,) * n_in + (True,) * n_dots)
-    dots, out_dots = flat.ins[n_in:], flat.outs[n_out:]
-    dependent = dependent_values(flat.eqns, dots)
+    n_in = len(rule.ins) - n_tangents
+    flat = _inline_nonlinear_calls(dce(rule), (False,) * n_in + (True,) * n_tangents)
+    tangents, out_tangents = flat.ins[n_in:], flat.outs[n_out:]
+    dependent = dependent_values(flat.eqns, tangents)
     push_eqns = [eqn for eqn in flat.eqns if not dependent.isdisjoint(eqn.ins)]
-    read = dict.fromkeys([*[a for eqn in push_eqns for a in eqn.ins], *out_dots])
+    read = dict.fromkeys([*[a for eqn in push_eqns for a in eqn.ins], *out_tangents])
     residuals = [a for a in read if isinstance(a, Var) and a not in dependent]
-    push = subprogram(push_eqns, (*dots, *residuals), out_dots, f"push_{rule.name}")
+    push = subprogram(push_eqns, (*tangents, *residuals), out_tangents, f"push_{rule.name}")
     return _at_zero_tangents(flat, dependent, (*flat.outs[:n_out], *residuals), n_in), push
 
 

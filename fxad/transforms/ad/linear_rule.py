@@ -49,8 +49,8 @@ from fxad.transforms.locate import describe
 
 
 @by_value
-def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jaxpr, Jaxpr]:
-    """Split a rule (operands, then `n_dots` tangents) -> (`n_out` results, then tangents of results) in two.
+def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple[Jaxpr, Jaxpr]:
+    """Split a rule (operands, then `n_tangents` tangents) -> (`n_out` results, then tangents of results) in two.
 
     forward: operands -> results, then residuals. push: (tangents, residuals) -> tangents of results. Effects that the
     rule applies to tangents are in `push`, so they occur when tangents are pushed forward.
@@ -58,8 +58,8 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
     Raises: NotLinearError that names the equation, when the result tangents are not linear in the tangents, or the
             results depend on the tangents.
     """
-    n_in = len(rule.ins) - n_dots
-    mask = (False,) * n_in + (True,) * n_dots
+    n_in = len(rule.ins) - n_tangents
+    mask = (False,) * n_in + (True,) * n_tangents
     for k, out in enumerate(rule.outs[:n_out]):
         if any(read_operands(dce(without_effects(with_outs(rule, [out]))))[n_in:]):
             raise NotLinearError(
@@ -74,12 +74,12 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
         if not reaches_unchecked_eqn(live_rule, mask):
             raise
     if split is None or not has_adjoint(split.linear):
-        forward, push = split_by_dependence(live_rule, n_out, n_dots)
-        _, linear_push = cotangent_maps(push, n_dots, what, "the tangents")
+        forward, push = split_by_dependence(live_rule, n_out, n_tangents)
+        _, linear_push = cotangent_maps(push, n_tangents, what, "the tangents")
         return forward, linear_push
     linear = split.linear
-    dots = _instantiate_tangents(split, linear.outs, rule)[n_out:]
-    return split.primal, Jaxpr(linear.ins, linear.eqns, tuple(dots), f"push_{rule.name}")
+    tangents = _instantiate_tangents(split, linear.outs, rule)[n_out:]
+    return split.primal, Jaxpr(linear.ins, linear.eqns, tuple(tangents), f"push_{rule.name}")
 
 
 @by_value
@@ -166,9 +166,9 @@ def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
         raise _not_linear(problem, first_nonlinear, remedy)
 
 
-def _instantiate_tangents(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+def _instantiate_tangents(split: LinearizedBody, tangents: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
     """The tangents of all results of a rule, from those that are not zero."""
-    return instantiate_outs(dots, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
+    return instantiate_outs(tangents, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
 
 def _linearize_rule(rule: Jaxpr, mask: Mask, n_out: int, problem: str) -> LinearizedBody:

@@ -137,12 +137,12 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
     }
     outs = apply_jvp_rules(jaxpr, ctx, tangents)
     ctx.use_stored_results()
-    dots = [tangents.get(a) for a in jaxpr.outs]
+    out_tangents = [tangents.get(a) for a in jaxpr.outs]
     return LinearizedBody(
         ctx.build([*outs, *ctx.residuals], jaxpr.name),
-        linear.build([t.var for t in dots if t], f"linear_{jaxpr.name}"),
+        linear.build([t.var for t in out_tangents if t], f"linear_{jaxpr.name}"),
         len(ctx.residuals),
-        tuple([t is not None for t in dots]),
+        tuple([t is not None for t in out_tangents]),
     )
 
 

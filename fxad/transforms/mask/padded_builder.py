@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Name, Size, names_of, size_of, upper_bound
+from fxad.core.sizes import Size, SizeName, names_of, size_of, upper_bound
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Avals, Lit, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
@@ -123,7 +123,7 @@ class PaddedBuilder(Builder):
         most = self.padded_size(size)
         wide = type(most) is int and most > INT32_MAX
         factors = [factor for monomial, _ in size.terms for factor, _ in monomial] if type(size) is Size else []
-        inner = [n for factor in factors if not isinstance(factor, Name) for n in (factor.a, factor.b)]
+        inner = [n for factor in factors if not isinstance(factor, SizeName) for n in (factor.a, factor.b)]
         return INT64_SCALAR if wide or any([self._type_of_count(n) is INT64_SCALAR for n in inner]) else INT32_SCALAR
 
     def _count(self, size: int, aval: Aval) -> Atom:
@@ -141,7 +141,7 @@ class PaddedBuilder(Builder):
         for monomial, coefficient in size.terms:
             term: Atom | None = None if coefficient == 1 and monomial else Lit.of(coefficient, aval)
             for base, power in monomial:
-                if not isinstance(base, Name):
+                if not isinstance(base, SizeName):
                     factor = self._applied(base.function, self._count(base.a, aval), self._count(base.b, aval))
                 elif base.name not in self.bounds:
                     factor = Lit.of(size_of(base), aval)

@@ -55,7 +55,7 @@ class Policy(ABC):
         return Both(self, check_policy("&", other))
 
     def __invert__(self) -> Policy:
-        return Not(self)
+        return Negated(self)
 
     def __bool__(self) -> bool:
         raise ArgumentError(
@@ -266,7 +266,7 @@ class Both(Policy):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Not(Policy):
+class Negated(Policy):
     """Stores the values that a policy does not store."""
 
     inner: Policy

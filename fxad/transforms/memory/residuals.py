@@ -189,9 +189,9 @@ def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
     read = read_operands(drop_derivative_rules(linear, True))
     origins = _Origins(jaxpr, flat, primal, primal.outs[n : n + len(values)])
-    n_dots = sum(wrt)
+    n_tangents = sum(wrt)
     rows: dict[Atom, Residual] = {}
-    for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_dots:], read[n_dots:], strict=True):
+    for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_tangents:], read[n_tangents:], strict=True):
         value = origins.unmarked.get(a, a)
         if is_read and isinstance(value, Var) and value not in rows:
             rows[value] = origins.row(value, _reader(linear, v))
@@ -200,7 +200,7 @@ def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Use:
+class _Occurrence:
     """An equation of a program that computes or reads a value: the position of its first result in the primal program,
     and the calls around it, from the outside in."""
 
@@ -228,10 +228,10 @@ class _Origins:
             value = self.unmarked.get(a, a)
             self._value_of.setdefault(value, v)
             position[v] = self._position.get(value, 0)
-        self._uses: dict[Atom, list[_Use]] = {}
+        self._uses: dict[Atom, list[_Occurrence]] = {}
         for eqn, calls in zip(flat.eqns, _calls(jaxpr), strict=True):
             for a in {*eqn.outs, *eqn.ins} if eqn.outs else ():
-                self._uses.setdefault(a, []).append(_Use(eqn, position[eqn.outs[0]], calls))
+                self._uses.setdefault(a, []).append(_Occurrence(eqn, position[eqn.outs[0]], calls))
 
     def row(self, value: Var, reader: str) -> Residual:
         """Returns the row of a value of the primal program."""

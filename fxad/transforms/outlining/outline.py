@@ -49,7 +49,7 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     # be left: those of a gradient of calls, or after `dce`.
     while True:
         jaxpr = map_bodies(jaxpr, lambda body: outline(body, min_cost, waste))
-        uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
+        uses = _RepeatSearch(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
         better = _rewritten(jaxpr, uses) if uses else merge_bodies(jaxpr, waste)
         if better is jaxpr:
             return jaxpr
@@ -76,7 +76,7 @@ def _saving_with_values(shared: SharedBody, cost: float) -> float:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _BodyUse:
     """A call that replaces equations between `start` and `stop`. `places` maps an equation of the body to the equation
     of the program that it replaces. `late` are the equations in this range that are not replaced and come after the
     call."""
@@ -89,15 +89,15 @@ class _Use:
     late: tuple[int, ...] = ()
 
 
-def _uses(shared: SharedBody, matches: Iterable[IncompleteMatch]) -> Iterator[_Use]:
+def _uses(shared: SharedBody, matches: Iterable[IncompleteMatch]) -> Iterator[_BodyUse]:
     for start, operands in zip(shared.starts, shared.operands, strict=True):
         places = {k: start + k for k in range(shared.length)}
-        yield _Use(shared, start, start + shared.length, operands, places)
+        yield _BodyUse(shared, start, start + shared.length, operands, places)
     for match in matches:
-        yield _Use(shared, match.start, match.stop, match.operands, match.places, match.late)
+        yield _BodyUse(shared, match.start, match.stop, match.operands, match.places, match.late)
 
 
-def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
+def _rewritten(jaxpr: Jaxpr, uses: Iterable[_BodyUse]) -> Jaxpr:
     """Returns the program with each use as a call."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
@@ -127,7 +127,7 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
 
 
 @final
-class _Search:
+class _RepeatSearch:
     """Chooses the sequences of a program that share bodies, in two steps.
 
     `bodies` takes the runs, greedily: the largest saving first. `incomplete_uses` looks for further uses of these
@@ -152,7 +152,7 @@ class _Search:
         """Returns the estimated microseconds that a sequence takes."""
         return float(self.times[start + length] - self.times[start])
 
-    def uses(self) -> list[_Use]:
+    def uses(self) -> list[_BodyUse]:
         """Returns the calls to make."""
         bodies = self.bodies()
         incomplete = self.incomplete_uses(bodies)

@@ -1,0 +1,39 @@
+"""The names, docstrings and signatures of functions that are made from primitives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from fxad.ir import Primitive
+from fxad.tracing.array import Array, ArrayLike
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def documented(
+    function: Callable[..., object], signature: F, prim: Primitive, name: str = "", *, summary: bool = False
+) -> F:
+    """Return `function` under the name of a primitive, or another one, with the primitive's docstring, or only its
+    first paragraph. Type checkers see `signature`, as the functions below.
+    """
+    phrase = inspect.cleandoc(type(prim).__doc__ or "")
+    phrase = phrase.partition("\n\n")[0] if summary else phrase
+    function.__name__ = function.__qualname__ = name or prim.name
+    function.__doc__ = "Return " + (f"t{phrase[1:]}" if phrase.startswith("The ") else phrase)
+    return cast("F", function)  # its parameters are those of `signature`
+
+
+# Signatures for type checkers. `Callable[[ArrayLike], Array]` has no names of parameters, and mypy finds no common type
+# of a protocol and a function, as in `switch(i, [lax.sin, f], x)`.
+
+
+def unary(x: ArrayLike) -> Array:
+    """Be the signature of a function of one array."""
+    raise AssertionError("only the signature is used")
+
+
+def binary(x: ArrayLike, y: ArrayLike) -> Array:
+    """Be the signature of a function of two arrays."""
+    raise AssertionError("only the signature is used")

@@ -1,0 +1,1 @@
+from .manifest import ALL as ALL

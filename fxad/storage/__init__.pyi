@@ -1,0 +1,1 @@
+from . import exported as exported

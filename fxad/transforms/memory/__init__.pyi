@@ -1,0 +1,1 @@
+from . import checkpoint_policies as checkpoint_policies, policies as policies

@@ -1,0 +1,1 @@
+from . import in_threads as in_threads, processes as processes
