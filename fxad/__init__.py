@@ -73,13 +73,13 @@ if TYPE_CHECKING:
     )
     from fxad.api.budget import plan_memory as plan_memory
     from fxad.api.comm import comm as comm
-    from fxad.api.custom.decorators import (
+    from fxad.api.custom.derived_decorators import custom_gradient as custom_gradient
+    from fxad.api.custom_function import (
         CustomFunction as CustomFunction,
         custom_jvp as custom_jvp,
         custom_vjp as custom_vjp,
         custom_vmap as custom_vmap,
     )
-    from fxad.api.custom.derived_decorators import custom_gradient as custom_gradient
     from fxad.api.device_put import (
         device_put as device_put,
         make_array_from_callback as make_array_from_callback,
@@ -167,7 +167,7 @@ else:
             "fxad.api.shard_map": "shard_map",
             "fxad.api.soft_pmap": "soft_pmap",
             "fxad.sharding": "NamedSharding P make_mesh set_mesh",
-            "fxad.api.custom.decorators": "CustomFunction custom_jvp custom_vjp custom_vmap",
+            "fxad.api.custom_function": "CustomFunction custom_jvp custom_vjp custom_vmap",
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",

@@ -19,7 +19,7 @@ from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import made_by_invertible, reversible
+from fxad.primitives.custom import has_derived_rules, reversible
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of
@@ -258,7 +258,7 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if made_by_invertible(eqn.prim) or (segment is not None and segment.reconstruct):
+    if has_derived_rules(eqn.prim) or (segment is not None and segment.reconstruct):
         return "reconstructed"
     if segment is None or segment.keep is None:
         return "stored where a derivative reads it"
