@@ -546,6 +546,18 @@ def reversible(prim: Primitive) -> bool:
     return rules_of(prim).gives_cotangents
 
 
+@by_value
+def has_reversible(jaxpr: Jaxpr) -> bool:
+    """Return True if a program, or one of its bodies, contains reversible equations."""
+    return any([reversible(p) or (isinstance(p, HigherOrder) and has_reversible_in_bodies(p)) for p in jaxpr.prims])
+
+
+def has_reversible_in_bodies(prim: HigherOrder) -> bool:
+    """Return True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
+    searched: their programs have the operands of the function."""
+    return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))
+
+
 def has_derived_rules(prim: Primitive) -> TypeGuard[CallWithRules]:
     """Return True if a transformation made the rules of a function from its body."""
     return isinstance(prim, CallWithRules) and prim.rules.of_body

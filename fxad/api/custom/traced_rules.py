@@ -529,7 +529,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
         arrays = [x for x, c in zip(leaves_of_residuals, constants, strict=True) if c is _ARRAY]
         numbers.extend([x.number_type if type(x) is TracedNumber else None for x in arrays])
         arrays = [x.in_base() if type(x) is TracedNumber else x for x in arrays]
-        return _results(fwd_name, sig, out) + arrays
+        return results_in_order(fwd_name, sig, out) + arrays
 
     results = ExpectedResults("for", sig.out_paths, sig.out_avals)
     forward_body = traced_rule(fwd_name, fwd, flat_forward, sig.in_types, results)
@@ -680,6 +680,7 @@ def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
 
 
 def results_in_order(what: str, sig: Signature, out: object) -> list[Any]:
+    """The leaves of the results of a rule. Raises: TreeError if they have another structure than the function's."""
     leaves, actual = tree.flatten(out)
     if actual != sig.out_tree:
         raise TreeError(

@@ -1,11 +1,9 @@
 """The rules of inversion that a call with rules carries, as `TransformRule` records, and what reads them.
 
-- "inverse": the inverse that a user gave (`custom_inverse`, `custom_ivjp`), or that of a call of `invertible`. Its
+- `INVERSE`: the inverse that a user gave (`custom_inverse`, `custom_ivjp`), or that of a call of `invertible`. Its
   program `inverse` takes the results and kept operands, and gives the other operands. `ivjp` also takes the cotangents
   of the inexact results, and also gives those of the moving operands.
-- "invertible": a call that `invertible` made. Its setting is the tolerated error of reconstructed operands.
-
-This file imports no rule of a primitive: the default pipeline asks here whether a program has reversible calls.
+- `_INVERTIBLE`: a call that `invertible` made. Its setting is the tolerated error of reconstructed operands.
 """
 
 from __future__ import annotations
@@ -15,13 +13,12 @@ from typing import Final, final
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.masks import select_by_mask, split_by_mask
-from fxad.core.memo import by_value
-from fxad.ir import Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive
-from fxad.primitives.custom import CallWithRules, reversible, rules_of
+from fxad.ir import Aval, Jaxpr, Lit, Mask, Primitive
+from fxad.primitives.custom import CallWithRules, rules_of
 from fxad.primitives.custom_rules import DeclaredProgram, TransformRule
 
-INVERSE: Final = "inverse"
-_INVERTIBLE: Final = "invertible"
+INVERSE: Final = "fxad.inverse"
+_INVERTIBLE: Final = "fxad.invertible"
 
 
 @final
@@ -83,15 +80,3 @@ def tolerance_of(prim: Primitive) -> float | None:
     (tolerance,) = rule.settings
     assert isinstance(tolerance, Lit)
     return float(tolerance.array)
-
-
-@by_value
-def has_reversible(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program, or one of its bodies, contains reversible equations."""
-    return any([reversible(p) or (isinstance(p, HigherOrder) and has_reversible_in_bodies(p)) for p in jaxpr.prims])
-
-
-def has_reversible_in_bodies(prim: HigherOrder) -> bool:
-    """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
-    searched: their programs have the operands of the function."""
-    return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))

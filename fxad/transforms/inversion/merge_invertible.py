@@ -33,10 +33,8 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CallWithRules, reversible
+from fxad.primitives.custom import CallWithRules, has_reversible, has_reversible_in_bodies, reversible
 from fxad.transforms.inversion.call_rules import (
-    has_reversible,
-    has_reversible_in_bodies,
     inverse_of_call,
     tolerance_of,
 )
