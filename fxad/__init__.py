@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     )
     from fxad.api.mask import mask as mask, shapecheck as shapecheck
     from fxad.api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
+    from fxad.api.outline import outline as outline, reroll as reroll
     from fxad.api.pmap import pmap as pmap
     from fxad.api.reference import diff as diff, interpret as interpret
     from fxad.api.rewrite import (
@@ -122,9 +123,7 @@ if TYPE_CHECKING:
         cse as cse,
         dce as dce,
         inline as inline,
-        outline as outline,
         remat as remat,
-        reroll as reroll,
         simplify as simplify,
         specialize as specialize,
     )
@@ -181,7 +180,8 @@ else:
                 "make_array_from_single_device_arrays"
             ),
             "fxad.api.reference": "diff interpret",
-            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
+            "fxad.api.rewrite": "apply_passes cse dce inline remat simplify specialize",
+            "fxad.api.outline": "outline reroll",
             "fxad.api.custom.derived_decorators": "custom_gradient",
             "fxad.api.devices": (
                 "block_until_ready default_backend device_count device_get effects_barrier local_device_count "
