@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format
+.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
 check: lint types contracts matrix tests examples
 
@@ -53,6 +53,10 @@ units-laws:
 # The laws of derivatives and of memory, at 2,000 examples each, with one line of output for each law.
 deep-laws:
 	python -m tests.laws.deep
+
+# The tests of copies from which one plug-in is deleted: four minutes.
+plug-ins:
+	python -m pytest -m plug_ins tests/test_plug_ins.py
 
 # Threads, donation and memory under load: ten minutes, a million calls, 20,000 programs. Less:
 # make soak FXAD_SOAK_SECONDS=60 FXAD_SOAK_CALLS=100000 FXAD_SOAK_PROGRAMS=1000

@@ -31,13 +31,13 @@ from . import (
 from .api.buckets import bucketed as bucketed, padded_size as padded_size, ragged_batches as ragged_batches
 from .api.budget import plan_memory as plan_memory
 from .api.comm import comm as comm
-from .api.custom.decorators import (
+from .api.custom.derived_decorators import custom_gradient as custom_gradient
+from .api.custom_function import (
     CustomFunction as CustomFunction,
     custom_jvp as custom_jvp,
     custom_vjp as custom_vjp,
     custom_vmap as custom_vmap,
 )
-from .api.custom.derived_decorators import custom_gradient as custom_gradient
 from .api.device_put import (
     device_put as device_put,
     make_array_from_callback as make_array_from_callback,
@@ -82,6 +82,7 @@ from .api.inverse import (
 from .api.jit import jit as jit
 from .api.mask import mask as mask, shapecheck as shapecheck
 from .api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
+from .api.outline import outline as outline, reroll as reroll
 from .api.pmap import pmap as pmap
 from .api.reference import diff as diff, interpret as interpret
 from .api.rewrite import (
@@ -89,9 +90,7 @@ from .api.rewrite import (
     cse as cse,
     dce as dce,
     inline as inline,
-    outline as outline,
     remat as remat,
-    reroll as reroll,
     simplify as simplify,
     specialize as specialize,
 )

@@ -1,7 +1,7 @@
 """Functions with derivatives of their own, under the names of `jax.custom_derivatives`."""
 
-from fxad.api.custom.decorators import custom_jvp, custom_vjp
 from fxad.api.custom.derived_decorators import custom_gradient
+from fxad.api.custom_function import custom_jvp, custom_vjp
 from fxad.api.staging import closure_convert
 from fxad.api.symbolic_zeros import (
     CustomVJPPrimal,

@@ -9,8 +9,10 @@ the equations and ends in `Builder.build`; `by_value` memoises it. `fxad.primiti
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import fxad.primitives.elementwise as elementwise
+from fxad.api.custom_rule import custom_rule
 from fxad.core.builder import Builder, rewrite
 from fxad.core.interpreter import run
 from fxad.core.layout import (
@@ -80,6 +82,8 @@ from fxad.ir import (
 from fxad.passes import Pass
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.custom import CallWithRules
+from fxad.primitives.custom_rules import DeclaredProgram, TransformRule
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
@@ -100,6 +104,7 @@ from fxad.transforms.inversion.rules.contract import (
 )
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import HasMask, not_masked
+from fxad.transforms.vmap import over_stack
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
@@ -141,6 +146,21 @@ def call(jaxpr: Jaxpr, *args: object) -> tuple[Array, ...]:
     return bind(Call(jaxpr), *args)
 
 
+def rule_for(prim: Primitive, transformation: str) -> TransformRule | None:
+    """Return the rule that a function states for a transformation (`custom_rule`), given the equation that calls it.
+
+    Returns None if there is none. Its programs need no context: the transformation may write them anywhere.
+
+    If the rule raised an error while it was traced, it has no programs, and `error` and `remedy` say why.
+    """
+    rule = prim.rules.rule_for(transformation) if isinstance(prim, CallWithRules) else None
+    if rule is None:
+        return None
+    assert isinstance(prim, CallWithRules)
+    programs = [replace(p, jaxpr=prim.complete(p.jaxpr, over_stack)) for p in rule.programs]
+    return replace(rule, programs=tuple(programs))
+
+
 def emit(ctx: Emit, function: Callable[..., object], *args: Atom) -> Atom:
     """The result of a Python function of arrays, written into a program: a rule may be written with `fxad.numpy`.
 
@@ -169,12 +189,14 @@ __all__ = [
     "BranchIndex",
     "Builder",
     "Call",
+    "CallWithRules",
     "Carry",
     "ChosenPart",
     "Constant",
     "Cotangent",
     "Cotangents",
     "Count",
+    "DeclaredProgram",
     "Dims",
     "Elements",
     "Emit",
@@ -222,6 +244,7 @@ __all__ = [
     "Tangent",
     "Tangents",
     "Times",
+    "TransformRule",
     "TransposeCtx",
     "Unary",
     "Unknown",
@@ -233,6 +256,7 @@ __all__ = [
     "broadcast_to_axis",
     "by_value",
     "call",
+    "custom_rule",
     "distinct_jaxprs",
     "elementwise",
     "emit",
@@ -245,6 +269,7 @@ __all__ = [
     "primitive",
     "record",
     "rewrite",
+    "rule_for",
     "run",
     "source_location",
     "typecheck",

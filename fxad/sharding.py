@@ -35,8 +35,10 @@ from typing import ClassVar, Final, Generic, Self, TypeAlias, TypeVar, final
 import numpy as np
 
 from fxad import runtime
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lazy_exports import explained_errors
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
@@ -392,6 +394,36 @@ class SingleDeviceSharding(_ShardingBase):
 
 
 Sharding: TypeAlias = NamedSharding | SingleDeviceSharding
+
+
+# --------------------------------------------------------------------------------------------------- trees of shardings
+
+AnySharding: TypeAlias = NamedSharding | PartitionSpec | SingleDeviceSharding
+# A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None where XLA decides, or a tree prefix of them.
+Shardings: TypeAlias = object
+
+
+def check_shardings(what: str, shardings: Shardings) -> None:
+    """Check that the leaves of a tree are shardings or None. Raises: ArgumentError."""
+    for entry in tree.leaves(shardings):
+        if not _is_sharding(entry):
+            raise ArgumentError(
+                f"{what} has an entry that is {described(entry)}: {entry!r:.60}",
+                remedy="give a NamedSharding, or None for what XLA decides",
+            )
+
+
+def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[AnySharding | None]:
+    """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
+    check_shardings(what, prefix)
+    return tree.broadcast_prefix(prefix, structure, what, _is_sharding)
+
+
+def _is_sharding(x: object) -> bool:
+    return x is None or isinstance(x, NamedSharding | PartitionSpec | SingleDeviceSharding)
+
+
+# ------------------------------------------------------------------------------------------------------ axes and parts
 
 
 def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:

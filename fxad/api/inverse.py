@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_mask
-from fxad.api.custom.decorators import CustomFunction, decorate
+from fxad.api.custom.function import Decorator
+from fxad.api.custom.traced_rules import GivenRules
+from fxad.api.custom_function import CustomFunction, decorate
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
 from fxad.core import tree
@@ -19,6 +21,7 @@ from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, function_name, spec_of, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, ArgumentNames, static_arguments
+from fxad.transforms.inversion.call_rules import INVERSE
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
 
@@ -257,6 +260,14 @@ def reconstruction_error(
     return float(np.max([np.max(e, initial=0) / (m or 1.0) for e, m in zip(errors, largest, strict=True)], initial=0))
 
 
+def _has_inverse(rules: GivenRules) -> bool:
+    return any([rule.transformation == INVERSE for rule in rules.further])
+
+
+_CUSTOM_INVERSE: Final = Decorator("custom_inverse", _has_inverse, "{}.definverse(inverse)")
+_CUSTOM_IVJP: Final = Decorator("custom_ivjp", _has_inverse, "{}.defivjp(ivjp)")
+
+
 @overload
 def custom_inverse(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
 @overload
@@ -276,7 +287,7 @@ def custom_inverse(
     Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` tests this.
     Raises: when it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
     """
-    function = decorate("custom_inverse", fun)
+    function = decorate(_CUSTOM_INVERSE, fun)
     if inverse is not None:
         function.definverse(inverse, keep)
     return function
@@ -300,7 +311,7 @@ def custom_ivjp(fun: Callable[..., Any], ivjp: Callable[..., object] | None = No
     Raises: as `custom_inverse`; NotLinearError, NotInvertibleError if the reconstructed arguments depend on cotangents
             or the cotangents are not linear in them.
     """
-    function = decorate("custom_ivjp", fun)
+    function = decorate(_CUSTOM_IVJP, fun)
     if ivjp is not None:
         function.defivjp(ivjp, keep)
     return function

@@ -41,12 +41,12 @@ from fxad.errors import ArgumentError, ParameterError, RecompilationWarning, sho
 from fxad.execution.dispatch import FAST_CALL, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
-from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
+from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, source_text
 from fxad.operations.arguments import argument_keys
 from fxad.passes import Passes, check_passes
 from fxad.runtime import ReleaseReason, active_cache, default_device, parts_of
-from fxad.sharding import get_mesh
+from fxad.sharding import Shardings, check_shardings, get_mesh
 from fxad.tracing import placement
 from fxad.tracing.array import OPERATION_BY_OPERATION, Array, current_binder
 from fxad.tracing.context import (

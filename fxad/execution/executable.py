@@ -16,12 +16,12 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, shown
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
-from fxad.execution.shardings import Shardings, with_program_shardings
+from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
-from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
+from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies

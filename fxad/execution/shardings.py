@@ -1,23 +1,19 @@
-"""`in_shardings` and `out_shardings`: programs whose arguments and results are divided among devices."""
+"""`in_shardings` and `out_shardings`: apart from `fxad.sharding`, which knows no `Program`."""
 
 from __future__ import annotations
 
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeVar
 
 from fxad.core import tree
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, described
-from fxad.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding, sharding_in_program
+from fxad.errors import ArgumentError
+from fxad.primitives.sharding_constraint import with_shardings
+from fxad.sharding import NamedSharding, PartitionSpec, Shardings, flatten_shardings, sharding_in_program
 from fxad.tracing.context import resolve_sharding
 from fxad.tracing.program import Program
-from fxad.transforms.spmd.shardings import with_shardings
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-AnySharding: TypeAlias = NamedSharding | PartitionSpec | SingleDeviceSharding
-# A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None where XLA decides, or a tree prefix of them.
-Shardings: TypeAlias = object
 
 
 def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, outs: Shardings) -> Program[P, R]:
@@ -47,26 +43,6 @@ def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, ou
     ]
     jaxpr = with_shardings(program.jaxpr, (*[None] * len(program.bound), *where_in), tuple(where_out))
     return program.replace(jaxpr)
-
-
-def check_shardings(what: str, shardings: Shardings) -> None:
-    """Check that the leaves of a tree are shardings or None. Raises: ArgumentError."""
-    for entry in tree.leaves(shardings):
-        if not _is_sharding(entry):
-            raise ArgumentError(
-                f"{what} has an entry that is {described(entry)}: {entry!r:.60}",
-                remedy="give a NamedSharding, or None for what XLA decides",
-            )
-
-
-def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[AnySharding | None]:
-    """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
-    check_shardings(what, prefix)
-    return tree.broadcast_prefix(prefix, structure, what, _is_sharding)
-
-
-def _is_sharding(x: object) -> bool:
-    return x is None or isinstance(x, NamedSharding | PartitionSpec | SingleDeviceSharding)
 
 
 def _resolved(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:

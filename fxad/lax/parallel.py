@@ -17,7 +17,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
-from fxad.execution.shardings import flatten_shardings
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type
 from fxad.operations.arguments import flag, is_word, to_int, to_ints, to_tuple
@@ -38,7 +37,7 @@ from fxad.primitives.collectives import (
     has_number,
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
-from fxad.sharding import sharding_in_program
+from fxad.sharding import flatten_shardings, sharding_in_program
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.context import resolve_sharding, size_of_axis
 

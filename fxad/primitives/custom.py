@@ -85,7 +85,7 @@ from fxad.primitives.control.call import (
     layout_with_rules,
 )
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules, with_programs
+from fxad.primitives.custom_rules import Function, Refusal, Rules, with_programs
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_reshape
@@ -227,13 +227,13 @@ def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CallWithRule
     return in_module(Function(body, function.captured, function.rules), module)
 
 
-def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit | None = None) -> CallWithRules:
+def in_module(function: Function, module: tuple[Function, ...]) -> CallWithRules:
     """The call of a function whose rules refer to a module, of which only the functions remain that they lead to."""
     if not module:
-        return CallWithRules(function, (), tolerance)
+        return CallWithRules(function)
     functions = dict(enumerate(module))
     order = _reachable(_functions_called_by(function), functions)
-    return CallWithRules(_with_numbers_by(function, order), _renumbered(functions, order), tolerance)
+    return CallWithRules(_with_numbers_by(function, order), _renumbered(functions, order))
 
 
 @by_value
@@ -345,18 +345,17 @@ class CallWithRules(Applied, Linear):
     """`function` applied to the operands, with its rules for the transformations for which it has rules.
 
     Type: (operands of its body) -> (results of its body).
-    Rule: derivatives, batching and the inverse are those of the rules, if there are such, else those of the body.
+    Rule: derivatives and batching are those of the rules, if there are such, else those of the body.
           Captured operands have no derivative by rules: a tangent of one is refused. With batch rules alone, the
           derivative has batch rules, which are the derivatives of those, and the equation is linear if all these
-          programs are. Batched, all operands that an inverse gives are batched. `module` are the functions that named
-          calls in the rules refer to. A call that `invertible` made has a `tolerance`: the error of reconstructed
-          operands that its rule accepts.
+          programs are. `module` are the functions that named calls in the rules refer to. Rules of transformations that
+          this package does not know are batched and pruned with the function. Batched, all operands that such a rule
+          computes are batched.
     """
 
     name: ClassVar[str] = "call_with_rules"
     function: Function
     module: tuple[Function, ...] = ()
-    tolerance: Lit | None = None
 
     @property
     def applied(self) -> Jaxpr:
@@ -394,15 +393,13 @@ class CallWithRules(Applied, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CallWithRules:
         remaining = iter(bodies)
         function = with_programs(self.function, remaining)
-        return CallWithRules(function, tuple([with_programs(f, remaining) for f in self.module]), self.tolerance)
+        return CallWithRules(function, tuple([with_programs(f, remaining) for f in self.module]))
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
-        if isinstance(self.rules.inverse, InverseRule) and all(used):
-            return eqn  # an inverse reads all results, and gives the operands
         function, needed = self.function.pruned(used)
         if function == self.function:
             return eqn
-        prim = in_module(function, self.module, self.tolerance)
+        prim = in_module(function, self.module)
         return Eqn(prim, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -412,19 +409,17 @@ class CallWithRules(Applied, Linear):
         return self.body.out_avals
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        n, back = self.captured, self.rules.inverse
+        n, computed = self.captured, self.rules.computed
         # a device runs the function, and not the rule
         rule = self._batch_rule(ctx) if dims[:n] == (None,) * n and not ctx.devices else None
-        # operands that must be stacked along axis 0: those of a batch rule, and those that an inverse gives
-        stacked = [rule is not None and k >= n for k in range(len(args))]
-        if isinstance(back, InverseRule):
-            stacked = [s or (d is None and not kept) for s, d, kept in zip(stacked, dims, back.kept, strict=True)]
+        # operands that must be stacked along axis 0: those of a batch rule, and those that a further rule computes
+        stacked = [(rule is not None and k >= n) or (d is None and k in computed) for k, d in enumerate(dims)]
         operands = zip(args, dims, stacked, strict=True)
         args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if s else a for a, d, s in operands])
         dims = tuple([0 if s else d for d, s in zip(dims, stacked, strict=True)])
         body = None if rule is None else self.complete(rule, ctx.batched)
         function, out_dims = self.function.batched(ctx, dims, body)
-        return ctx(in_module(function, self.module, self.tolerance), *args), out_dims
+        return ctx(in_module(function, self.module), *args), out_dims
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
@@ -445,8 +440,7 @@ class CallWithRules(Applied, Linear):
             if self.rules.batch and not moves_captured:
                 return self._jvp_over_stacks(ctx, primals, tangents)
             return Call(self.body).jvp(ctx, primals, tangents)
-        if self.tolerance is not None and moves_captured:
-            # `invertible` found no derivative there: the derivative of the function says why, and where
+        if self.rules.of_body and moves_captured:
             return Call(self.body).jvp(ctx, primals, tangents)
         self._check_captured(tangents)
         if self.rules.derivative_of is not None:
@@ -547,13 +541,14 @@ def rules_of(prim: Primitive) -> Rules:
 
 
 def reversible(prim: Primitive) -> bool:
-    """Return True if reverse mode stores results of an equation and reconstructs its operands from them."""
-    return rules_of(prim).ivjp is not None
+    """Return True if a rule of the equation computes operands and their cotangents from the results: reverse mode then
+    stores results, and no operands."""
+    return rules_of(prim).gives_cotangents
 
 
 @by_value
 def has_reversible(jaxpr: Jaxpr) -> bool:
-    """Return True if the program, or one of its bodies, contains reversible equations."""
+    """Return True if a program, or one of its bodies, contains reversible equations."""
     return any([reversible(p) or (isinstance(p, HigherOrder) and has_reversible_in_bodies(p)) for p in jaxpr.prims])
 
 
@@ -563,9 +558,9 @@ def has_reversible_in_bodies(prim: HigherOrder) -> bool:
     return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))
 
 
-def made_by_invertible(prim: Primitive) -> TypeGuard[CallWithRules]:
-    """Return True for a call of `invertible`, whose rules are those of its body."""
-    return isinstance(prim, CallWithRules) and prim.tolerance is not None
+def has_derived_rules(prim: Primitive) -> TypeGuard[CallWithRules]:
+    """Return True if a transformation made the rules of a function from its body."""
+    return isinstance(prim, CallWithRules) and prim.rules.of_body
 
 
 _NO_RULES: Final = Rules()

@@ -10,22 +10,24 @@ arguments. Rules say nothing about derivatives in captured operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, TypeVar, final
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar, final
 
 from fxad.core.builder import rebind_operands
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
-from fxad.core.masks import select_by_mask, split_by_mask
+from fxad.core.masks import select_by_mask
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
+    Aval,
     Avals,
     BatchCtx,
     Dims,
     Jaxpr,
     JvpCtx,
     Lin,
+    Lit,
     Mask,
     Primitive,
     Record,
@@ -50,6 +52,7 @@ class RuleProgram(NamedTuple):
     tangent, or a cotangent, has the number of its value. A program that is `linear` takes tangents (or cotangents) in
     its first `linear` operands, and returns tangents. One with a `size` takes and returns stacks, except of captured
     operands. `stores`: reverse mode may store values of it. `returns_cotangents`: it returns cotangents of operands.
+    `whole`: it belongs to a rule about all operands and results together.
     """
 
     role: str
@@ -60,6 +63,7 @@ class RuleProgram(NamedTuple):
     linear: int = 0
     returns_cotangents: bool = False
     size: int | None = None
+    whole: bool = False
 
     def returning(self, wanted: Sequence[bool]) -> RuleProgram:
         """The program with only the marked results."""
@@ -224,14 +228,75 @@ class BatchRule(Record):
 
 @final
 @record
-class InverseRule(Record):
-    """`inverse`: results, then the operands marked in `kept` -> the other operands. `ivjp`: results, kept operands,
-    cotangents of the inexact results -> the other operands, then cotangents of the moving ones."""
+class DeclaredProgram(Record):
+    """A program of a rule of any transformation, with the values of the call that it takes and returns, in order.
 
-    name: ClassVar[str] = "inverse_rule"
-    kept: Mask
-    inverse: Jaxpr
-    ivjp: Jaxpr | None = None
+    `takes` and `gives` number the operands of the call, then its results. A number may occur several times: the program
+    then takes or gives several values of that type, such as two bounds. The last `n_cotangents` values that it gives
+    are cotangents. `role` names the program in messages.
+    """
+
+    name: ClassVar[str] = "declared_program"
+    role: str
+    jaxpr: Jaxpr
+    takes: tuple[int, ...]
+    gives: tuple[int, ...]
+    n_cotangents: int = 0
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """The values that it computes, without cotangents."""
+        return self.gives[: len(self.gives) - self.n_cotangents]
+
+
+Setting: TypeAlias = Lit | Aval | int | bool | str | None
+
+
+@final
+@record
+class TransformRule(Record):
+    """What a function states for a transformation that is not part of the core. `transformation` is the key: its name.
+
+    `programs` are batched, checked and pruned with the function, and the transformation says what they mean. `settings`
+    are plain values for it. A rule that raised an error while it was traced has no programs: `error` and `remedy` are
+    those of the error of its uses.
+    `whole`: the rule is about all operands and results together, as an inverse is. It is dropped when a result is not
+    used. The programs of any other rule take operands and give results, and lose those that are not used.
+    """
+
+    name: ClassVar[str] = "rule"
+    transformation: str
+    programs: tuple[DeclaredProgram, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    whole: bool = False
+    error: str = ""
+    remedy: str = ""
+
+    def program(self, role: str) -> DeclaredProgram | None:
+        """The program of this role; None if there is none."""
+        return next((p for p in self.programs if p.role == role), None)
+
+    def check(self, name: str, n_in: int, n_out: int) -> None:
+        """Check the numbers of values. Raises: ParameterError."""
+        for p in self.programs:
+            what = f"{name}: {p.role} of the rule for {self.transformation}"
+            for verb, values in (("takes", p.takes), ("gives", p.gives)):
+                wrong = [k for k in values if not 0 <= k < n_in + n_out]
+                if wrong:
+                    raise ParameterError(
+                        f"{what} {verb} value {wrong[0]}, the call has {n_in} operands and {n_out} results",
+                        remedy="number the operands from 0, then the results",
+                    )
+            if not 0 <= p.n_cotangents <= len(p.gives):
+                raise ParameterError(
+                    f"{what} gives {p.n_cotangents} cotangents among {len(p.gives)} values",
+                    remedy="count the cotangents, which come last",
+                )
+            if not self.whole and (any([k >= n_in for k in p.takes]) or any([k < n_in for k in p.gives])):
+                raise ParameterError(
+                    f"{what} takes a result or gives an operand, and the rule is not `whole`",
+                    remedy="mark the rule as whole: it is then dropped with the first unused result",
+                )
 
 
 @final
@@ -242,24 +307,37 @@ class Rules(Record):
     Forward mode takes `jvp`, or else `vjp`; linearize and reverse mode take `vjp`, or else `jvp`. Derivatives of one
     kind are for different sets of operands: the one for the smallest set is taken that contains all operands with a
     tangent. `derivative_of` is a program whose derivatives are those of the function; then it has no others.
+    `of_body`: a transformation made the derivatives, and they are those of the body. So the derivative in a captured
+    operand is that of the body too, and the body may be rewritten without the rules.
+    `further` are the rules for transformations that are not part of the core, one for each. Decision: docs/adr/0096.
     """
 
     name: ClassVar[str] = "rules"
     jvp: tuple[Derivative | Refusal, ...] = ()
     vjp: tuple[Derivative | Refusal, ...] = ()
     batch: tuple[BatchRule, ...] = ()
-    inverse: InverseRule | Refusal | None = None
     derivative_of: Jaxpr | None = None
+    of_body: bool = False
+    further: tuple[TransformRule, ...] = ()
 
     @property
     def has_derivative(self) -> bool:
         """Return True if rules give the derivative, even if all of them raised an error."""
         return bool(self.jvp or self.vjp or self.derivative_of)
 
+    def rule_for(self, transformation: str) -> TransformRule | None:
+        """The rule for a transformation that is not part of the core; None if there is none."""
+        return next((rule for rule in self.further if rule.transformation == transformation), None)
+
     @property
-    def ivjp(self) -> Jaxpr | None:
-        """The program that reconstructs operands and gives their cotangents, if there is one."""
-        return self.inverse.ivjp if isinstance(self.inverse, InverseRule) else None
+    def gives_cotangents(self) -> bool:
+        """Return True if a rule of a further transformation computes cotangents of operands."""
+        return any([p.n_cotangents for rule in self.further for p in rule.programs])
+
+    @property
+    def computed(self) -> frozenset[int]:
+        """The operands and results that the rules of further transformations compute."""
+        return frozenset([k for rule in self.further for p in rule.programs for k in p.computed])
 
     @property
     def derivatives(self) -> list[Derivative]:
@@ -276,17 +354,14 @@ class Rules(Record):
 
         return min(rules, key=rank)
 
-    def for_operands(self, needed: Mask, all_results: bool) -> Rules:
-        """The rules with marks for the marked operands alone, without an inverse. A refusal to invert stays if
-        `all_results` are used."""
+    def pruned(self, needed: Mask, used: Mask) -> Rules:
+        """The rules for the marked operands and results. Rules about all of them are dropped with the first result."""
         jvp, vjp = [
             tuple([replace(rule, moving=select_by_mask(rule.moving, needed)) for rule in kind])
             for kind in (self.jvp, self.vjp)
         ]
-        refusal = None
-        if isinstance(self.inverse, Refusal) and all_results:
-            refusal = replace(self.inverse, moving=select_by_mask(self.inverse.moving, needed))
-        return Rules(jvp, vjp, self.batch, refusal, self.derivative_of)
+        further = tuple([rule for rule in self.further if all(used) or not rule.whole])
+        return replace(self, jvp=jvp, vjp=vjp, further=further)
 
 
 @final
@@ -321,17 +396,15 @@ class Function(Record):
             first_residual += len(derivative.forward.outs) - len(results)
         for rule in rules.batch:
             parts.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
-        inverse = rules.inverse
-        if isinstance(inverse, InverseRule):
-            kept, others = split_by_mask(operands, inverse.kept)
-            takes = (*results, *kept)
-            parts.append(RuleProgram("inverse", inverse.inverse, takes, others))
-            if inverse.ivjp is not None:
-                takes = (*takes, *select_by_mask(results, self.inexact))
-                gives = (*others, *select_by_mask(operands, self.moving))
-                parts.append(RuleProgram("ivjp", inverse.ivjp, takes, gives, returns_cotangents=True))
         if rules.derivative_of is not None:
             parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
+        for further in rules.further:
+            parts += [
+                RuleProgram(
+                    p.role, p.jaxpr, p.takes, p.gives, returns_cotangents=p.n_cotangents > 0, whole=further.whole
+                )
+                for p in further.programs
+            ]
         return parts
 
     def check(self, name: str) -> None:
@@ -354,12 +427,14 @@ class Function(Record):
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",
                 )
-        if isinstance(rules.inverse, InverseRule) and len(rules.inverse.kept) != n_in:
+        keys = [rule.transformation for rule in rules.further]
+        if len({*keys}) < len(keys):
             raise ParameterError(
-                f"{name}: an inverse rule has a mark in kept for each operand, got {len(rules.inverse.kept)} marks for "
-                f"{n_in} operands",
-                remedy="mark the operands that the inverse is given",
+                f"{name}: {body.name} has several rules for one transformation: {', '.join(keys)}",
+                remedy="give one rule for each transformation, with all its programs",
             )
+        for further in rules.further:
+            further.check(name, n_in, len(body.outs))
         types = dict(enumerate((*body.in_avals, *body.out_avals)))
         for part in self.programs:
             if part.role == "forward":  # it says how many residuals there are, and their types
@@ -371,8 +446,9 @@ class Function(Record):
             check_body_type(name, part.role, part.jaxpr, tuple(takes), tuple(gives))
 
     def needed(self, used: Mask) -> tuple[list[RuleProgram], Mask]:
-        """The programs that the results marked in `used` need, without an inverse, and the operands that they read."""
-        programs = [part for part in self.programs if part.role not in ("inverse", "ivjp")]
+        """The programs that the results marked in `used` need, and the operands that they read. Programs of
+        rules that are `whole` are not among them."""
+        programs = [part for part in self.programs if not part.whole]
         operands = (True,) * len(self.body.ins)
         while True:  # the cotangent of an operand that is dropped may be the last to read another operand
             marks = (*operands, *used)
@@ -385,10 +461,22 @@ class Function(Record):
     def pruned(self, used: Mask) -> tuple[Function, Mask]:
         """The function with the marked results, and the operands that it then has: its body or a rule reads them.
 
-        There is no inverse: it would read all results, and return all operands.
+        It is unchanged if all results are used and it has programs of a `whole` rule, which take all its values.
         """
+        if all(used) and any([rule.whole and rule.programs for rule in self.rules.further]):
+            return self, (True,) * len(self.body.ins)
         programs, needed = self.needed(used)
-        rules = self.rules.for_operands(needed, all(used))
+        rules = self.rules.pruned(needed, used)
+        # declared programs number the values that remain
+        number = {k: n for n, k in enumerate([k for k, stays in enumerate((*needed, *used)) if stays])}
+        own = iter(programs[len(programs) - sum([len(rule.programs) for rule in rules.further]) :])
+        further = tuple(
+            [
+                replace(rule, programs=tuple([_renumbered(p, next(own), number) for p in rule.programs]))
+                for rule in rules.further
+            ]
+        )
+        rules = replace(rules, further=further)
         function = with_programs(replace(self, rules=rules), [part.jaxpr for part in programs])
         return replace(function, captured=sum(needed[: self.captured])), needed
 
@@ -420,17 +508,23 @@ class Function(Record):
         axis_of: dict[int, int | None] = dict(enumerate(dims))
         axes_of: dict[int, list[int | None]] = {k: [0] if by_rule else [] for k in body.gives}
         for part in others if by_rule else (body, *others):
-            gives_operands = any([k < len(dims) for k in part.gives])  # a pullback or an inverse
+            gives_operands = any([k < len(dims) for k in part.gives])  # such as a pullback
             if part.size is None and not gives_operands:
                 out_dims = ctx.recur(part.jaxpr, tuple([axis_of[k] for k in part.takes]))[1]
                 for k, d in zip(part.gives, out_dims, strict=True):
                     axes_of.setdefault(k, []).append(d)
                     axis_of[k] = d
         axis_of.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in axes_of.items()})
-        if self.rules.ivjp is not None:
+        if self.rules.gives_cotangents:
             # a cotangent that all examples share would be counted once for each example
             axis_of.update({k: 0 for k in body.gives if axis_of[k] is None})
         return axis_of
+
+
+def _renumbered(program: DeclaredProgram, part: RuleProgram, number: Mapping[int, int]) -> DeclaredProgram:
+    """A program of a rule after pruning: it takes and gives the values of `part`, by their new numbers."""
+    takes, gives = [tuple([number[k] for k in values]) for values in (part.takes, part.gives)]
+    return replace(program, takes=takes, gives=gives)
 
 
 def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:

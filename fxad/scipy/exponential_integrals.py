@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from fxad import lax, numpy as fnp
-from fxad.api.custom.decorators import custom_jvp
+from fxad.api.custom_function import custom_jvp
 from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.tracing.array import Array, ArrayLike
 

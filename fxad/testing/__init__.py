@@ -72,6 +72,7 @@ from fxad.testing.memory_laws import (
     check_segments,
     some_policies,
 )
+from fxad.testing.outline_laws import check_outline, check_outline_before_ad, check_reroll
 from fxad.testing.primitive_laws import (
     check_batch,
     check_batched_linear,
@@ -94,9 +95,6 @@ from fxad.testing.transform_laws import (
     check_dce,
     check_inline,
     check_lower,
-    check_outline,
-    check_outline_before_ad,
-    check_reroll,
     check_rewrite,
     check_simplify,
     check_transform,

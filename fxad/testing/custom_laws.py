@@ -8,7 +8,7 @@ from typing import Final, ParamSpec, TypeVar
 import numpy as np
 
 from fxad import transforms
-from fxad.api.custom.decorators import CustomFunction
+from fxad.api.custom_function import CustomFunction
 from fxad.core import tree
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, described

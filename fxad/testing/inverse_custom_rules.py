@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fxad.numpy as fnp
-from fxad.api.custom.decorators import CustomFunction, custom_jvp, custom_vjp
+from fxad.api.custom_function import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.inverse import custom_inverse, custom_ivjp
 from fxad.testing.inverse_state import HeldArrays, Move, State, cast_like, factor_from, has_tangent, on_complex_parts
 from fxad.tracing.array import Array

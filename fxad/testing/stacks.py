@@ -19,7 +19,7 @@ from fxad.core.interpreter import run
 from fxad.core.masks import leading
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import rules_of
-from fxad.testing import batching_laws, derivative_laws, transform_laws as laws
+from fxad.testing import batching_laws, derivative_laws, outline_laws, transform_laws as laws
 from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents, random_tangents
 from fxad.testing.programs import Case
 from fxad.testing.values import examples, stack
@@ -153,8 +153,8 @@ STEPS: Final = MappingProxyType(
             _rewrite("cse", cse, laws.check_cse),
             _rewrite("simplify", simplify, laws.check_simplify),
             _rewrite("inline", inline, laws.check_inline),
-            _rewrite("outline", outline, laws.check_outline),
-            _rewrite("reroll", reroll, laws.check_reroll),
+            _rewrite("outline", outline, outline_laws.check_outline),
+            _rewrite("reroll", reroll, outline_laws.check_reroll),
         )
     }
 )

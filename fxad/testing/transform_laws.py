@@ -25,7 +25,7 @@ from fxad.runtime import active_cache
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
-from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
+from fxad.transforms import cse, dce, inline, simplify
 from fxad.transforms.costs import equations_to_compile
 from fxad.transforms.start_indices import static_starts
 
@@ -137,37 +137,6 @@ def check_inline(case: Case) -> None:
     out = inline(case.program)
     if any([callee(e) for f in distinct_jaxprs(out) for e in f.eqns]):
         fail("a call is left", case.program, (), out)
-
-
-def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> None:
-    """outline: see `check_rewrite`; never more equations to compile; `inline` of the result has the equations of the
-    program, those with effects in order (and possibly dead ones)."""
-    check_rewrite(lambda f: outline(f, min_cost, waste), case, shrinks=False)
-    out = outline(case.program, min_cost, waste)
-    if eqns_to_compile(out) > eqns_to_compile(case.program):
-        fail(
-            f"{eqns_to_compile(out)} equations to compile, there were {eqns_to_compile(case.program)}",
-            case.program,
-            (),
-            out,
-        )
-    if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
-        fail("inlined, it is another program", case.program, (), out)
-
-
-def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
-    """outline_before_ad, for programs of any length: equal results bit for bit; `inline` of the result has the
-    equations of the program."""
-    out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
-    if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
-        fail(f"the results changed: {problem}", case.program, case.args, out)
-    if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
-        fail("inlined, it is another program", case.program, (), out)
-
-
-def check_reroll(case: Case) -> None:
-    """reroll: equal results bit for bit; idempotent."""
-    check_rewrite(reroll, case, shrinks=False)
 
 
 def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:

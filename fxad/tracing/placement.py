@@ -16,10 +16,9 @@ from fxad.errors import ParameterError, PlacementError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import Division
-from fxad.primitives.sharding_constraint import ShardingConstraint
+from fxad.primitives.sharding_constraint import ShardingConstraint, with_shardings
 from fxad.runtime import require_device
 from fxad.sharding import ids_of
-from fxad.transforms.spmd.shardings import with_shardings
 
 # Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.
 is_committed: Final = attrgetter("_committed")

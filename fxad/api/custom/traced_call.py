@@ -72,7 +72,7 @@ class TracedCall:
 
     def __init__(self, rules: GivenRules, args: tuple[object, ...]) -> None:
         self.rules = rules
-        all_arrays = bool(rules.inverse or rules.vmap)
+        all_arrays = bool(rules.vmap) or any([rule.takes_arrays for rule in rules.further])
         self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args, all_arrays)
         self.number = self.lowlink = 0
         self.body: TracedFunction | None = None  # over the operands that a named call of it takes
@@ -274,13 +274,12 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     body, *rest = jaxprs
     programs = iter(rest)
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
-    inverting = next((part for part in parts if part.inverse), Rules())
     jvp = tuple([rule for part in parts for rule in part.jvp])
-    vjp = tuple([rule for part in parts if part is not inverting for rule in part.vjp])
+    vjp = tuple([rule for part in parts if not part.further for rule in part.vjp])
     if not jvp and not vjp:
-        vjp = inverting.vjp  # the derivative by an ivjp is taken if there is no other
+        vjp = tuple([rule for part in parts for rule in part.vjp])
     batch = tuple([rule for part in parts for rule in part.batch])
-    return Function(body, n, Rules(jvp, vjp, batch, inverting.inverse))
+    return Function(body, n, Rules(jvp, vjp, batch, further=tuple([rule for part in parts for rule in part.further])))
 
 
 def _without_rules(call: TracedCall, body: TracedFunction) -> Function:
@@ -292,8 +291,7 @@ def _without_rules(call: TracedCall, body: TracedFunction) -> Function:
     )
     remedy = "differentiate the function, not a program of it: it is traced as deep as derivatives are taken"
     refusal = Refusal((*[False] * n, *[a.inexact for a in call.signature.in_avals]), message, remedy)
-    has_derivative = not {"jvp", "vjp", "ivjp"}.isdisjoint(call.rules.names)
-    return Function(body.jaxpr, n, Rules(jvp=(refusal,) if has_derivative else ()))
+    return Function(body.jaxpr, n, Rules(jvp=(refusal,) if call.rules.have_derivative else ()))
 
 
 def _code(fun: object) -> object:

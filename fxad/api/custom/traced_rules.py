@@ -1,10 +1,12 @@
 """The rules that users give: traced, checked against their function, and made the records of `call_with_rules`.
 
-First what all rules share, then one section for each kind of rule: tangents, cotangents, stacks, inverses.
+First what all rules share, then one section for each kind of rule: tangents, cotangents, stacks. The rules of further
+transformations are subclasses of `GivenRule`, which stand with these transformations.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,15 +19,13 @@ from fxad import dtypes
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
 from fxad.core import tree
-from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import dce, prune
 from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
 from fxad.core.masks import select_by_mask
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, DTypeError, FxadError, NotInvertibleError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Mask, Zero
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
@@ -34,7 +34,7 @@ from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.operations.number_types import NumberType
 from fxad.primitives.control.bodies import reorder_operands, with_outs
-from fxad.primitives.custom_rules import BatchRule, Derivative, InverseRule, Refusal, Rules
+from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules, TransformRule
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
@@ -47,7 +47,7 @@ from fxad.tracing.program import (
     parameter_names,
     positional_name,
 )
-from fxad.tracing.static_args import Argnames, ArgumentNames
+from fxad.tracing.static_args import Argnames
 from fxad.tracing.tracer import ArgumentType, TracedNumber, Tracer, is_number, number_kind
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
@@ -225,20 +225,47 @@ class TracedRule:
     finish: Callable[[Jaxpr, Sequence[Jaxpr]], Rules]
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenInverse:
-    """A user's rule, and the positions of the arguments that it takes beside the results. `fused`: it also gives the
-    cotangents."""
+class GivenRule(ABC):
+    """A user's rule for a transformation that is not part of the core. A subclass is a frozen dataclass, which the
+    transformation defines beside its public functions.
 
-    rule: UserRule
-    keep: tuple[int, ...]
-    fused: bool
+    `transformation` is its name: a function has one rule for each. `takes_arrays`: ints and bools among the arguments
+    are arrays for it. `whole` is that of `TransformRule`.
+    """
+
+    __slots__ = ()
+
+    transformation: ClassVar[str]
+    whole: ClassVar[bool] = False
+    takes_arrays: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def role(self) -> str:
         """The name of the method that the user called."""
-        return "defivjp" if self.fused else "definverse"
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The name of the rule in `CustomFunction.rules`."""
+
+    @property
+    def gives_derivative(self) -> bool:
+        """Return True if it also gives the derivative in reverse mode, which is taken if the user gave no other."""
+        return False
+
+    @abstractmethod
+    def check(self, sig: Signature) -> None:
+        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
+
+    @abstractmethod
+    def trace(self, sig: Signature) -> TracedRule:
+        """Trace the rule. Its record has the derivative, if it gives one, and one `TransformRule`."""
+
+    def refused(self, error: Refusal) -> Rules:
+        """The record of the rule if it raised an error while it was traced."""
+        rule = TransformRule(self.transformation, whole=self.whole, error=error.message, remedy=error.remedy)
+        return Rules(further=(rule,))
 
 
 @final
@@ -251,16 +278,25 @@ class GivenRules:
     jvp: UserRule | None = None
     vjp: tuple[UserRule, UserRule] | None = None
     vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
-    inverse: GivenInverse | None = None
+    further: tuple[GivenRule, ...] = ()  # one for each transformation
     jvp_zeros: bool = False  # the rule gets symbolic zeros
     vjp_zeros: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
-        inverse = "ivjp" if self.inverse and self.inverse.fused else "inverse"
-        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (inverse, self.inverse))
-        return tuple([name for name, rule in rules if rule])
+        """Of "jvp", "vjp", "vmap", and the kinds of further rules."""
+        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap))
+        return (*[name for name, rule in rules if rule], *[rule.kind for rule in self.further])
+
+    @property
+    def have_derivative(self) -> bool:
+        """Return True if a rule gives the derivative."""
+        return bool(self.jvp or self.vjp) or any([rule.gives_derivative for rule in self.further])
+
+    def with_further(self, rule: GivenRule) -> GivenRules:
+        """These rules, with one for a further transformation in place of any that it has."""
+        others = [r for r in self.further if r.transformation != rule.transformation]
+        return replace(self, further=tuple(sorted([*others, rule], key=lambda r: r.transformation)))
 
     def check(self, sig: Signature) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""
@@ -271,16 +307,14 @@ class GivenRules:
                 remedy="give one for each argument, None where its tangent has no effect",
             )
         if self.jvp:
-            _check_takes("defjvp", sig, self.jvp, [*nondiff, "primals", "tangents"])
+            check_takes("defjvp", sig, self.jvp, [*nondiff, "primals", "tangents"])
         if self.vjp:
-            _check_takes("defvjp", sig, self.vjp[0], sig.names)
-            _check_takes("defvjp", sig, self.vjp[1], [*nondiff, "residuals", "cotangents"])
+            check_takes("defvjp", sig, self.vjp[0], sig.names)
+            check_takes("defvjp", sig, self.vjp[1], [*nondiff, "residuals", "cotangents"])
         if self.vmap:
-            _check_takes("def_vmap", sig, self.vmap[0], ["axis_size", "in_batched", *sig.names])
-        if self.inverse:
-            cts = ["cotangents"] if self.inverse.fused else []
-            kept = [sig.names[k] for k in self.inverse.keep if k < len(sig.names)]
-            _check_takes(self.inverse.role, sig, self.inverse.rule, [*nondiff, "results", *cts, *kept])
+            check_takes("def_vmap", sig, self.vmap[0], ["axis_size", "in_batched", *sig.names])
+        for rule in self.further:
+            rule.check(sig)
 
     def traced(self, sig: Signature, perturbed_sets: Callable[[], Sequence[Mask]]) -> Iterator[TracedRule]:
         """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule.
@@ -305,9 +339,8 @@ class GivenRules:
                 )
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
-        if self.inverse:
-            none = (False,) * len(every)
-            yield _or_refused(sig, none, lambda rule: Rules(inverse=rule), inverse_rule, self.inverse)
+        for given in self.further:
+            yield _or_refused(sig, (False,) * len(every), given.refused, given.trace)
 
 
 def _or_refused(
@@ -373,7 +406,7 @@ def traced_rule(
     return body
 
 
-def _check_takes(role: str, sig: Signature, fn: UserRule, arguments: Sequence[str]) -> None:
+def check_takes(role: str, sig: Signature, fn: UserRule, arguments: Sequence[str]) -> None:
     """Raises: ArgumentError for a rule that cannot be called with these arguments."""
     called = f"it is called with ({', '.join(arguments)}), "
     check_signature(fn, f"{role} of {sig.name}: {function_name(fn)}", arguments, {}, called)
@@ -417,7 +450,7 @@ def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
         primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], perturbed)
         returned = call_rule(what, rule, *sig.nondiff_values, sig.primals(primals), dots)
         out, dot = pair(what, "(results, tangents)", returned)
-        results = _results(what, sig, out)
+        results = results_in_order(what, sig, out)
         if isinstance(rule, ArgumentRules):
             dot = _added_tangents(sig, dot)
         return results + directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results")
@@ -496,7 +529,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
         arrays = [x for x, c in zip(leaves_of_residuals, constants, strict=True) if c is _ARRAY]
         numbers.extend([x.number_type if type(x) is TracedNumber else None for x in arrays])
         arrays = [x.in_base() if type(x) is TracedNumber else x for x in arrays]
-        return _results(fwd_name, sig, out) + arrays
+        return results_in_order(fwd_name, sig, out) + arrays
 
     results = ExpectedResults("for", sig.out_paths, sig.out_avals)
     forward_body = traced_rule(fwd_name, fwd, flat_forward, sig.in_types, results)
@@ -616,7 +649,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
         returned = rule(size, mapped, *sig.arguments(leaves))
         out, out_batched = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(out_batched, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
-        results = _results(what, sig, out)
+        results = results_in_order(what, sig, out)
         for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
             if not is_stack:
                 have, want = aval_of(x), sig.out_avals[k]
@@ -633,100 +666,6 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
     return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0], any_size),)))
 
 
-# ------------------------------------------------------------------------------------------------------------ inverses
-
-
-def kept_positions(role: str, fun: object, keep: ArgumentNames) -> tuple[int, ...]:
-    """The positions of the arguments that an inverse takes. Raises: ArgumentError."""
-    names, keys = parameter_names(fun), argument_keys(keep)
-    unknown = [keep] if keys is None else [k for k in keys if (k not in names if isinstance(k, str) else k < 0)]
-    if keys is None or unknown:
-        raise ArgumentError(
-            f"{role} of {function_name(fun)}: keep has {unknown[0]!r}, which is no argument of it",
-            remedy="name arguments, or number them from 0",
-        )
-    return tuple([names.index(k) if isinstance(k, str) else k for k in keys])
-
-
-def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
-    """Trace `rule(results, [cotangents,] *kept) -> others`, or with cotangents `(others, cotangents of arguments)`.
-
-    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
-            types; ArgumentError for a position to keep that the call does not have; from `finish`, NotLinearError for an
-            ivjp that is not linear in the cotangents, NotInvertibleError if the reconstructed arguments depend on them.
-    """
-    what, n = f"{inverse.role} of {sig.name}: {function_name(inverse.rule)}", len(sig.out_avals)
-    for k in inverse.keep:
-        if k not in sig.positions:
-            raise ArgumentError(
-                f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.positions))}",
-                remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
-            )
-    tree_of = dict(zip(sig.positions, sig.in_tree.children(), strict=True))
-    kept_tree = tree.tuple_structure(*[t for k, t in tree_of.items() if k in inverse.keep])
-    others = [t for k, t in tree_of.items() if k not in inverse.keep]
-    others_tree = others[0] if len(others) == 1 else tree.tuple_structure(*others)
-    is_kept = tuple([k in inverse.keep for k, t in tree_of.items() for _ in range(t.num_leaves)])
-    is_other = tuple([not kept for kept in is_kept])
-    n_known = n + sum(is_kept)  # results and kept leaves
-
-    def flat(*leaves: object) -> object:
-        results, kept = tree.unflatten(sig.out_tree, leaves[:n]), tree.unflatten(kept_tree, leaves[n:n_known])
-        cts = [with_none(sig.out_tree, sig.out_avals, leaves[n_known:])] if inverse.fused else []
-        value = call_rule(what, inverse.rule, *sig.nondiff_values, results, *cts, *kept)
-        value, bars = pair(what, "(arguments, cotangents)", value) if inverse.fused else (value, None)
-        reconstructed, actual = tree.flatten(value)
-        if actual != others_tree:
-            raise TreeError(
-                f"{what} returns {tree.shape_text(actual)}, {sig.name} takes {tree.shape_text(others_tree)}",
-                remedy="return the argument that is not kept, or a tuple of them in order",
-            )
-        return reconstructed + (cotangents(what, sig, bars) if inverse.fused else [])
-
-    cts = inexact(sig.out_avals) if inverse.fused else ()
-    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, is_kept), *cts)
-    returns = [ExpectedResults("for", select_by_mask(sig.in_paths, is_other), select_by_mask(sig.in_avals, is_other))]
-    if inverse.fused:
-        has_cotangent = [a.inexact for a in sig.in_avals]
-        paths = select_by_mask(sig.in_paths, has_cotangent)
-        returns.append(ExpectedResults("as cotangent of", paths, inexact(sig.in_avals)))
-    body = traced_rule(what, inverse.rule, flat, takes, *returns)
-
-    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
-        n_captured = len(whole.ins) - len(is_kept)
-        order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
-        ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
-        kept = (True,) * n_captured + is_kept
-        if not inverse.fused:
-            return Rules(inverse=InverseRule(kept, ordered))
-        perturbed = sig.marks(whole, [a.inexact for a in sig.in_avals])
-        return _rules_of_ivjp(what, whole, ordered, kept, perturbed)
-
-    return TracedRule((body,), finish)
-
-
-def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: Mask) -> Rules:
-    """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
-    cotangents of the perturbed ones)."""
-    n_out, n_others = len(body.outs), len(kept) - sum(kept)
-    n_known = n_out + sum(kept)
-    read = prune(ivjp, tuple([k < n_others for k in range(len(ivjp.outs))]))[1]
-    if any(read[n_known:]):
-        raise NotInvertibleError(
-            f"{what}: what it reconstructs depends on the cotangents",
-            remedy="return (arguments, cotangents of all arguments), in this order",
-        )
-    b = Builder()
-    known = b.inputs(ivjp.in_avals[:n_known])
-    zeros = [Zero(a).instantiate() for a in ivjp.in_avals[n_known:]]
-    inverse = dce(b.build(b.inline(ivjp, [*known, *zeros])[:n_others], f"inverse_{body.name}"))
-    # the residuals of the derivative are the results and the kept operands
-    forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
-    backward = reorder_operands(ivjp, (*range(n_known, len(ivjp.ins)), *range(n_known)))
-    maps = cotangent_maps(with_outs(backward, backward.outs[n_others:]), len(ivjp.ins) - n_known, what)
-    return Rules(vjp=(Derivative(perturbed, forward, *maps),), inverse=InverseRule(kept, inverse, ivjp))
-
-
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
@@ -740,7 +679,8 @@ def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def _results(what: str, sig: Signature, out: object) -> list[Any]:
+def results_in_order(what: str, sig: Signature, out: object) -> list[Any]:
+    """The leaves of the results of a rule. Raises: TreeError if they have another structure than the function's."""
     leaves, actual = tree.flatten(out)
     if actual != sig.out_tree:
         raise TreeError(

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from fxad import lax
-from fxad.api.custom.decorators import CustomFunction, custom_jvp, custom_vjp
+from fxad.api.custom_function import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
 from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, exact_text, is_key, plain_aval

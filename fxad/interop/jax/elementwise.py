@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes, lax
-from fxad.api.custom.decorators import custom_jvp
+from fxad.api.custom_function import custom_jvp
 from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, unchanged, with_params
 from fxad.numpy.unary import log2
 from fxad.tracing.array import Array

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import jax
 
-from fxad.api.custom.decorators import CustomFunction, custom_jvp
+from fxad.api.custom_function import CustomFunction, custom_jvp
 from fxad.interop.jax.equations import (
     Equation,
     JaxEqn,

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from fxad.api.custom.decorators import CustomFunction
+from fxad.api.custom_function import CustomFunction
 from fxad.api.vmap import vmap
 from fxad.core import tree
 from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar, TypeAlias, final
 
 import fxad.numpy as fnp
-from fxad.api.custom.decorators import custom_jvp
+from fxad.api.custom_function import custom_jvp
 from fxad.api.directional import jvp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.errors import ArgumentError, FxadError

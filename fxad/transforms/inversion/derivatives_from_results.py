@@ -73,7 +73,7 @@ from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotInvertibleError
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Mask, Tangent, Tangents, Var, Zero, as_lin
-from fxad.primitives.custom import CallWithRules
+from fxad.primitives.custom import CallWithRules, has_derived_rules
 from fxad.primitives.custom_rules import Rules
 from fxad.transforms.ad.linearize import LinearizeBuilder
 from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn, instantiate
@@ -327,9 +327,10 @@ def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, CallWithRules):  # other functions with rules keep them
-            if prim.tolerance is not None:
-                body, inverse = _without_inner_checks(prim.body), prim.rules.inverse
-                prim = replace(prim, function=replace(prim.function, body=body, rules=Rules(inverse=inverse)))
+            if has_derived_rules(prim):
+                rules = Rules(of_body=True, further=prim.rules.further)
+                body = _without_inner_checks(prim.body)
+                prim = replace(prim, function=replace(prim.function, body=body, rules=rules))
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple(map(_without_inner_checks, prim.bodies)))
         eqns.append(eqn if prim == eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source))

@@ -7,7 +7,7 @@ The result is one `call_with_rules`. Its rules are:
     reverse, pull      cotangents, residuals -> cotangents  `pull_from_results`
     reverse, push      tangents, residuals -> tangents      `push_from_results`; its transpose is the pull
     inverse            results, kept -> other operands      `solver.partial_inverse`, for an `invertible` around it
-    inverse, ivjp      the same with cotangents             `ivjp`
+    ivjp               the same with cotangents             `ivjp`
 
 An example: w is kept, and x is reconstructed as y / w. It is nan where this is not finite. (A tolerance of infinity
 leaves out the sketches.)
@@ -51,7 +51,9 @@ after the cotangent or the tangents.
 If another `invertible` contains this call, it uses the rules of the inverse. They take the result and w; the ivjp also
 takes the cotangent. They return x, and the ivjp also returns the cotangents of x and w.
 
-    >>> print(rules.inverse.inverse, rules.inverse.ivjp, sep="", end="")
+    >>> from fxad.transforms.inversion.call_rules import inverse_of_call
+    >>> inverse = inverse_of_call(call.eqns[0].prim)
+    >>> print(inverse.inverse, inverse.ivjp, sep="", end="")
     main @inverse_f(%arg0: f32[43], %arg1: f32[43]) -> (f32[43]) {
       %0: f32[43] = div %arg0, %arg1
       %1: bool[43] = is_finite %0
@@ -84,8 +86,9 @@ from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom import CallWithRules
-from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
+from fxad.primitives.custom_rules import Derivative, Function, Rules, TransformRule
 from fxad.transforms.ad.linearize import linearize, operands_without_derivative
+from fxad.transforms.inversion.call_rules import inverse_rule, invertible_rule
 from fxad.transforms.inversion.derivatives_from_results import (
     BackwardProgram,
     BackwardRequest,
@@ -186,13 +189,14 @@ def _with_rules(jaxpr: Jaxpr, n_captured: int, request: BackwardRequest) -> Jaxp
     """Returns the call of a program with the rules of `invertible`. The first `n_captured` operands have no
     derivative."""
     linearized = linearize(jaxpr, request.moving)
+    inverse = _inverse_rule(jaxpr, request)
     rules = Rules(
         jvp=(Derivative(request.moving, *forward_rule(jaxpr, request.moving, linearized)),),
         vjp=(Derivative(request.moving, *_reverse_rule(jaxpr, request, linearized)),),
-        inverse=_inverse_rule(jaxpr, request),
+        of_body=True,
+        further=(invertible_rule(request.tolerance), *([inverse] if inverse else [])),
     )
-    tolerance = Lit.of(request.tolerance, Aval((), dtypes.float64))
-    prim = CallWithRules(Function(jaxpr, n_captured, rules), tolerance=tolerance)
+    prim = CallWithRules(Function(jaxpr, n_captured, rules))
     return single_equation(prim, jaxpr.in_avals, f"invertible_{jaxpr.name}")
 
 
@@ -254,11 +258,11 @@ def _with_check_of_forward(jaxpr: Jaxpr) -> Jaxpr:
     return b.build(b(check, b.input(Aval((), dtypes.bool_)), *results), jaxpr.name)
 
 
-def _inverse_rule(jaxpr: Jaxpr, request: BackwardRequest) -> InverseRule | None:
+def _inverse_rule(jaxpr: Jaxpr, request: BackwardRequest) -> TransformRule | None:
     """Returns the rule of the inverse; None if the results do not determine all operands. `invertible` determines only
     those that the gradient needs."""
     kept = request.known_ins
     inverse = partial_inverse(jaxpr, kept, request.known_outs, request.rules)
     if not all([k or s for k, s in zip(kept, inverse.solved, strict=True)]):
         return None
-    return InverseRule(kept, inverse.program, ivjp(jaxpr, request).program)
+    return inverse_rule(jaxpr, kept, inverse.program, ivjp(jaxpr, request).program, request.moving)

@@ -33,15 +33,11 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import (
-    CallWithRules,
-    has_reversible,
-    has_reversible_in_bodies,
-    made_by_invertible,
-    reversible,
-    rules_of,
+from fxad.primitives.custom import CallWithRules, has_reversible, has_reversible_in_bodies, reversible
+from fxad.transforms.inversion.call_rules import (
+    inverse_of_call,
+    tolerance_of,
 )
-from fxad.primitives.custom_rules import InverseRule
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import partial_inverse
@@ -49,13 +45,13 @@ from fxad.transforms.inversion.solver import partial_inverse
 
 def _tolerance(eqn: Eqn) -> float:
     """Returns the tolerance of an `invertible` call; infinity for a `custom_ivjp`, which is not checked."""
-    tolerance = eqn.prim.tolerance if made_by_invertible(eqn.prim) else None
-    return math.inf if tolerance is None else float(tolerance.array)
+    tolerance = tolerance_of(eqn.prim)
+    return math.inf if tolerance is None else tolerance
 
 
 def _kept_operands(eqn: Eqn) -> set[Atom]:
-    inverse = rules_of(eqn.prim).inverse
-    assert isinstance(inverse, InverseRule)
+    inverse = inverse_of_call(eqn.prim)
+    assert inverse is not None
     return {a for a, k in zip(eqn.ins, inverse.kept, strict=True) if k or not a.aval.inexact}
 
 

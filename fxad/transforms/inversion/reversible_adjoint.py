@@ -33,9 +33,9 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CallWithRules
-from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
+from fxad.transforms.inversion.call_rules import inverse_of_call
 from fxad.transforms.inversion.plans import BackwardStep, InversionPlan
 from fxad.transforms.inversion.rules.contract import InverseTable, PartialInverse, Refused, known_atoms
 from fxad.transforms.inversion.rules.loops import BackwardLoop, backward_loop
@@ -84,8 +84,8 @@ def _has_ivjp(eqn: Eqn, known_ins: Mask, rules: InverseTable) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CallWithRules):
-        rule = prim.rules.inverse
-        return isinstance(rule, InverseRule) and rule.ivjp is not None and all(select_by_mask(known_ins, rule.kept))
+        rule = inverse_of_call(prim)
+        return rule is not None and rule.ivjp is not None and all(select_by_mask(known_ins, rule.kept))
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known_ins, strict=True)])
@@ -179,8 +179,8 @@ class IvjpCtx:
         return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(inverted, index, *outs, *operands, *cts))
 
     def _call_with_rules(self, prim: CallWithRules, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
-        rule = prim.rules.inverse
-        assert isinstance(rule, InverseRule)
+        rule = inverse_of_call(prim)
+        assert rule is not None
         assert rule.ivjp is not None
         kept = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, rule.kept)]
         call = Call(prim.complete(rule.ivjp, over_stack))

@@ -23,13 +23,14 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.effects import without_effects
-from fxad.primitives.custom import CallWithRules, made_by_invertible, rules_of
-from fxad.primitives.custom_rules import Function, InverseRule, Rules
+from fxad.primitives.custom import CallWithRules, has_derived_rules, rules_of
+from fxad.primitives.custom_rules import Function, Rules
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linear_as_whole import as_linear_call
 from fxad.transforms.ad.transpose import transpose
+from fxad.transforms.inversion.call_rules import inverse_of_call
 
 # The programs (forward, push, pull) of a `Derivative`.
 ReverseRule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
@@ -51,7 +52,7 @@ def may_move_differently(eqn: Eqn) -> bool:
 
 def _satisfies(eqn: Eqn, condition: Callable[[Primitive], bool]) -> bool:
     prim = eqn.prim
-    if made_by_invertible(prim):
+    if has_derived_rules(prim):
         return _contains(prim.body, condition)
     return condition(prim) or (
         isinstance(prim, HigherOrder) and any([_contains(body, condition) for body in prim.bodies])
@@ -69,8 +70,9 @@ def _has_custom_derivative(prim: Primitive) -> bool:
 
 def _has_custom_inverse(prim: Primitive) -> bool:
     # the derivative of a linear call or of `stop_gradient` is stated, too: it need not be that of a function
-    has_inverse = isinstance(rules_of(prim).inverse, InverseRule)
-    return has_inverse or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
+    return (
+        inverse_of_call(prim) is not None or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
+    )
 
 
 def forward_rule(jaxpr: Jaxpr, moving: Mask, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:

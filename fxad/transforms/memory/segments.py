@@ -19,7 +19,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.custom import made_by_invertible
+from fxad.primitives.custom import has_derived_rules
 
 
 @by_value
@@ -83,10 +83,10 @@ def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
-    """Splits the bodies of an equation into segments. Of the functions with custom rules, only those that `invertible`
-    made are split."""
+    """Splits the bodies of an equation into segments. Of the functions with custom rules, only those are split whose
+    rules a transformation made from the body."""
     prim = eqn.prim
-    if made_by_invertible(prim):
+    if has_derived_rules(prim):
         prim = replace(prim, function=replace(prim.function, body=_body_in_segments(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):

@@ -13,6 +13,7 @@ from itertools import pairwise, product
 from math import ceil, isqrt
 from typing import Final, final
 
+from fxad import transforms
 from fxad.core.builder import subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import at_least
@@ -22,7 +23,6 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import reversible
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.policies import Policy, cost_ratio, costly, nothing
 from fxad.transforms.memory.segments import last_reads, live_bytes, live_ins_and_outs
@@ -180,7 +180,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
 
 def _has_inverse(body: Jaxpr, kept: Mask) -> bool:
     try:
-        invertible(body, kept)
+        transforms.invertible(body, kept)
     except (NotDifferentiableError, NotInvertibleError):
         return False
     return True

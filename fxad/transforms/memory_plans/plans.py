@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar, final
 
+from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -19,11 +20,10 @@ from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import made_by_invertible, reversible
+from fxad.primitives.custom import has_derived_rules, reversible
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of
-from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.memory.nested_scan import nested_scan
 from fxad.transforms.memory.policies import Policy, check_policy, decided, nothing
 from fxad.transforms.memory.remat import remat
@@ -258,7 +258,7 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if made_by_invertible(eqn.prim) or (segment is not None and segment.reconstruct):
+    if has_derived_rules(eqn.prim) or (segment is not None and segment.reconstruct):
         return "reconstructed"
     if segment is None or segment.keep is None:
         return "stored where a derivative reads it"
@@ -345,7 +345,7 @@ class _Division:
             if segment.keep is not None:
                 body = remat(body, segment.keep)
             else:  # operands of the program are stored anyway; the others are reconstructed
-                body = invertible(body, tuple([a in self.operands for a in read]))
+                body = transforms.invertible(body, tuple([a in self.operands for a in read]))
             b.source = own[-1].source
             env.update(zip(returned, b.inline(body, substitute(read, env)), strict=True))
 

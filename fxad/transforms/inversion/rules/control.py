@@ -12,8 +12,8 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CallWithRules, NamedCall
-from fxad.primitives.custom_rules import Refusal
 from fxad.primitives.linear_call import LinearCall
+from fxad.transforms.inversion.call_rules import error_of_inverse, inverse_of_call
 from fxad.transforms.inversion.rules.contract import (
     Args,
     BodyCtx,
@@ -61,11 +61,11 @@ def _call(ctx: BodyCtx, prim: Call | Remat | LinearCall | NamedCall, args: Args,
 def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) -> Solved | Refused:
     """Uses the custom inverse. Uses the body if there is no custom inverse, or if the log-determinant is needed, which
     the custom inverse does not give."""
-    rule = prim.rules.inverse
+    if error := error_of_inverse(prim):
+        return Refused(error)
+    rule = inverse_of_call(prim)
     if rule is None:
         return _inverted(ctx, prim.body, args, outs)
-    if isinstance(rule, Refusal):
-        return Refused(rule.message)
     kept = select_by_mask(args, rule.kept)
     if ctx.measured or not all([*known_mask(kept), *known_mask(outs)]):
         body = _inverted(ctx, prim.body, args, outs)

@@ -1,32 +1,30 @@
-"""`custom_jvp`, `custom_vjp`, `custom_vmap`: functions with custom derivatives and batching rules.
+"""A function with custom derivatives and batching rules, as an object on which they are defined.
 
-All three make the same kind of object, so a function may have rules of every kind. Rules are traced when the function
-is called in a trace, and are then part of the program.
+Rules are traced when the function is called in a trace, and are then part of the program. `fxad.api.custom_function` has
+the class that users see, which also has the methods of further transformations, and its decorators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import update_wrapper
-from types import MappingProxyType, MethodType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, TypeVar, final, overload
+from types import MethodType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, SupportsIndex, TypeVar, final, overload
 
 from fxad.api.custom.traced_call import TracedCall
 from fxad.api.custom.traced_rules import (
     ArgumentRules,
-    GivenInverse,
+    GivenRule,
     GivenRules,
     UserRule,
-    kept_positions,
     nondiff_positions,
 )
-from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function, importable_name
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import check_signature, function_name
-from fxad.tracing.static_args import Argnames, ArgumentNames
 from fxad.tracing.tracer import active_trace
 
 P = ParamSpec("P")
@@ -34,34 +32,25 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
-# For each decorator: rules, one of which it needs, and the call that gives one. A rule for derivatives serves forward
-# and reverse mode.
-_DERIVATIVES: Final = frozenset({"jvp", "vjp", "ivjp"})
-_INVERSES: Final = frozenset({"inverse", "ivjp"})
-_REQUIRED_RULES: Final[Mapping[str, tuple[frozenset[str], str]]] = MappingProxyType(
-    {
-        "custom_jvp": (_DERIVATIVES, "{}.defjvp(jvp)"),
-        "custom_vjp": (_DERIVATIVES, "{}.defvjp(fwd, bwd)"),
-        "custom_vmap": (frozenset({"vmap"}), "{}.def_vmap(rule)"),
-        "custom_inverse": (_INVERSES, "{}.definverse(inverse)"),
-        "custom_ivjp": (_INVERSES, "{}.defivjp(ivjp)"),
-    }
-)
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Decorator:
+    """A decorator by its name: `given` tells if a function has the rule that it announces, `how` gives that rule."""
+
+    name: str
+    given: Callable[[GivenRules], bool]
+    how: str
+
+
 _WHAT_VANISHES: Final = "symbolic_zeros=True tells the rule what vanishes, False gives it zeros"
 
 
-@final
-class CustomFunction(Generic[P, R]):
-    """A function with rules of its own. Made by `custom_jvp`, `custom_vjp` and `custom_vmap`.
-
-    Arguments are pytrees of arrays, except those in `nondiff_argnums`, which may be any values. Integer and bool leaves
-    have no tangent: the trees that rules take and return contain None for them. A value that the function or a rule
-    closes over is an operand of the program. A derivative with respect to it is an error.
-    Outside of a trace, a call runs the function without its rules.
-    """
+class FunctionWithRules(Generic[P, R]):
+    """A function with derivatives and batching rules of its own: the base of `CustomFunction`."""
 
     def __init__(
-        self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), decorators: tuple[str, ...] = ()
+        self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), decorators: tuple[Decorator, ...] = ()
     ) -> None:
         self.fun = fun
         self._decorators = decorators
@@ -76,7 +65,7 @@ class CustomFunction(Generic[P, R]):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The kinds of rules that the function has: "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
+        """The kinds of rules that the function has: "jvp", "vjp", "vmap", and those of further transformations."""
         return self._given.names
 
     @property
@@ -197,30 +186,11 @@ class CustomFunction(Generic[P, R]):
 
         return register
 
-    def definverse(self, inverse: F, keep: ArgumentNames = ()) -> F:
-        """Define the inverse: `inverse(*nondiff, results, *kept) -> the other argument`, or a tuple of the others.
+    def define(self, rule: GivenRule) -> None:
+        """Define the rule of a further transformation, in place of any that the function has for it."""
+        self._given = self._given.with_further(rule)
 
-        `keep`: the arguments, by number or name, that the inverse takes.
-        """
-        return self._inverse(inverse, keep, False)
-
-    def defivjp(self, ivjp: F, keep: ArgumentNames = ()) -> F:
-        """Define inverse and gradient together: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
-        tuple of the others; a tuple with the cotangent of each argument)`.
-
-        It is the inverse, and the derivative if no other is defined. It must be linear in the cotangents, and the
-        arguments that it reconstructs must not depend on them. Both are checked when it is traced.
-        """
-        return self._inverse(ivjp, keep, True)
-
-    def _inverse(self, rule: F, keep: ArgumentNames, fused: bool) -> F:
-        role = "defivjp" if fused else "definverse"
-        check_function(role, rule)
-        inverse = GivenInverse(rule, kept_positions(role, self.fun, keep), fused)
-        self._given = replace(self._given, inverse=inverse)
-        return rule
-
-    def add_decorator(self, decorator: str) -> None:
+    def add_decorator(self, decorator: Decorator) -> None:
         """Require a rule of this decorator by the time of the first call."""
         self._decorators = tuple(dict.fromkeys((*self._decorators, decorator)))
 
@@ -236,19 +206,19 @@ class CustomFunction(Generic[P, R]):
     def _check_given(self) -> None:
         """Check that each decorator has its rule. Raises: ArgumentError, because otherwise the rule would be derived."""
         for decorator in self._decorators:
-            required, how = _REQUIRED_RULES[decorator]
-            if required.isdisjoint(self.rules):
+            if not decorator.given(self._given):
                 name, has = function_name(self.fun), ", ".join(self.rules) or "nothing"
                 raise ArgumentError(
-                    f"{decorator} of {name}: it is called before its rule is given; it has rules for {has}",
-                    remedy=f"{how.format(name)} first, or call {name} without {decorator}: then all is derived",
+                    f"{decorator.name} of {name}: it is called before its rule is given; it has rules for {has}",
+                    remedy=f"{decorator.how.format(name)} first, or call {name} without {decorator.name}: then all is"
+                    " derived",
                 )
 
     @overload
-    def __get__(self, instance: None, owner: type | None = None) -> CustomFunction[P, R]: ...
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload
     def __get__(
-        self: CustomFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+        self: FunctionWithRules[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> Callable[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind a method: the instance is the first argument of the function and of its rules.
@@ -275,98 +245,3 @@ class CustomFunction(Generic[P, R]):
                 remedy="rules know arguments by position: make them positional",
             )
         return bound.args
-
-
-def decorate(
-    what: str, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> CustomFunction[P, R]:
-    """The function with rules that the decorator `what` makes; another decorator of the same function adds to it."""
-    check_function(what, fun)
-    decorated = fun if isinstance(fun, CustomFunction) else None
-    function = fun if decorated is None else decorated.fun
-    positions = nondiff_positions(function, nondiff_argnums, nondiff_argnames, what)
-    if decorated is None:
-        return CustomFunction(fun, positions, (what,))
-    if positions and positions != decorated.nondiff_argnums:
-        raise ArgumentError(
-            f"{what}: nondiff_argnums {positions} differs from {decorated.nondiff_argnums}, "
-            f"which {function_name(function)} has already",
-            remedy="all rules of a function see the same arguments: give nondiff_argnums once",
-        )
-    decorated.add_decorator(what)
-    return decorated
-
-
-@overload
-def custom_jvp(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
-@overload
-def custom_jvp(
-    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> CustomFunction[P, R]: ...
-@overload
-def custom_jvp(
-    *, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
-@decorator_form
-def custom_jvp(
-    fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> object:
-    """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
-
-    >>> import fxad as fx, fxad.numpy as fnp
-    >>> @fx.custom_jvp
-    ... def log1pexp(x):
-    ...     return fnp.log(1 + fnp.exp(x))
-    >>> @log1pexp.defjvp
-    ... def log1pexp_jvp(primals, tangents):
-    ...     (x,), (x_dot,) = primals, tangents
-    ...     return log1pexp(x), (1 - 1 / (1 + fnp.exp(x))) * x_dot
-    >>> float(fx.grad(log1pexp)(100.0))
-    1.0
-
-    Law:    with correct rules, every transformation has the results that it has without them, within rounding.
-    Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types; NotLinearError
-            naming the equation; where it is differentiated: NotDifferentiableError for captured values.
-    """
-    return decorate("custom_jvp", fun, nondiff_argnums, nondiff_argnames)
-
-
-@overload
-def custom_vjp(fun: NoFunction, *args: Any, **options: Any) -> CustomFunction[..., Any]: ...
-@overload
-def custom_vjp(
-    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> CustomFunction[P, R]: ...
-@overload
-def custom_vjp(
-    *, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
-@decorator_form
-def custom_vjp(
-    fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
-) -> object:
-    """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
-
-    Law:    with correct rules, every transformation has the results that it has without them, within rounding.
-    Raises: as `custom_jvp`.
-    """
-    return decorate("custom_vjp", fun, nondiff_argnums, nondiff_argnames)
-
-
-def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
-    """A function whose batching `def_vmap` defines.
-
-    >>> import fxad as fx, fxad.numpy as fnp
-    >>> @fx.custom_vmap
-    ... def solve(a, b):
-    ...     return fnp.linalg.solve(a, b)
-    >>> @solve.def_vmap
-    ... def solve_stack(axis_size, in_batched, a, b):
-    ...     return fnp.linalg.solve(a, b[..., None])[..., 0], True
-    >>> fx.vmap(solve)(fnp.ones((3, 1, 1)), fnp.ones((3, 1))).shape
-    (3, 1)
-
-    Law:    with a correct rule, `vmap` has the results that it has without it, within rounding.
-    Raises: as `custom_jvp`.
-    """
-    return decorate("custom_vmap", fun)
