@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Final, ParamSpec, TypeAlias
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeAlias
 
 from fxad import transforms
 from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
 from fxad.core.constants import LEAST_SHARE
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, SizeError, described
+from fxad.errors import AxisNameError, ParameterError, SizeError
+from fxad.execution.budget import parse_bytes
 from fxad.execution.executable import lower
 from fxad.ir import source_location
-from fxad.operations.arguments import function, plain_ints
+from fxad.operations.arguments import function
 from fxad.tracing.program import Program
 from fxad.transforms.ad.linearize import operands_without_derivative
 from fxad.transforms.ad.vjp import vjp_fused
@@ -28,28 +27,6 @@ P = ParamSpec("P")
 
 # From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Program[..., Any]], Program[..., object]]
-
-_UNITS: Final[Mapping[str, int]] = MappingProxyType(
-    {"": 1}
-    | {f"{p}B": 1000**k for k, p in enumerate(("", "k", "M", "G", "T"))}
-    | {f"{p}iB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
-)
-
-_TEXT: Final = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
-
-
-def parse_bytes(budget: object) -> int:
-    """Return a number of bytes, given as an int or as a text such as "64 MiB". Raises: ArgumentError."""
-    budget = plain_ints(budget)
-    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
-        return budget
-    match = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
-    if match is None or match[2] not in _UNITS:
-        raise ArgumentError(
-            f"remat: the budget is {described(budget)}, not a number of bytes: {budget!r:.60}",
-            remedy='give an int >= 0, or a text such as "64 MiB" or "1.5 GB"',
-        )
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def plan_memory(
@@ -66,7 +43,7 @@ def plan_memory(
             map around it.
     """
     check_program("plan_memory", program, ", budget=...")
-    limit = parse_bytes(budget)
+    limit = parse_bytes("remat", budget)
     if within is not None:
         function("plan_memory", "within", within)
     if program.jaxpr.free_axes:

@@ -38,6 +38,7 @@ from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.tree import ExactStructure
 from fxad.errors import ArgumentError, ParameterError, RecompilationWarning, shown, warn
+from fxad.execution.budget import parse_bytes
 from fxad.execution.dispatch import FAST_CALL, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
@@ -95,10 +96,11 @@ class _JitOptions:
     in_shardings: Shardings = None
     out_shardings: Shardings = None
     symbolic: Shapes = None  # of the arguments that are not static
+    budget: int | None = None  # bytes of temporaries
 
     def lower(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
-        lowered = lower(program, self.units, self.passes)
+        lowered = replace(lower(program, self.units, self.passes), budget=self.budget)
         if self.donation is None:
             return lowered
         bound = len(program.bound)
@@ -685,6 +687,7 @@ def jit(  # type: ignore[overload-overlap]  # a Program is callable, and has an 
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    budget: int | str | None = ...,
     **jax_options: Unpack[JaxOptions],
 ) -> Executable[P, R]: ...
 @overload
@@ -694,6 +697,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    budget: int | str | None = ...,
     **jax_options: Unpack[JaxOptions],
 ) -> Jitted[P, R]: ...
 @overload
@@ -705,11 +709,17 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    budget: int | str | None = ...,
     **jax_options: Unpack[JaxOptions],
 ) -> StaticJitted[P, R]: ...
 @overload
 def jit(
-    *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ..., **jax_options: Unpack[JaxOptions]
+    *,
+    donate: Donate = ...,
+    units: Units = ...,
+    passes: Passes | None = ...,
+    budget: int | str | None = ...,
+    **jax_options: Unpack[JaxOptions],
 ) -> _Decorator: ...
 @overload
 def jit(
@@ -719,6 +729,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    budget: int | str | None = ...,
     **jax_options: Unpack[JaxOptions],
 ) -> _StaticDecorator: ...
 @decorator_form
@@ -730,6 +741,7 @@ def jit(
     donate: Donate = (),
     units: Units = "auto",
     passes: Passes | None = None,
+    budget: int | str | None = None,
     symbolic: Shapes = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
@@ -751,6 +763,9 @@ def jit(
     of bools, as in `donate={"state": (True, False)}`. Without a function, `jit` is a decorator:
     `@jit(static_argnames="n", donate="state")`. `units` and `passes` are those of `lower`.
 
+    `budget` is that of `Lowered.compile`: each executable has at most so many bytes of temporaries, or the call raises
+    with the least bytes that were reached.
+
     `symbolic` names sizes of the arguments that are not static, as `in_shapes` of `mask` does. The function is traced
     once for all sizes, and compiled for each. `bucketed` compiles fewer programs.
 
@@ -764,7 +779,8 @@ def jit(
     Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
             that time. Inside a trace there is no donation: the outer program decides.
     Cost:   see `trace`, `lower`; equal programs share one executable.
-    Raises: ParameterError for a `donate` that is not an argument or is static, and for invalid `units` or `passes`;
+    Raises: ParameterError for a `donate` that is not an argument or is static, for invalid `units` or `passes`, and at
+            a call for a budget into which nothing fits; ArgumentError for a budget that is no number of bytes;
             DonationWarning, once per types of arguments, for memory that no result can use.
     """
     _check_jax_options(
@@ -787,7 +803,7 @@ def jit(
             )
         check_no_statics("jit", f, static_argnums, static_argnames)
         f = with_program_shardings(f"jit of {f.name}", f, in_shardings, out_shardings)
-        return lower(f, units, passes).compile(donate=donate)
+        return lower(f, units, passes).compile(donate=donate, budget=budget)
     check_function("jit", f)
     options = _JitOptions(
         parse_donation(f"jit of {function_name(f)}", donate, *parameters(f)) if donates_any(donate) else None,
@@ -796,6 +812,7 @@ def jit(
         in_shardings,
         out_shardings,
         symbolic,
+        None if budget is None else parse_bytes("jit", budget),
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, options) if statics is None else StaticJitted(f, static_argnums, static_argnames, options)

@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from fxad import transforms
-from fxad.api.budget import Within, parse_bytes, plan_memory
+from fxad.api.budget import Within, plan_memory
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import before_differentiation, check_no_statics, check_program, lift
 from fxad.core import tree
 from fxad.errors import ArgumentError, described
+from fxad.execution.budget import parse_bytes
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import flag, function
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
+from fxad.transforms.memory.marks import with_budget
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan
@@ -112,7 +114,7 @@ def remat(
     if plan is not None:
         check_no_statics("remat", f, static_argnums, static_argnames)
         return f.replace(_with_plan(f, plan))
-    limit = None if budget is None else parse_bytes(budget)
+    limit = None if budget is None else parse_bytes("remat", budget)
     within = None if within is None else function("remat", "within", within)
     if limit is not None and policy != nothing:
         raise ArgumentError(
@@ -122,6 +124,8 @@ def remat(
     def transform(p: Program[..., object]) -> Program[..., object]:
         if limit is None:
             jaxpr = transforms.remat(p.jaxpr, policy)
+        elif within is None and not reconstruct:
+            jaxpr = with_budget(p.jaxpr, limit)
         else:
             jaxpr = apply_plan(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
         return p if jaxpr is p.jaxpr else p.replace(jaxpr)

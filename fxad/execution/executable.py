@@ -14,16 +14,19 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tables import headed
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, shown
+from fxad.execution.budget import link_within, parse_bytes
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
+from fxad.primitives.marks import least_budget
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
+from fxad.transforms.memory.marks import without_budgets
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -75,6 +78,7 @@ class Lowered(_Staged, Generic[P, R_co]):
     donate: tuple[int, ...] = ()  # operands that `compile` donates by default
     choice: UnitsChoice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
+    budget: int | None = None  # bytes of temporaries
 
     @property
     def module(self) -> LoweredModule:
@@ -107,6 +111,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         device: runtime.Device | None = None,
         in_shardings: Shardings = None,
         out_shardings: Shardings = None,
+        budget: int | str | None = None,
     ) -> Executable[P, R_co]:
         """Compile with XLA. The cache returns an equal program or unit that was compiled before with equal options.
 
@@ -117,10 +122,16 @@ class Lowered(_Staged, Generic[P, R_co]):
         compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
         program runs on their devices, which divide arguments and results.
 
+        `budget` is a number of bytes, or a text such as "64 MiB". The executable has at most so many bytes of
+        temporaries, on each device: values are computed again, in more places until it fits. Programs under several
+        schedules may be compiled. A budget that `remat` gave to a part of the program holds too.
+
+        Law:    `compile(budget=b).memory().temp_bytes <= b`; a smaller budget never gives more.
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
-                ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
-                reuse; ArgumentError if `options` are not `CompileOptions`, if `device` is not a device, or if a
-                device and shardings are given.
+                ParameterError if `donate` names an unknown argument, and for a budget into which nothing fits, with the
+                least bytes that were reached; DonationWarning for memory that no result can reuse; ArgumentError for a
+                budget that is no number of bytes, if `options` are not `CompileOptions`, if `device` is not a device,
+                or if a device and shardings are given.
         """
         runtime.check_options(f"compile of {self.program.name}", options)
         if device is not None:
@@ -131,7 +142,8 @@ class Lowered(_Staged, Generic[P, R_co]):
                     remedy="leave out one of them: both say where the program runs",
                 )
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
-        return replace(self, program=divided)._compiled(options, donate, target=device, device=device)
+        limit = self.budget if budget is None else parse_bytes(f"compile of {self.program.name}", budget)
+        return replace(self, program=divided, budget=limit)._compiled(options, donate, target=device, device=device)
 
     def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of
@@ -151,7 +163,8 @@ class Lowered(_Staged, Generic[P, R_co]):
             )
         operands = donated or options.donate
         check_operands(self.program, operands)
-        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
+        how = replace(options, donate=operands)
+        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, self.budget, how)
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
         return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
@@ -249,14 +262,26 @@ def check_choice(what: str, units: object) -> None:
 
 
 def load_plan(
-    jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
+    jaxpr: Jaxpr,
+    choice: UnitsChoice,
+    passes: Passes | None,
+    budget: int | None,
+    options: CompileOptions,
+    target: Target,
 ) -> runtime.AnyExecutable:
-    """The executable of a program on devices. The active cache supplies its units."""
+    """The executable of a program on devices, within its budget and those of its parts. The active cache supplies its
+    units."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
-    plan = plan_of(jaxpr, choice, options.donate, passes)
-    if len(plan.steps) > 1 or passes:
-        runtime.active_cache().hold_planned(jaxpr)
-    return runtime.link(plan, device, options)
+    limits = [limit for limit in (budget, least_budget(jaxpr)) if limit is not None]
+
+    def link(plan: UnitPlan) -> runtime.AnyExecutable:
+        if len(plan.steps) > 1 or passes or limits:
+            runtime.active_cache().hold_planned(jaxpr)
+        return runtime.link(plan, device, options)
+
+    if not limits:
+        return link(plan_of(jaxpr, choice, options.donate, passes))
+    return link_within(without_budgets(jaxpr), choice, options.donate, passes, min(limits), link)
 
 
 def specs(structure: Structure, avals: Sequence[Aval]) -> Any:

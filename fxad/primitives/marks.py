@@ -1,10 +1,11 @@
-"""Identities that annotate values: with a name, or as stored by a `remat`."""
+"""Identities that annotate values: with a name, or as stored by a `remat`, or that limit memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
+from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
     Atoms,
@@ -17,6 +18,7 @@ from fxad.ir import (
     Eqn,
     Hlo,
     HloValues,
+    Jaxpr,
     JvpCtx,
     Linear,
     Mask,
@@ -25,6 +27,8 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Var,
+    Zero,
+    distinct_jaxprs,
     primitive,
 )
 from fxad.primitives.operand_checks import check_count
@@ -94,6 +98,32 @@ class Keep(Mark):
         return (self.by, *self.outer)
 
 
+@final
+@primitive
+class Budget(Mark):
+    """The operand, in a program whose compiled form has at most `limit` bytes of temporaries.
+
+    Rule: tangents and cotangents are marked too: of a derivative, the equations that compute the operand may be dead.
+    """
+
+    name: ClassVar[str] = "budget"
+    limit: int
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        (ct,) = cts
+        return (ct if isinstance(ct, Zero) else ctx.one(self, ct),)
+
+
+@by_value
+def least_budget(jaxpr: Jaxpr) -> int | None:
+    """Return the least limit of the budgets in a program and in its bodies; None if there is none."""
+    limits = [prim.limit for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, Budget)]
+    return min(limits, default=None)
+
+
 def unmarked_values(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
     """Return a map from results of marks to the value before all marks."""
     out: dict[Atom, Atom] = {}
@@ -115,4 +145,4 @@ def kept_values(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
     return out
 
 
-MARKS: Final = (Name, Keep)
+MARKS: Final = (Name, Keep, Budget)

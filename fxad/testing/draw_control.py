@@ -18,7 +18,7 @@ from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.marks import Keep, Name
+from fxad.primitives.marks import Budget, Keep, Name
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, any_values, shapes
 
@@ -159,6 +159,10 @@ def _keep(draw: st.DrawFn, smooth: bool) -> Spec:
     return Keep(draw(_LABELS), outer), _name(draw, smooth)[1]
 
 
+def _budget(draw: st.DrawFn, smooth: bool) -> Spec:
+    return Budget(1 << 40), _name(draw, smooth)[1]  # every example fits
+
+
 def _optimization_barrier(draw: st.DrawFn, smooth: bool) -> Spec:
     dtypes_of = [dtype_of(draw, ANY, smooth) for _ in range(draw(st.integers(0, 3)))]
     return OptimizationBarrier(), [(Aval(draw(shapes(2)), d), any_values(smooth)) for d in dtypes_of]
@@ -173,6 +177,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         Scan: _scan,
         Name: _name,
         Keep: _keep,
+        Budget: _budget,
         OptimizationBarrier: _optimization_barrier,
     }
 )

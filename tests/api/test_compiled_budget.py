@@ -1,0 +1,94 @@
+"""A budget of bytes holds for the executable: by `compile`, by `jit`, and for what contains a `remat` with a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import ArgumentError, ParameterError
+
+X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
+SHARES = (0.75, 0.5, 0.35, 0.25)
+
+
+def layers(ws: Any, x: Any) -> Any:
+    for w in ws:
+        x = fnp.sin(fnp.tanh(x @ w)) + x
+    return fnp.sum(x)
+
+
+def steps(ws: Any, x: Any) -> Any:
+    def step(h: Any, _: None) -> Any:
+        h = fnp.sin(fnp.tanh(h @ ws[0])) + h
+        return h, fnp.sum(h)
+
+    return fnp.sum(lax.scan(step, x, None, length=100)[1])
+
+
+def parameters(depth: int) -> list[Any]:
+    return [W * np.float32(k + 1) for k in range(depth)]
+
+
+def bytes_of(executable: Any) -> int:
+    return int(executable.memory().temp_bytes)
+
+
+@pytest.mark.parametrize("f", [layers, steps])
+def test_budgets_hold_for_what_is_compiled_and_are_monotone(f: Any) -> None:
+    ws = parameters(12 if f is layers else 1)
+    program = fx.trace(fx.value_and_grad(f), ws, X)
+    executable = fx.lower(program).compile()
+    plain, value = bytes_of(executable), fx.tree.leaves(executable(ws, X))
+    assert fx.lower(program).compile(budget=plain).text() == executable.text()
+    before = [plain, plain]
+    for share in SHARES:
+        limit = int(share * plain)
+        marked = fx.trace(fx.value_and_grad(fx.remat(f, budget=limit)), ws, X)
+        held = []
+        for lean in (fx.lower(program).compile(budget=limit), fx.lower(marked).compile()):
+            held.append(bytes_of(lean))
+            for a, b in zip(fx.tree.leaves(lean(ws, X)), value, strict=True):
+                np.testing.assert_allclose(a, b, rtol=2e-5)
+        assert max(held) <= limit
+        assert all([now <= then for now, then in zip(held, before, strict=True)])
+        before = held
+
+
+def test_what_nothing_fits_into_and_what_is_no_number_of_bytes_is_refused() -> None:
+    program = fx.trace(fx.grad(layers), parameters(4), X)
+    with pytest.raises(ParameterError) as caught:
+        fx.lower(program).compile(budget=100)
+    assert caught.value.message.startswith(
+        "compile of grad_layers: no plan fits into 100 bytes of temporaries: the least that was reached is "
+    )
+    assert caught.value.remedy.startswith("give a larger budget, or make these values smaller: ")
+    assert "f32[32,64] (" in caught.value.remedy
+    least = int(caught.value.message.rpartition(" is ")[2].partition(" bytes")[0].replace(",", ""))
+    assert bytes_of(fx.lower(program).compile(budget=least)) == least
+    for what, call in (
+        ("compile of grad_layers", lambda: fx.lower(program).compile(budget="a lot")),
+        ("jit", lambda: fx.jit(layers, budget="a lot")),
+        ("remat", lambda: fx.remat(layers, budget="a lot")),
+    ):
+        with pytest.raises(ArgumentError) as refused:
+            call()
+        assert refused.value.message == f"{what}: the budget is a str, not a number of bytes: 'a lot'"
+        assert refused.value.remedy == 'give an int >= 0, or a text such as "64 MiB" or "1.5 GB"'
+
+
+def test_jit_keeps_to_a_budget() -> None:
+    ws = parameters(12)
+    x = fnp.asarray(X)
+    limit = bytes_of(fx.lower(fx.trace(fx.grad(layers), ws, X)).compile()) // 3
+    run: Any = fx.jit(fx.grad(layers), budget=limit)
+    for a, b in zip(run(ws, x), fx.grad(layers)(ws, x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5)
+    assert bytes_of(run.lower(ws, x).compile()) <= limit
+    assert bytes_of(fx.jit(fx.trace(fx.grad(layers), ws, X), budget=limit)) <= limit
+    with pytest.raises(ParameterError, match="compile of grad_layers: no plan fits into 9 bytes of temporaries"):
+        fx.jit(fx.grad(layers), budget=9)(ws, x)
