@@ -100,7 +100,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "lax.linalg": {
             "EigImplementation EighImplementation SvdAlgorithm": "there is one algorithm for each decomposition",
             "cholesky_update": "cholesky(a + outer(x, conj(x)))",
-            "hessenberg schur tridiagonal": "eig and eigh give eigenvalues",
+            "hessenberg tridiagonal": "fxad.scipy.linalg.hessenberg: of a Hermitian matrix it is tridiagonal",
             "qdwh": "the polar decomposition is u @ vh of svd",
             "symmetric_product": "c + alpha * a @ a.T",
         },
@@ -140,11 +140,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "scipy.special": {
             "erfcinv": "ndtri(x / 2) * -(0.5 ** 0.5)",
             "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,
-        },
-        "scipy.linalg": {
-            "hessenberg rsf2csf schur": "eig and eigh give eigenvalues",
-            "funm sqrtm": "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T",
-            "solve_sylvester": "solve(kron(eye(m), A) + kron(B.T, eye(n)), C.T.ravel())",
         },
         "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
         "random": {"key_dtype Key": "keys are uint32 arrays"},

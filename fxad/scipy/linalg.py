@@ -24,6 +24,7 @@ from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
 from fxad.operations.arguments import check_flags, flag, is_word, to_int
 from fxad.scipy.arguments import floats
+from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
 from fxad.tracing.array import Array, ArrayLike
 
 _TRANS: Final = MappingProxyType({"N": 0, "T": 1, "C": 2})
@@ -542,9 +543,10 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
-    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert",
-    "invpascal",
-    "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "qr_multiply", "solve", "solve_triangular", "svd", "toeplitz",
+    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "funm", "hadamard", "hankel",
+    "helmert", "hessenberg", "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu", "lu_factor", "lu_solve",
+    "pascal", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve", "solve_sylvester", "solve_triangular",
+    "sqrtm", "svd", "toeplitz",
 ]  # fmt: skip
 
 
