@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.linalg.schur import Schur
 from fxad.transforms.mask.contract import MaskRow, refused
 
 REFUSED: Final[tuple[MaskRow, ...]] = (
     refused(HostCall, "the host takes arrays of the true size, which a padded program does not have"),
-    refused(Schur, "LAPACK orders the eigenvalues of the matrix and those of its padding together"),
 )
