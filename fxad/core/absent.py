@@ -136,7 +136,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "pallas": "XLA alone compiles",
             "sparse": "arrays are dense; scipy.sparse.linalg takes functions in place of matrices",
         },
-        "scipy": {"spatial": "write the quaternion as an array; pure_callback calls SciPy's Rotation"},
         "scipy.special": {
             "erfcinv": "ndtri(x / 2) * -(0.5 ** 0.5)",
             "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
         optimize,
         signal,
         sparse,
+        spatial,
         special,
         stats,
     )
 else:
     __getattr__, __dir__ = lazy_exports(
-        __name__, {}, "cluster fft integrate interpolate linalg ndimage optimize signal sparse special stats"
+        __name__, {}, "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats"
     )
 
 __all__ = [
     "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse",
-    "special", "stats",
+    "spatial", "special", "stats",
 ]  # fmt: skip
