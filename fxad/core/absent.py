@@ -130,7 +130,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
         "experimental": {
-            "ode": "from_jax brings in a solve of diffrax; lax.scan or while_loop writes the steps",
             "checkify": "error_if(x, x < 0, 'negative: {}', x) raises in the compiled program",
             "disable_x64 enable_x64": _X64,
             "pallas": "XLA alone compiles",
