@@ -501,7 +501,7 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: Literal[True],
 def eigh_tridiagonal(
     d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a"
 ) -> Array | tuple[Array, Array]:
-    """Return eigenvalues and eigenvectors of the symmetric matrix with diagonal d and off-diagonal e.
+    """Return eigenvalues and eigenvectors of the Hermitian matrix with diagonal d, e above it and conj(e) below.
 
     Cost:   that of the dense matrix.
     Raises: ParameterError for a selection of eigenvalues; ShapeError.
@@ -514,7 +514,7 @@ def eigh_tridiagonal(
             f"eigh_tridiagonal: {middle.shape[0]} elements on the diagonal, {beside.shape[0]} beside it",
             remedy="give one element less beside the diagonal",
         )
-    matrix = fnp.diag(middle) + fnp.diag(beside, -1) + fnp.diag(fnp.conj(beside), 1)
+    matrix = fnp.diag(middle) + fnp.diag(beside, 1) + fnp.diag(fnp.conj(beside), -1)
     if flag("eigh_tridiagonal", "eigvals_only", eigvals_only):
         return linalg.eigvalsh(matrix)
     values, vectors = linalg.eigh(matrix)

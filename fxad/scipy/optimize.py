@@ -190,6 +190,8 @@ def _searched(
 
     def step(s: _Step[M]) -> _Step[M]:
         direction = -estimate.times(s.memory, s.gradient)
+        # nothing is known of the scale of the function yet: a step of 1 at most, as in SciPy
+        direction = direction / fnp.where(s.iterations == 0, fnp.maximum(1, fnp.max(fnp.abs(direction))), 1)
         length, evaluations = counted_line_search(fun, s.x, direction, trials)
         move = length.astype(s.x.dtype) * direction
         x = s.x + move
