@@ -116,7 +116,8 @@ def unique(
     of the array among them, and their counts. With an `axis`, the distinct slices along it. They are `sorted` anyway.
 
     Rule:   with `size` further elements are dropped, and missing ones are `fill_value` (None: the least element) with
-            count 0 and the index of the least element. Without it the size depends on the values, so the function cannot be traced.
+            count 0 and the index of the least element. Without it the size depends on the values, so the function
+            cannot be traced.
     """
     equal_nan = flag("unique", "equal_nan", equal_nan)
     return_counts = flag("unique", "return_counts", return_counts)
