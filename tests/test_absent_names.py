@@ -76,7 +76,6 @@ def test_the_message() -> None:
         ),
         (fx.lax, "add_p", "primitives are classes: fxad.primitives.ALL lists them"),
         (fx.lax, "approx_max_k", "lax.top_k is exact"),
-        (fx.scipy, "spatial", "write the quaternion as an array; pure_callback calls SciPy's Rotation"),
         (fx.experimental, "checkify", "error_if(x, x < 0, 'negative: {}', x) raises in the compiled program"),
     ):
         with pytest.raises(AttributeError) as e:

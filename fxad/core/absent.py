@@ -100,7 +100,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "lax.linalg": {
             "EigImplementation EighImplementation SvdAlgorithm": "there is one algorithm for each decomposition",
             "cholesky_update": "cholesky(a + outer(x, conj(x)))",
-            "hessenberg schur tridiagonal": "eig and eigh give eigenvalues",
+            "hessenberg tridiagonal": "fxad.scipy.linalg.hessenberg: of a Hermitian matrix it is tridiagonal",
             "qdwh": "the polar decomposition is u @ vh of svd",
             "symmetric_product": "c + alpha * a @ a.T",
         },
@@ -130,21 +130,14 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
         "experimental": {
-            "ode": "from_jax brings in a solve of diffrax; lax.scan or while_loop writes the steps",
             "checkify": "error_if(x, x < 0, 'negative: {}', x) raises in the compiled program",
             "disable_x64 enable_x64": _X64,
             "pallas": "XLA alone compiles",
             "sparse": "arrays are dense; scipy.sparse.linalg takes functions in place of matrices",
         },
-        "scipy": {"spatial": "write the quaternion as an array; pure_callback calls SciPy's Rotation"},
         "scipy.special": {
             "erfcinv": "ndtri(x / 2) * -(0.5 ** 0.5)",
             "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,
-        },
-        "scipy.linalg": {
-            "hessenberg rsf2csf schur": "eig and eigh give eigenvalues",
-            "funm sqrtm": "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T",
-            "solve_sylvester": "solve(kron(eye(m), A) + kron(B.T, eye(n)), C.T.ravel())",
         },
         "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
         "random": {"key_dtype Key": "keys are uint32 arrays"},

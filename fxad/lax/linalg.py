@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+from fxad.errors import ParameterError
 from fxad.operations import linalg, linear_systems
 from fxad.operations.arguments import flag, to_int
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Ormqr, Qr
+from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.tridiagonal import TRIDIAGONAL_SOLVE
 from fxad.tracing.array import Array, ArrayLike, binder
@@ -99,6 +101,19 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) ->
     return u, s, vh
 
 
+def schur(
+    x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False
+) -> tuple[Array, Array] | tuple[Array]:
+    """T, and with `compute_schur_vectors` the unitary Z with x = Z T Z^H; for real x, T has blocks of 2 x 2.
+
+    Raises: ParameterError for `sort_eig_vals`: LAPACK's order is kept; NotDifferentiableError.
+    """
+    if flag("schur", "sort_eig_vals", sort_eig_vals):
+        raise ParameterError("schur: eigenvalues are not ordered", remedy="leave out sort_eig_vals")
+    outs = binder().bind(Schur(flag("schur", "compute_schur_vectors", compute_schur_vectors)), (x,))
+    return (outs[0], outs[1]) if len(outs) == 2 else (outs[0],)
+
+
 def triangular_solve(
     a: ArrayLike,
     b: ArrayLike,
@@ -132,6 +147,7 @@ __all__ = [
     "lu_pivots_to_permutation",
     "ormqr",
     "qr",
+    "schur",
     "svd",
     "triangular_solve",
     "tridiagonal_solve",

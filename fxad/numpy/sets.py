@@ -116,7 +116,8 @@ def unique(
     of the array among them, and their counts. With an `axis`, the distinct slices along it. They are `sorted` anyway.
 
     Rule:   with `size` further elements are dropped, and missing ones are `fill_value` (None: the least element) with
-            count 0. Without it the size depends on the values, so the function cannot be traced.
+            count 0 and the index of the least element. Without it the size depends on the values, so the function
+            cannot be traced.
     """
     equal_nan = flag("unique", "equal_nan", equal_nan)
     return_counts = flag("unique", "return_counts", return_counts)
@@ -178,7 +179,7 @@ def _pad_results(
     ordered = flat[order]
     at, exists, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan), n, size)
     values = where(exists, ordered[at], ordered[0] if fill_value is None else fill_value)
-    return values, where(exists, order[at], 0), number[argsort(order)].reshape(x.shape), counts
+    return values, where(exists, order[at], order[0]), number[argsort(order)].reshape(x.shape), counts
 
 
 def _pad_slices(
@@ -195,7 +196,7 @@ def _pad_slices(
     at, exists, number, counts = _distinct_rows(_differ_from_previous(ordered, equal_nan).any(1), n, size)
     values = where(exists[:, None], ordered[at], ordered[0] if fill_value is None else fill_value)
     distinct = moveaxis(values.reshape(size, *slices.shape[1:]), 0, axis)
-    return distinct, where(exists, order[at], 0), number[argsort(order)], counts
+    return distinct, where(exists, order[at], order[0]), number[argsort(order)], counts
 
 
 # Beside how many elements it pays to sort them.

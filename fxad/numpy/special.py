@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fxad.numpy.apply import apply_op
+import math
+
+from fxad import dtypes, lax
+from fxad.numpy.apply import apply_op, as_array
+from fxad.numpy.binary import fmod, where
+from fxad.numpy.composites import jit_composite
+from fxad.numpy.creation import zeros_like
+from fxad.numpy.unary import abs, imag, isfinite, isinf, real, sin
 from fxad.operations import special
 from fxad.tracing.array import Array, ArrayLike
 
@@ -13,5 +20,21 @@ def i0(x: ArrayLike) -> Array:
 
 
 def sinc(x: ArrayLike, /) -> Array:
-    """Return sin(pi x) / (pi x), and 1 at 0."""
+    """Return sin(pi x) / (pi x), 1 at 0, and 0 where the real part is infinite."""
+    if as_array("sinc", x).dtype in dtypes.COMPLEX:
+        return jit_composite(_complex_sinc, as_array("sinc", x))
     return apply_op("sinc", special.sinc, (x,))
+
+
+def _complex_sinc(z: Array) -> Array:
+    near = abs(z) < 0.5
+    small = where(near, z, 0)
+    coefficients = [(-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in reversed(range(13))]
+    series = zeros_like(z)
+    for coefficient in coefficients:
+        series = series * small * small + coefficient
+    # the remainder is exact, and the product of a large z with pi is not
+    real_part, infinite = real(z), isinf(real(z))
+    turns = lax.complex(fmod(where(infinite, 1, real_part), 2), imag(z))
+    away = sin(math.pi * turns) / (math.pi * where(near, 1, z))
+    return where(infinite & isfinite(imag(z)), 0, where(near, series, away))

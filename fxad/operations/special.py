@@ -182,7 +182,8 @@ def _sinc(args: Formulas) -> Formulas:
     series = polynomial(y * y, [(-1) ** k / math.factorial(2 * k + 1) for k in reversed(range(13))])
     # the remainder is exact, and the product of a large x with pi is not
     away = near.where(1, f)
-    sine = (away.apply(REM, 2.0) * math.pi).apply(SIN) * (1 / math.pi)
+    infinite = abs(away) >= math.inf  # the limit is 0
+    sine = (infinite.where(1, away).apply(REM, 2.0) * math.pi).apply(SIN) * (1 / math.pi)
     return (near.where(series, sine / away),)
 
 

@@ -8,6 +8,7 @@ from . import (
     optimize as optimize,
     signal as signal,
     sparse as sparse,
+    spatial as spatial,
     special as special,
     stats as stats,
 )

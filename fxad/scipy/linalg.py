@@ -24,6 +24,7 @@ from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
 from fxad.operations.arguments import check_flags, flag, is_word, to_int
 from fxad.scipy.arguments import floats
+from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
 from fxad.tracing.array import Array, ArrayLike
 
 _TRANS: Final = MappingProxyType({"N": 0, "T": 1, "C": 2})
@@ -500,7 +501,7 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: Literal[True],
 def eigh_tridiagonal(
     d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a"
 ) -> Array | tuple[Array, Array]:
-    """Return eigenvalues and eigenvectors of the symmetric matrix with diagonal d and off-diagonal e.
+    """Return eigenvalues and eigenvectors of the Hermitian matrix with diagonal d, e above it and conj(e) below.
 
     Cost:   that of the dense matrix.
     Raises: ParameterError for a selection of eigenvalues; ShapeError.
@@ -513,7 +514,7 @@ def eigh_tridiagonal(
             f"eigh_tridiagonal: {middle.shape[0]} elements on the diagonal, {beside.shape[0]} beside it",
             remedy="give one element less beside the diagonal",
         )
-    matrix = fnp.diag(middle) + fnp.diag(beside, -1) + fnp.diag(fnp.conj(beside), 1)
+    matrix = fnp.diag(middle) + fnp.diag(beside, 1) + fnp.diag(fnp.conj(beside), -1)
     if flag("eigh_tridiagonal", "eigvals_only", eigvals_only):
         return linalg.eigvalsh(matrix)
     values, vectors = linalg.eigh(matrix)
@@ -542,9 +543,10 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
-    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert",
-    "invpascal",
-    "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "qr_multiply", "solve", "solve_triangular", "svd", "toeplitz",
+    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "funm", "hadamard", "hankel",
+    "helmert", "hessenberg", "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu", "lu_factor", "lu_solve",
+    "pascal", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve", "solve_sylvester", "solve_triangular",
+    "sqrtm", "svd", "toeplitz",
 ]  # fmt: skip
 
 

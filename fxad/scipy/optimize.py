@@ -119,8 +119,8 @@ class _InverseHessian(Protocol[M]):
     def times(self, memory: M, gradient: Array) -> Array:
         """The estimate times the gradient."""
 
-    def after(self, memory: M, step: Array, x: Array, gradient: Array, change: Array) -> M:
-        """The estimate after a step to x, along which the gradient changed."""
+    def after(self, memory: M, step: Array, x: Array, gradient: Array, change: Array, first: Array) -> M:
+        """The estimate after a step to x, perhaps the first one, along which the gradient changed."""
 
 
 class _Dense:
@@ -132,11 +132,15 @@ class _Dense:
     def times(self, memory: Array, gradient: Array) -> Array:
         return memory @ gradient
 
-    def after(self, memory: Array, step: Array, x: Array, gradient: Array, change: Array) -> Array:
+    def after(self, memory: Array, step: Array, x: Array, gradient: Array, change: Array, first: Array) -> Array:
         curvature = fnp.vdot(change, step)
         bent = curvature > 0
         rho = fnp.where(bent, 1 / fnp.where(bent, curvature, 1), 0)
-        left = fnp.eye(x.shape[0], dtype=x.dtype) - rho * fnp.outer(step, change)
+        one = fnp.eye(x.shape[0], dtype=x.dtype)
+        # the scale of the function: Nocedal and Wright, (6.20)
+        scale = curvature / fnp.where(bent, fnp.vdot(change, change), 1)
+        memory = fnp.where(first & bent, scale * one, memory)
+        left = one - rho * fnp.outer(step, change)
         return fnp.where(bent, left @ memory @ left.T + rho * fnp.outer(step, step), memory)
 
 
@@ -154,7 +158,7 @@ class _Limited:
         return self.optimiser.direction(replace(memory, count=memory.count - 1))
 
     def after(
-        self, memory: LbfgsState[Array], step: Array, x: Array, gradient: Array, change: Array
+        self, memory: LbfgsState[Array], step: Array, x: Array, gradient: Array, change: Array, first: Array
     ) -> LbfgsState[Array]:
         state = self.optimiser.remember(memory, x, gradient)
         return replace(state, count=state.count + 1)
@@ -190,6 +194,8 @@ def _searched(
 
     def step(s: _Iterate[M]) -> _Iterate[M]:
         direction = -estimate.times(s.memory, s.gradient)
+        # nothing is known of the scale of the function yet: a step of 1 at most, as in SciPy
+        direction = direction / fnp.where(s.iterations == 0, fnp.maximum(1, fnp.max(fnp.abs(direction))), 1)
         length, evaluations = counted_line_search(fun, s.x, direction, trials)
         move = length.astype(s.x.dtype) * direction
         x = s.x + move
@@ -200,7 +206,7 @@ def _searched(
             done = done | ((length > 0) & (s.value - value <= ftol * scale))
         iterations = s.iterations + 1
         status = fnp.where(done, 0, fnp.where(length > 0, fnp.where(iterations < most, -1, 1), 3))
-        memory = estimate.after(s.memory, move, x, gradient, gradient - s.gradient)
+        memory = estimate.after(s.memory, move, x, gradient, gradient - s.gradient, s.iterations == 0)
         return _Iterate(
             x, value, gradient, memory, status.astype(dtypes.int32), s.evaluations + evaluations + 1, iterations
         )

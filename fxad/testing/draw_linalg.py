@@ -24,6 +24,7 @@ from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.family import TAKES
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
@@ -196,6 +197,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         Eigh: _square_matrices(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
         # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives
         Eig: _square_matrices(_constant(Eig(False, False))),
+        Schur: _square_matrices(lambda draw: Schur(draw(st.booleans()))),
         Svd: _any_matrices(_svd, _REAL),
         Expm: _square_matrices(_constant(Expm()), Domain(-4.0, 4.0)),
         ExpmFrechet: _expm_frechet,

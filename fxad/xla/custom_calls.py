@@ -33,6 +33,7 @@ _LAPACK: Final = MappingProxyType(
         "ormqr": ("ormqr", "unmqr"),
         "syevd": ("syevd", "heevd"),
         "geev": ("geev", "geev"),
+        "gees": ("gees", "gees"),
         "gesdd": ("gesdd", "gesdd"),
     }
 )

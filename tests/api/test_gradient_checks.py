@@ -28,6 +28,14 @@ def test_right_derivatives_pass(dtype: Any) -> None:
     )
 
 
+def test_functions_between_real_and_complex_numbers() -> None:
+    z = np.array([1 + 2j, -0.5 + 0.3j])
+    check_grads(lambda z: fnp.real(z**2) + fnp.abs(z), (z,), order=2)
+    check_grads(lambda x: fnp.exp(1j * x), (X,), order=2)
+    with pytest.raises(AssertionError, match="the vjp differs"):
+        check_grads(lambda z: fnp.real(fx.lax.stop_gradient(z) * z), (z,), order=1, modes=["rev"])
+
+
 @pytest.mark.parametrize("mode", ["fwd", "rev"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_wrong_derivatives_are_found(mode: str, order: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -430,3 +431,52 @@ def test_sums_that_half_precision_cannot_hold(dtype: Any) -> None:
         for y in both(f, x):
             assert y.dtype == dtype
             np.testing.assert_allclose(y.astype(float), wanted, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sinc_at_infinity(dtype: str) -> None:
+    """The limit is 0, with its derivatives; NumPy gives nan."""
+    x = np.array([-np.inf, np.inf], dtype)
+    for f in (fnp.sinc, fx.grad(fnp.sinc), fx.grad(fx.grad(fnp.sinc))):
+        np.testing.assert_array_equal(np.abs(fx.vmap(f)(x)), [0, 0])
+    assert np.isnan(fnp.sinc(x.dtype.type(np.nan)))
+
+
+def test_sinc_of_complex_numbers() -> None:
+    z = np.array([0, 1e-9 + 1e-9j, 0.3 - 0.2j, 0.6 + 0.1j, 1 + 2j, 100.25 + 1j, -3.5])
+    np.testing.assert_allclose(fnp.sinc(z), np.sinc(z), rtol=1e-12, atol=1e-14)
+    infinite = np.array([-np.inf + 0j, np.inf - 2j])
+    np.testing.assert_array_equal(np.abs(fnp.sinc(infinite)), [0, 0])
+    step = 1e-6
+    slopes = fx.vmap(lambda z: fx.jvp(fnp.sinc, (z,), (1 + 0j,))[1])(z)
+    np.testing.assert_allclose(slopes, (np.sinc(z + step) - np.sinc(z - step)) / (2 * step), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_squares_keep_both_parts(dtype: str) -> None:
+    """a^2 - b^2 loses all digits where a is close to b; (a - b)(a + b) does not."""
+    size = np.finfo(dtype).eps
+    a = np.array([88550680.0, 4.517187e-08, 3.0]).astype(np.zeros(0, dtype).real.dtype)
+    z = (a + 1j * a * (1 + 3 * size)).astype(dtype)
+    exact = np.array(
+        [
+            complex(
+                float((Fraction(p) - Fraction(q)) * (Fraction(p) + Fraction(q))), float(2 * Fraction(p) * Fraction(q))
+            )
+            for p, q in zip(z.real.tolist(), z.imag.tolist(), strict=True)
+        ]
+    )
+    for found in (fnp.square(z), fx.jit(fnp.square)(z), fx.interpret(fx.trace(fnp.square, z), z)):
+        np.testing.assert_allclose(np.real(found), exact.real, rtol=4 * size)
+        np.testing.assert_allclose(np.imag(found), exact.imag, rtol=4 * size)
+
+
+def test_a_distinct_value_that_is_missing_has_the_index_of_its_value() -> None:
+    x = np.array([3, 1, 3, 2])
+    values, first, _, counts = fnp.unique(x, True, True, True, size=5)
+    np.testing.assert_array_equal(values, [1, 2, 3, 1, 1])
+    np.testing.assert_array_equal(x[np.asarray(first)], values)
+    np.testing.assert_array_equal(counts, [1, 1, 2, 0, 0])
+    rows, places = fnp.unique(np.array([[3, 3], [1, 1]]), return_index=True, axis=0, size=3)
+    np.testing.assert_array_equal(rows, [[1, 1], [3, 3], [1, 1]])
+    np.testing.assert_array_equal(places, [1, 0, 1])

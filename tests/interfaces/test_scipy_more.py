@@ -657,3 +657,20 @@ def test_std_takes_one_correction() -> None:
             f"{name}: correction 0 and ddof 1 are two names of one argument",
             "give one of them",
         )
+
+
+@pytest.mark.parametrize("method", ["BFGS", "L-BFGS-B"])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4, 1e8])
+def test_minimization_at_any_scale(method: str, scale: float) -> None:
+    """The first step is not longer than 1: 20 halvings of a step by the gradient do not reach 1e-8."""
+    start = np.array([1.0, 2.0])
+    found = optimize.minimize(lambda x: scale * fnp.mean(x**2), start, method=method, tol=1e-9 * scale)
+    assert bool(found.success)
+    np.testing.assert_allclose(found.x, [0, 0], atol=1e-7)
+
+
+def test_a_hermitian_tridiagonal_matrix_has_e_above_its_diagonal() -> None:
+    d, e = RNG.standard_normal(4), RNG.standard_normal(3) + 1j * RNG.standard_normal(3)
+    values, vectors = linalg.eigh_tridiagonal(d, e)
+    matrix = np.diag(d) + np.diag(e, 1) + np.diag(e.conj(), -1)
+    close(matrix @ np.asarray(vectors), np.asarray(vectors) * np.asarray(values))

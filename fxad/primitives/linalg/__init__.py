@@ -9,6 +9,7 @@ from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
@@ -30,6 +31,7 @@ LINALG: Final = (
     Qr,
     Eigh,
     Eig,
+    Schur,
     Svd,
     Expm,
     ExpmFrechet,

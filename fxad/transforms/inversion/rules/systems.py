@@ -32,6 +32,7 @@ from fxad.primitives.linalg.matrices import (
     zero_where,
 )
 from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
@@ -151,6 +152,14 @@ def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refus
     return (dot(ctx.one, scaled, conjugate_transpose(ctx.one, v)),)
 
 
+def _schur(ctx: InverseCtx, prim: Schur, args: Args, outs: Outs) -> Solved | Refused:
+    """Returns Z T Z^H."""
+    if not prim.vectors:
+        return Refused("it gives the triangular factor alone, not the vectors")
+    t, z = outs
+    return (dot(ctx.one, dot(ctx.one, z, t), conjugate_transpose(ctx.one, z)),)
+
+
 def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused:
     """Returns U diag(s) V^H."""
     if not prim.vectors:
@@ -169,5 +178,6 @@ SYSTEMS: Final[tuple[InverseRow, ...]] = (
     row(Lu, _lu),
     row(Qr, _qr),
     row(Eigh, _eigh),
+    row(Schur, _schur),
     row(Svd, _svd),
 )

@@ -39,6 +39,7 @@ from fxad.primitives.linalg.matrices import (
     zero_unless,
 )
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
@@ -370,6 +371,7 @@ LINALG: Final[tuple[MaskRow, ...]] = (
     *[row(kind, _zeros, _ZERO) for kind in (Pinv, Expm, ExpmFrechet)],
     row(Eigh, _eigh, _LARGE),
     row(Eig, _eig, f"{_LARGE}; its eigenvalues are sorted to the end"),
+    row(Schur, _zeros, "padding is zero, and stays in place: LAPACK finds its eigenvalues first"),
     row(Svd, _svd, f"{_LARGE}; its singular values come first and are dropped"),
 )
 
