@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
