@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Final, TypeAlias, cast, final
 
 from fxad import dtypes, lowering
 from fxad.core.builder import Builder
@@ -75,8 +75,6 @@ from fxad.primitives.meshes import (
     without_replica_axis,
 )
 
-# A value while a function is written: its SSA name and its type, as text.
-_Value: TypeAlias = tuple[str, str]
 # Appends the operations of a block to the function that is being written.
 _WriteBlock: TypeAlias = Callable[[], None]
 
@@ -344,9 +342,9 @@ class _Operations:
         self.types = types
         self.n_names = 0  # SSA names are numbered through the function, nested blocks included
         self.location = ""  # the alias of the location of the equation that is being written
-        self.constants: dict[Lit, _Value] = {}  # of the block being written
+        self.constants: dict[Lit, HloValue] = {}  # of the block being written
 
-    def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
+    def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[HloValue, ...]:
         """Append an operation whose text is complete except for its results."""
         n = self.n_names
         self.n_names = n + 1
@@ -438,7 +436,7 @@ class _Function(_Operations):
     def op(
         self,
         name: str,
-        operands: Sequence[Any],  # of `_Value`; a cast would cost on the hot path
+        operands: Sequence[HloValue],
         outs: Sequence[Aval],
         attrs: Mapping[str, str] = _NO_ATTRS,
         regions: Sequence[Jaxpr | Region | str | _WriteBlock] = (),
@@ -474,7 +472,7 @@ class _Function(_Operations):
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
-    def _with_constant(self, name: str, operands: Sequence[_Value], outs: Sequence[Aval]) -> tuple[_Value, ...]:
+    def _with_constant(self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]) -> tuple[HloValue, ...]:
         """A sum or product. If one operand is a constant, and the other one may be such a sum or product of a constant
         too, a barrier keeps XLA from adding or multiplying the constants."""
         kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
@@ -509,9 +507,7 @@ class _Function(_Operations):
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
         if WITH_CONSTANT:
-            self.with_constant.update(
-                [(name, kind) for name, _ in cast("tuple[_Value, ...]", results) for kind in "+*"]
-            )
+            self.with_constant.update([(name, kind) for name, _ in results for kind in "+*"])
         return results
 
     def on_devices(

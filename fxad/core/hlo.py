@@ -14,7 +14,9 @@ from fxad.core.dataclasses import dataclass
 if TYPE_CHECKING:
     from fxad.ir import Jaxpr, Primitive
 
-HloValue: TypeAlias = object
+# A value while a function is written: its SSA name and its type, as MLIR text. Rules pass values on
+# and do not read them.
+HloValue: TypeAlias = tuple[str, str]
 
 
 @final

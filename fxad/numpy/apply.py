@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final, TypeVar, cast
 from weakref import ref
 
@@ -12,10 +12,11 @@ from fxad import dtypes
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Primitive
+from fxad.ir import Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
 from fxad.operations.arguments import number, to_int
+from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import (
     Device,
@@ -40,7 +41,7 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 _single_operand_runs: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashable]]] = LRUCache(512)
 
 
-def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
+def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
         cached = _single_operand_runs.peek((op, x._aval, id(static[0]))) if static else None
@@ -63,7 +64,7 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
     return apply_operation(op, args, static)
 
 
-def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
+def _run_and_remember(op: Operation, x: Array, static: tuple[Hashable, ...]) -> Array:
     """Run an operation of one array on the general path. Remember the executable for the fast path of `apply_op`."""
     (out,) = EAGER.apply_to_arrays(op, (x,), static)
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
@@ -73,9 +74,7 @@ def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tup
     return out
 
 
-def apply_op_all(
-    name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
-) -> tuple[Array, ...]:
+def apply_op_all(name: str, op: Operation, args: tuple[object, ...], *static: Hashable) -> tuple[Array, ...]:
     """Return all results of an operation. Raises: ArgumentError naming function, position and type."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
