@@ -181,7 +181,7 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 def named_call(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @decorator_form
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
-    """The function under a name. Where it is traced as a program of its own, the program has the name."""
+    """Return the function under a name. Where it is traced as a program of its own, the program has the name."""
     check_function("named_call", fun)
     if name is not None:
         _check_name("named_call", name)
@@ -196,7 +196,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """A scope, for a block or a decorated function, that names the operations inside: "layer 3". Scopes nest.
+    """Return a scope, for a block or a decorated function, that names the operations inside: "layer 3". Scopes nest.
 
     The name stands behind the user's line in errors, tables and explanations, and in the names of operations in XLA's
     profiles. It is not part of the value of a program. Outside of a trace it has no effect.

@@ -43,7 +43,7 @@ class CalledFrames:
         self._members = {}
 
     def __contains__(self, frame: FrameType) -> bool:
-        """Returns True if the function called a frame of this thread, directly or indirectly."""
+        """Return True if the function called a frame of this thread, directly or indirectly."""
         if frame is self.last:
             return True
         if self.base is None or self.thread != threading.get_ident():
@@ -104,12 +104,12 @@ class Scoped(Generic[T]):
         self._variable: ContextVar[_Setting[T] | None] = ContextVar(name, default=None)
 
     def get(self) -> T:
-        """The value in force."""
+        """Return the value in force."""
         setting = self._in_force(_getframe(1))
         return self._default if setting is None else setting.value
 
     def __call__(self, value: T) -> AbstractContextManager[None]:
-        """A context manager that puts a value in force."""
+        """Return a context manager that puts a value in force."""
         return _Block(self, value)
 
     def _in_force(self, frame: FrameType) -> _Setting[T] | None:

@@ -156,7 +156,7 @@ def _run_steps(
 
 
 def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
-    """The step numbers of a loop in order, without the runs of predicates."""
+    """Return the step numbers of a loop in order, without the runs of predicates."""
     match layout.bodies[layout.running[-1]].runs:
         case Times(n, reverse):
             return range(n - 1, -1, -1) if reverse else range(n)
@@ -173,5 +173,5 @@ def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
 
 
 def _slice_of_step(x: NDArray, role: Role, step: int) -> NDArray:
-    """The part of an operand that a step reads."""
+    """Return the part of an operand that a step reads."""
     return x[(slice(None),) * role.axis + (step,)] if isinstance(role, Slice) else x

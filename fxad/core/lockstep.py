@@ -88,7 +88,7 @@ def _coordinates(names: Sequence[str], sizes: Sequence[int]) -> _Position:
 
 
 def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
-    """The index of this run along several axes, the first one slowest. Raises: AxisNameError."""
+    """Return the index of this run along several axes, the first one slowest. Raises: AxisNameError."""
     position, at = _coordinates(names, sizes), 0
     for name, size in zip(names, sizes, strict=True):
         at = at * size + position.index[name][0]
@@ -96,7 +96,8 @@ def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
 
 
 def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> list[T]:
-    """The values of all runs along several axes, the first axis slowest. Raises: AxisNameError, ExecutionError."""
+    """Return the values of all runs along several axes, the first axis slowest. Raises: AxisNameError,
+    ExecutionError."""
     position = _coordinates(names, sizes)
     count = position.counts[tuple(names)] = position.counts.get(tuple(names), 0) + 1
     others = tuple([(name, k) for name, (k, _) in position.index.items() if name not in names])

@@ -48,7 +48,7 @@ class Format:
         return everything - (1 if self.kind == "fn" else 1 << self.fraction)
 
     def decode(self, bits: int) -> float | None:
-        """The number, infinities included; None for every nan."""
+        """Return the number, infinities included; None for every nan."""
         negative, magnitude = divmod(bits, 1 << (self.exponent + self.fraction))
         if self.kind == "fnuz" and bits == self.nan:
             return None
@@ -99,7 +99,7 @@ _INTEGER: Final = re.compile(r"-?\d{1,20}", re.ASCII)  # enough for int64 and ui
 
 
 def show(bits: bytes, dtype: DType) -> str:
-    """The element as text: `1.5`, `-0.0`, `nan`, `0x7fc00001`, `3`, `true`, `complex(1.0, nan)`."""
+    """Return the element as text: `1.5`, `-0.0`, `nan`, `0x7fc00001`, `3`, `true`, `complex(1.0, nan)`."""
     if dtype in dtypes.COMPLEX:
         half, part = len(bits) // 2, dtypes.real_part(dtype)
         return f"complex({show(bits[:half], part)}, {show(bits[half:], part)})"

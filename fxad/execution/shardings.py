@@ -21,7 +21,7 @@ Shardings: TypeAlias = object
 
 
 def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, outs: Shardings) -> Program[P, R]:
-    """The program with its arguments and results divided.
+    """Return the program with its arguments and results divided.
 
     Raises: ArgumentError, TreeError; ShapeError and AxisNameError naming argument, axis and sizes.
     """
@@ -60,7 +60,7 @@ def check_shardings(what: str, shardings: Shardings) -> None:
 
 
 def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[AnySharding | None]:
-    """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
+    """Return the sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
     check_shardings(what, prefix)
     return tree.broadcast_prefix(prefix, structure, what, _is_sharding)
 

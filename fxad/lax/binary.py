@@ -100,12 +100,12 @@ shift_right_arithmetic = _function(binary, SHIFT_RIGHT_ARITHMETIC)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The next number after x1 in the direction of x2."""
+    """Return the next number after x1 in the direction of x2."""
     return apply_binary(NEXTAFTER, x1, x2)
 
 
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
-    """The m-th derivative of digamma at x."""
+    """Return the m-th derivative of digamma at x."""
     return apply_binary(POLYGAMMA, m, x)
 
 

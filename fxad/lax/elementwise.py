@@ -122,15 +122,15 @@ def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
 
 
 def convert_element_type(operand: ArrayLike, new_dtype: object) -> Array:
-    """The same values in another dtype."""
+    """Return the same values in another dtype."""
     return binder().bind(ConvertElementType(dtypes.as_dtype(new_dtype)), (operand,))[0]
 
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: object) -> Array:
-    """The same bits read as another dtype. A narrower dtype adds a last axis; a wider one removes it."""
+    """Return the same bits read as another dtype. A narrower dtype adds a last axis; a wider one removes it."""
     return binder().bind(BitcastConvertType(dtypes.as_dtype(new_dtype)), (operand,))[0]
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """The values rounded to a narrower floating-point format."""
+    """Return the values rounded to a narrower floating-point format."""
     return binder().bind(ReducePrecision(exponent_bits, mantissa_bits), (operand,))[0]

@@ -31,7 +31,7 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 def eig(
     x: ArrayLike, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
 ) -> tuple[Array, ...]:
-    """The eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
+    """Return the eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
     left = flag("eig", "compute_left_eigenvectors", compute_left_eigenvectors)
     right = flag("eig", "compute_right_eigenvectors", compute_right_eigenvectors)
     return binder().bind(Eig(left, right), (x,))
@@ -48,13 +48,13 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> 
 
 
 def geqrf(a: ArrayLike) -> tuple[Array, Array]:
-    """The QR decomposition in LAPACK's form: R, with the reflectors below it, and their scalar factors."""
+    """Return the QR decomposition in LAPACK's form: R, with the reflectors below it, and their scalar factors."""
     packed, taus = binder().bind(GEQRF, (a,))
     return packed, taus
 
 
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """The first columns of the product of the reflections below the diagonal of a."""
+    """Return the first columns of the product of the reflections below the diagonal of a."""
     return binder().bind(HOUSEHOLDER_PRODUCT, (a, taus))[0]
 
 
@@ -71,7 +71,7 @@ def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
 
 
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
-    """The row permutation that row exchanges give."""
+    """Return the row permutation that row exchanges give."""
     size = to_int("lu_pivots_to_permutation", "permutation_size", permutation_size)
     return binder().bind(LuPivotsToPermutation(size, False), (pivots,))[0]
 
@@ -109,8 +109,8 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is a batch of
-    vectors."""
+    """Return the x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is a
+    batch of vectors."""
     named = {"left_side": left_side, "lower": lower, "transpose_a": transpose_a, "conjugate_a": conjugate_a}
     flags = {**named, "unit_diagonal": unit_diagonal}
     static = tuple([flag("triangular_solve", name, value) for name, value in flags.items()])
@@ -118,7 +118,7 @@ def triangular_solve(
 
 
 def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike) -> Array:
-    """The x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored."""
+    """Return the x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored."""
     return binder().bind(TRIDIAGONAL_SOLVE, (dl, d, du, b))[0]
 
 
@@ -139,5 +139,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

@@ -51,7 +51,7 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
 
 
 def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
-    """The elements in row-major order in another shape."""
+    """Return the elements in row-major order in another shape."""
     to = as_shape(new_sizes)
     return operand if isinstance(operand, Array) and to == operand.shape else binder().bind(Reshape(to), (operand,))[0]
 
@@ -252,7 +252,7 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:
-    """The operand with the window at run-time start indices replaced by `update`."""
+    """Return the operand with the window at run-time start indices replaced by `update`."""
     arrays, fixed = _split_starts("dynamic_update_slice", start_indices)
     return binder().apply(indexing.dynamic_update_slice, (operand, update, *arrays), (fixed,))[0]
 
@@ -265,7 +265,7 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
 
 
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int) -> Array:
-    """The operand with the elements at one position along an axis replaced; `update` may lack that axis."""
+    """Return the operand with the elements at one position along an axis replaced; `update` may lack that axis."""
     ndim = aval_of(operand, "dynamic_update_index_in_dim: operand").ndim
     k = normalize_axis_index("dynamic_update_index_in_dim", axis, ndim)
     if aval_of(update, "dynamic_update_index_in_dim: update").ndim == ndim - 1:

@@ -13,22 +13,23 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized lower incomplete gamma function: P(a, x), from 0 at x = 0 to 1."""
+    """Return the regularized lower incomplete gamma function: P(a, x), from 0 at x = 0 to 1."""
     return apply_binary(IGAMMA, a, x)
 
 
 def igammac(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized upper incomplete gamma function: Q(a, x) = 1 - P(a, x), with all digits where it is small."""
+    """Return the regularized upper incomplete gamma function: Q(a, x) = 1 - P(a, x), with all digits where it is
+    small."""
     return apply_binary(IGAMMAC, a, x)
 
 
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
-    """The derivative of igamma(a, x) in a."""
+    """Return the derivative of igamma(a, x) in a."""
     return apply_binary(IGAMMA_GRAD_A, a, x)
 
 
 def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
-    """The derivative of a sample of the gamma distribution in its shape parameter a, at a fixed quantile."""
+    """Return the derivative of a sample of the gamma distribution in its shape parameter a, at a fixed quantile."""
     return apply_binary(RANDOM_GAMMA_GRAD, a, sample)
 
 
@@ -48,7 +49,7 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized incomplete beta function: from 0 at x = 0 to 1 at x = 1."""
+    """Return the regularized incomplete beta function: from 0 at x = 0 to 1 at x = 1."""
     try:
         return binder().apply(special.same_types, (a, b, x), (REGULARIZED_INCOMPLETE_BETA,))[0]
     except ShapeError as e:
@@ -99,7 +100,7 @@ def expit(x: ArrayLike) -> Array:
 
 
 def ndtr(x: ArrayLike) -> Array:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     return binder().apply(special.ndtr, (x,), ())[0]
 
 
@@ -109,15 +110,15 @@ def log_ndtr(x: ArrayLike) -> Array:
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """The inverse of ndtr: -inf at 0, inf at 1, nan outside."""
+    """Return the inverse of ndtr: -inf at 0, inf at 1, nan outside."""
     return binder().apply(special.ndtri, (p,), ())[0]
 
 
 def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0."""
     return binder().apply(special.i0, (x,), ())[0]
 
 
 def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1."""
     return binder().apply(special.i1, (x,), ())[0]

@@ -26,7 +26,7 @@ class Locations:
         self._rows: dict[str, tuple[str, Source]] = {}
 
     def alias(self, function: str, prim: str, source: Source) -> str:
-        """The text after an operation that refers to its location: ` loc(#L3)`."""
+        """Return the text after an operation that refers to its location: ` loc(#L3)`."""
         if source is None:
             key: tuple[str, str, object, int, str] = (function, prim, None, 0, "")
         elif isinstance(source, SourceLocation):
@@ -40,7 +40,7 @@ class Locations:
         return text
 
     def source(self, alias: str) -> Source:
-        """The source of the operation that refers to `alias`."""
+        """Return the source of the operation that refers to `alias`."""
         return self._rows[alias][1]
 
     def definitions(self) -> str:

@@ -53,7 +53,7 @@ def _initializer(draw: Callable[[ArrayLike, Shape, DType], Array], dtype: object
 
 
 def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
-    """The same value for all parameters."""
+    """Return the same value for all parameters."""
     return _initializer(lambda _, shape, dtype: fnp.full(shape, value, dtype=dtype), dtype)
 
 
@@ -63,15 +63,15 @@ def uniform(scale: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
 
 
 def normal(stddev: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
-    """Normal with mean 0."""
+    """Return normal numbers with mean 0."""
     return _initializer(lambda key, shape, dtype: random.normal(key, shape, dtype) * stddev, dtype)
 
 
 def truncated_normal(
     stddev: float = 1e-2, dtype: object = dtypes.float32, lower: float = -2.0, upper: float = 2.0
 ) -> Initializer:
-    """Normal with mean 0, truncated at `lower` and `upper` standard deviations. `stddev` is the standard deviation
-    before truncation."""
+    """Return normal numbers with mean 0, truncated at `lower` and `upper` standard deviations. `stddev` is the standard
+    deviation before truncation."""
     return _initializer(
         lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype) * stddev, dtype
     )
@@ -168,7 +168,7 @@ def glorot_uniform(
 def glorot_normal(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Truncated normal, variance 2 / (inputs + outputs)."""
+    """Return truncated normal numbers with variance 2 / (inputs + outputs)."""
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -185,7 +185,7 @@ def lecun_uniform(
 def lecun_normal(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Truncated normal, variance 1 / inputs."""
+    """Return truncated normal numbers with variance 1 / inputs."""
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -202,7 +202,7 @@ def he_uniform(
 def he_normal(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Truncated normal, variance 2 / inputs."""
+    """Return truncated normal numbers with variance 2 / inputs."""
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -216,7 +216,7 @@ kaiming_normal = he_normal
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
-    """A uniformly random matrix with orthonormal columns (or rows, if these are fewer), times `scale`.
+    """Return a uniformly random matrix with orthonormal columns (or rows, if these are fewer), times `scale`.
 
     Type:   the columns are along `column_axis`, all other axes together are the rows.
     Source: Saxe et al., Exact solutions to the nonlinear dynamics of learning, https://arxiv.org/abs/1312.6120; evenly:
@@ -250,7 +250,7 @@ def _orthonormal_columns(key: ArrayLike, rows: int, columns: int, dtype: DType) 
 
 
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
-    """A kernel (*spatial, inputs, outputs) that is orthogonal at the middle of its spatial axes and 0 elsewhere.
+    """Return a kernel (*spatial, inputs, outputs) that is orthogonal at the middle of its spatial axes and 0 elsewhere.
 
     Type:   1 to 3 spatial axes, and no fewer outputs than inputs.
     Source: Xiao et al., Dynamical Isometry and a Mean Field Theory of CNNs, https://arxiv.org/abs/1806.05393

@@ -102,7 +102,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
 
 
 def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, ...], int | None]:
-    """The number of a diagonal, as operands and a static argument: an array is an operand, and None is static.
+    """Return the number of a diagonal, as operands and a static argument: an array is an operand, and None is static.
 
     Raises: ArgumentError for what is neither an integer nor an array; DTypeError for an array of other numbers;
             ShapeError for one with axes.
@@ -117,7 +117,7 @@ def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, 
 
 
 def contains_array(value: object) -> bool:
-    """Returns True for an array, and for a list or tuple with one: it may be traced."""
+    """Return True for an array, and for a list or tuple with one: it may be traced."""
     return isinstance(value, Array) or (isinstance(value, list | tuple) and any([isinstance(v, Array) for v in value]))
 
 
@@ -129,7 +129,7 @@ def as_scalars(values: T | Array | Sequence[T | Array]) -> tuple[T | Array, ...]
 
 
 def number_or_array(name: str, what: str, value: float | Array) -> float | Array:
-    """A number that does not decide a shape: a Python float, or an array without axes, which may be traced.
+    """Return a number that does not decide a shape: a Python float, or an array without axes, which may be traced.
 
     Raises: ArgumentError for what is neither; ShapeError for an array with axes; DTypeError for a complex one.
     """

@@ -49,7 +49,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The remainder of x1 / x2, with the sign of x1."""
+    """Return the remainder of x1 / x2, with the sign of x1."""
     return apply_op("fmod", arithmetic.fmod, (x1, x2))
 
 
@@ -66,22 +66,22 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The greater of x1 and x2; nan if one is nan."""
+    """Return the greater of x1 and x2; nan if one is nan."""
     return apply_op("maximum", arithmetic.binary, (x1, x2), MAX)
 
 
 def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The lesser of x1 and x2; nan if one is nan."""
+    """Return the lesser of x1 and x2; nan if one is nan."""
     return apply_op("minimum", arithmetic.binary, (x1, x2), MIN)
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The angle of the point (x2, x1): the arc tangent of x1 / x2 in its quadrant."""
+    """Return the angle of the point (x2, x1): the arc tangent of x1 / x2 in its quadrant."""
     return apply_op("atan2", elementwise.inexact_binary, (x1, x2), ATAN2)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The next float after x1 in the direction of x2."""
+    """Return the next float after x1 in the direction of x2."""
     return apply_op("nextafter", elementwise.inexact_binary, (x1, x2), NEXTAFTER)
 
 
@@ -109,47 +109,47 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where x1 equals x2."""
+    """Return True where x1 equals x2."""
     return apply_op("equal", arithmetic.binary, (x1, x2), EQ)
 
 
 def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where x1 differs from x2."""
+    """Return True where x1 differs from x2."""
     return apply_op("not_equal", arithmetic.binary, (x1, x2), NE)
 
 
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where x1 < x2."""
+    """Return True where x1 < x2."""
     return apply_op("less", arithmetic.binary, (x1, x2), LT)
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where x1 <= x2."""
+    """Return True where x1 <= x2."""
     return apply_op("less_equal", arithmetic.binary, (x1, x2), LE)
 
 
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where x1 > x2."""
+    """Return True where x1 > x2."""
     return apply_op("greater", arithmetic.binary, (x1, x2), GT)
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where x1 >= x2."""
+    """Return True where x1 >= x2."""
     return apply_op("greater_equal", arithmetic.binary, (x1, x2), GE)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where both are not zero."""
+    """Return True where both are not zero."""
     return apply_op("logical_and", elementwise.logical_binary, (x1, x2), AND)
 
 
 def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where at least one is not zero."""
+    """Return True where at least one is not zero."""
     return apply_op("logical_or", elementwise.logical_binary, (x1, x2), OR)
 
 
 def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True where exactly one is not zero."""
+    """Return True where exactly one is not zero."""
     return apply_op("logical_xor", elementwise.logical_binary, (x1, x2), XOR)
 
 
@@ -181,14 +181,14 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def isclose(
     a: ArrayLike, b: ArrayLike, rtol: float | Array = 1e-5, atol: float | Array = 1e-8, equal_nan: bool = False
 ) -> Array:
-    """True where a and b differ by at most atol + rtol * abs(b). The tolerances may be traced."""
+    """Return True where a and b differ by at most atol + rtol * abs(b). The tolerances may be traced."""
     return _is_close("isclose", a, b, rtol, atol, equal_nan)
 
 
 def allclose(
     a: ArrayLike, b: ArrayLike, rtol: float | Array = 1e-5, atol: float | Array = 1e-8, equal_nan: bool = False
 ) -> Array:
-    """True if `isclose` is True everywhere."""
+    """Return True if `isclose` is True everywhere."""
     return _is_close("allclose", a, b, rtol, atol, equal_nan).all()
 
 
@@ -202,7 +202,7 @@ def _is_close(
 
 
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
-    """True if `a1` and `a2` have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
+    """Return True if `a1` and `a2` have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
     equal_nan = flag("array_equal", "equal_nan", equal_nan)
     a, b = as_array("array_equal", a1), as_array("array_equal", a2, 1)
     if a.shape != b.shape:

@@ -414,7 +414,7 @@ def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique
 
 
 def _traced_places(at: Array, n: int, more: int) -> Array:
-    """Indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
+    """Return indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
     counted from the start, and those out of range are moved to the nearest one."""
     places = at.ravel().astype(index_dtype((2 * n + 1,))) if at.dtype.itemsize < 8 else at.ravel()
     return binary.clip(binary.where(places < 0, places + n, places), 0, maximum(n - 1 + more, 0))

@@ -158,8 +158,8 @@ class _Distinct(NamedTuple):
 
 
 def _distinct_rows(new: Array, n: int, size: int) -> _Distinct:
-    """Number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from the row
-    before."""
+    """Number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from
+    the row before."""
     number = cumulative_sum(concat([full((1,), False), new]), dtype=dtypes.int32)
     wanted = arange(size)
     start, end = searchsorted(number, wanted), searchsorted(number, wanted, side="right")
@@ -169,7 +169,7 @@ def _distinct_rows(new: Array, n: int, size: int) -> _Distinct:
 def _pad_results(
     x: Array, size: int, fill_value: ArrayLike | None, equal_nan: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """The results of `unique` with a size."""
+    """Return the results of `unique` with a size."""
     flat, n = x.ravel(), x.size
     if not n:
         none = full((size,), 0)
@@ -184,7 +184,7 @@ def _pad_results(
 def _pad_slices(
     x: Array, axis: int, size: int, fill_value: ArrayLike | None, equal_nan: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """The results of `unique` along an axis with a size."""
+    """Return the results of `unique` along an axis with a size."""
     n = x.shape[axis]
     if not x.size:
         raise ShapeError(f"unique: takes slices along axis {axis} of {x.aval}", remedy="give slices that are not empty")

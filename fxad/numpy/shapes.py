@@ -330,7 +330,7 @@ def _taken(
     pick: Callable[[Array, ArrayLike], Array],
     places_axis: int | None,
 ) -> Array:
-    """The elements that `pick` gives for indices, by the rule of `mode` for indices out of range.
+    """Return the elements that `pick` gives for indices, by the rule of `mode` for indices out of range.
 
     `places_axis` is where the axes of the indices stand in the result; None: they have its shape.
     """

@@ -343,7 +343,7 @@ def _quantile(
     skip_nans: bool,
     weights: ArrayLike | None,
 ) -> Array:
-    """The quantiles of x for q / whole: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
+    """Return the quantiles of x for q / whole: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
     method, keepdims = text(name, "method", method), flag(name, "keepdims", keepdims)
     array = as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)

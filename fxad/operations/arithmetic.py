@@ -21,8 +21,8 @@ def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
-    """A comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared as
-    uint64 where they are not negative, and are less than all others where they are."""
+    """Return a comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared
+    as uint64 where they are not negative, and are less than all others where they are."""
     dtypes_of_both = x.aval.dtype, y.aval.dtype
     if dtypes.uint64 not in dtypes_of_both or not dtypes.SIGNED.intersection(dtypes_of_both):
         return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
@@ -137,7 +137,7 @@ def integer_power(emit: Emit, x: Atom, n: int) -> Atoms:
 
 
 def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """A bitwise operator: bools and integers only."""
+    """Return a bitwise operator: bools and integers only."""
     x, y = promote_and_broadcast(prim.name, emit, x, y)
     if x.aval.dtype in dtypes.INEXACT:
         raise DTypeError(f"{prim.name}: takes bool or integer operands, got {x.aval}")

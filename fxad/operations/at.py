@@ -33,7 +33,7 @@ class Updatable:
 
     @abstractmethod
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
-        """The single result of `op` over this array and `args`."""
+        """Return the single result of `op` over this array and `args`."""
 
     @property
     def at(self) -> IndexUpdateHelper[Self]:
@@ -239,7 +239,7 @@ def as_0d_scalar(value: ArrayLike, x: Aval) -> ArrayLike:
 
 
 def default_fill(dtype: dtypes.DType) -> bool | int | float:
-    """The value of elements out of range: nan, the least signed integer, the greatest unsigned one, or True."""
+    """Return the value of elements out of range: nan, the least signed integer, the greatest unsigned one, or True."""
     if dtype in dtypes.INEXACT:
         return nan
     if dtype is dtypes.bool_:

@@ -65,7 +65,7 @@ def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> Atoms:
-    """A primitive, the last argument, of operands of one rank whose axes of size 1 are repeated."""
+    """Return a primitive, the last argument, of operands of one rank whose axes of size 1 are repeated."""
     *operands, prim = args
     shape = operands[0].aval.shape
     for x in operands[1:]:
@@ -74,7 +74,7 @@ def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> A
 
 
 def select_whole(emit: Emit, which: Atom, *cases: Atom) -> Atoms:
-    """The case at an index without axes; the cases have one shape."""
+    """Return the case at an index without axes; the cases have one shape."""
     return emit(SELECT_N, broadcast(emit, which, cases[0].aval.shape), *cases)
 
 
@@ -134,17 +134,17 @@ def clip_above(emit: Emit, x: Atom, high: Atom) -> Atoms:
 
 
 def is_nonzero(emit: Emit, x: Atom) -> Atoms:
-    """True where x is not zero."""
+    """Return True where x is not zero."""
     return (convert(emit, x, dtypes.bool_),)
 
 
 def logical_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """A logical function of whether x and y are not zero."""
+    """Return a logical function of whether x and y are not zero."""
     return emit(prim, *promote_and_broadcast(prim.name, emit, *is_nonzero(emit, x), *is_nonzero(emit, y)))
 
 
 def logical_not(emit: Emit, x: Atom) -> Atoms:
-    """True where x is zero."""
+    """Return True where x is zero."""
     return emit(NOT, *is_nonzero(emit, x))
 
 
@@ -152,19 +152,19 @@ def logical_not(emit: Emit, x: Atom) -> Atoms:
 
 
 def isfinite(emit: Emit, x: Atom) -> Atoms:
-    """True where x is neither infinite nor nan."""
+    """Return True where x is neither infinite nor nan."""
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
     return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_full_bool(True, x),)
 
 
 def isnan(emit: Emit, x: Atom) -> Atoms:
-    """True where x is nan."""
+    """Return True where x is nan."""
     return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_full_bool(False, x),)
 
 
 def isinf(emit: Emit, x: Atom) -> Atoms:
-    """True where x is infinite."""
+    """Return True where x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (_full_bool(False, x),)
     if x.aval.dtype in dtypes.COMPLEX:
@@ -173,7 +173,7 @@ def isinf(emit: Emit, x: Atom) -> Atoms:
 
 
 def signbit(emit: Emit, x: Atom) -> Atoms:
-    """True where the sign bit is set, also for -0.0 and nan."""
+    """Return True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
         x = emit.one(BitcastConvertType(dtypes.SIGNED_OF_SIZE[x.aval.dtype.itemsize]), x)
     return emit(LT, x, literal_like(0, x))
@@ -187,22 +187,22 @@ def _full_bool(value: bool, x: Atom) -> Lit:
 
 
 def conj(emit: Emit, x: Atom) -> Atoms:
-    """The complex conjugate; real values are returned unchanged."""
+    """Return the complex conjugate; real values are returned unchanged."""
     return emit(CONJ, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
 def real(emit: Emit, x: Atom) -> Atoms:
-    """The real part; real values are returned unchanged."""
+    """Return the real part; real values are returned unchanged."""
     return emit(REAL, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
 def imag(emit: Emit, x: Atom) -> Atoms:
-    """The imaginary part; 0 for real values."""
+    """Return the imaginary part; 0 for real values."""
     return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (literal_like(0, x),)
 
 
 def trunc(emit: Emit, x: Atom) -> Atoms:
-    """The integral part, towards zero."""
+    """Return the integral part, towards zero."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (x,)
     negative, down, up = emit.one(LT, x, literal_like(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x)
@@ -238,7 +238,7 @@ def times_constant(emit: Emit, x: Atom, factor: float) -> Atoms:
 
 
 def log_in_base(emit: Emit, x: Atom, prim: Log2 | Log10) -> Atoms:
-    """The logarithm in base 2 or 10."""
+    """Return the logarithm in base 2 or 10."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     if x.aval.dtype not in dtypes.COMPLEX:
         return emit(prim, x)
@@ -301,7 +301,7 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def angle(emit: Emit, x: Atom) -> Atoms:
-    """The angle of a complex number, from -pi to pi."""
+    """Return the angle of a complex number, from -pi to pi."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(ATAN2, *imag(emit, x), *real(emit, x))
 
@@ -329,15 +329,15 @@ def nan_to_num(
 
 
 def _broadcast_number(emit: Emit, value: Atom | float, like: Atom) -> Atom:
-    """A number, or an atom without axes, in the shape and the dtype of another value."""
+    """Return a number, or an atom without axes, in the shape and the dtype of another value."""
     if isinstance(value, Var | Lit):
         return broadcast(emit, convert(emit, value, like.aval.dtype), like.aval.shape)
     return literal_like(value, like)
 
 
 def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float | None, float | None, bool]) -> Atoms:
-    """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom, one of
-    the first arguments."""
+    """Return True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom,
+    one of the first arguments."""
     *atoms, relative, absolute, equal_nan = args
     given = iter(atoms)
     rtol, atol = [next(given) if v is None else v for v in (relative, absolute)]
@@ -354,7 +354,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float
 
 
 def bit_count(emit: Emit, x: Atom) -> Atoms:
-    """The number of bits of abs(x) that are set, as uint8."""
+    """Return the number of bits of abs(x) that are set, as uint8."""
     if x.aval.dtype in dtypes.SIGNED:
         x = emit.one(ABS, x)
     return (convert(emit, emit.one(POPULATION_COUNT, x), dtypes.uint8),)

@@ -53,8 +53,8 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
 def dynamic_slice(
     emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
 ) -> tuple[Atom, ...]:
-    """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
-    sizes, and the axes of size 1 that are dropped."""
+    """Return a window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then
+    the sizes, and the axes of size 1 that are dropped."""
     *atoms, fixed, sizes, dropped = args
     window = DynamicSlice(sizes)
     starts = start_indices(emit, x.aval.shape, atoms, fixed)

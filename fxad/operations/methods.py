@@ -45,7 +45,7 @@ class Methods(Operators):
 
     @abstractmethod
     def __getitem__(self, index: object) -> Self:
-        """The elements an index picks, as in NumPy."""
+        """Return the elements an index picks, as in NumPy."""
 
     # -------------------------------------------------------------------------------------------------- reductions
 
@@ -117,7 +117,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
         correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
-        """Standard deviation over axes: the root of `var`."""
+        """Return the standard deviation over axes: the root of `var`."""
         subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
         return self._reduce(
             "std", reductions.std, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
@@ -153,7 +153,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """True if an element is not zero."""
+        """Return True if an element is not zero."""
         return self._reduce("any", reductions.any, axis, out, keepdims, where=where)
 
     def all(
@@ -164,7 +164,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """True if no element is zero."""
+        """Return True if no element is zero."""
         return self._reduce("all", reductions.all, axis, out, keepdims, where=where)
 
     def _reduce(
@@ -198,7 +198,7 @@ class Methods(Operators):
         out: None = None,
         keepdims: bool = False,
     ) -> Self:
-        """The index of the greatest element, of equal ones the first; in the flattened array for axis None."""
+        """Return the index of the greatest element, of equal ones the first; in the flattened array for axis None."""
         no_out("argmax", out)
         return self._apply(reductions.argmax, (), (axis, keepdims))
 
@@ -208,15 +208,15 @@ class Methods(Operators):
         out: None = None,
         keepdims: bool = False,
     ) -> Self:
-        """The index of the least element, of equal ones the first; in the flattened array for axis None."""
+        """Return the index of the least element, of equal ones the first; in the flattened array for axis None."""
         no_out("argmin", out)
         return self._apply(reductions.argmin, (), (axis, keepdims))
 
     # ------------------------------------------------------------------------------------------------------ shapes
 
     def reshape(self, *shape: int | Sequence[int], order: str = "C") -> Self:
-        """The same elements in another shape, in row-major order, or column-major for "F"; one size may be -1, which is
-        inferred."""
+        """Return the same elements in another shape, in row-major order, or column-major for "F"; one size may be -1,
+        which is inferred."""
         sizes = static_ints("reshape", "shape", shape)
         if column_major("reshape", order):
             return self.T.reshape(sizes[::-1]).T
@@ -236,7 +236,7 @@ class Methods(Operators):
         return self._apply(shapes.squeeze, (), (hashable_axis(axis),))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
-        """The axes in another order; reversed when none is given."""
+        """Return the axes in another order; reversed when none is given."""
         return self._apply(shapes.transpose, (), (static_ints("transpose", "axes", axes) if axes else None,))
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
@@ -276,7 +276,7 @@ class Methods(Operators):
         return x[(*[slice(None)] * k, np.repeat(np.arange(n), counts))]
 
     def take(self, indices: Self | NDArray | Sequence[int] | int, axis: int | None = None) -> Self:
-        """The elements at `indices` along an axis; of the flattened array for None."""
+        """Return the elements at `indices` along an axis; of the flattened array for None."""
         if axis is None:
             return self.ravel()[indices]
         return self[(*[slice(None)] * normalize_axis_index("take", axis, self.aval.ndim), indices)]
@@ -284,7 +284,7 @@ class Methods(Operators):
     # ------------------------------------------------------------------------------------------------- elementwise
 
     def astype(self, dtype: object, copy: bool = True) -> Self:
-        """The same values in another dtype. Arrays are immutable, so `copy` has no effect."""
+        """Return the same values in another dtype. Arrays are immutable, so `copy` has no effect."""
         if copy is not True:
             flag("astype", "copy", copy)
         return self._apply(elementwise.astype, (), (dtypes.as_dtype(dtype),))
@@ -300,11 +300,11 @@ class Methods(Operators):
         return self._apply(elementwise.imag, (), ())
 
     def conj(self) -> Self:
-        """The complex conjugate; real values are returned unchanged."""
+        """Return the complex conjugate; real values are returned unchanged."""
         return self._apply(elementwise.conj, (), ())
 
     def round(self, decimals: int = 0) -> Self:
-        """Rounded to a number of decimals, ties to even."""
+        """Return the elements rounded to a number of decimals, ties to even."""
         return self._apply(elementwise.round_to, (), (decimals,))
 
     def clip(self, min: Self | NDArray | Scalar | None = None, max: Self | NDArray | Scalar | None = None) -> Self:
@@ -316,7 +316,7 @@ class Methods(Operators):
         return self if max is None else self._apply(elementwise.clip_above, (max,), ())
 
     def ptp(self, axis: Axes = None, out: None = None, keepdims: bool = False) -> Self:
-        """The greatest element less the least one."""
+        """Return the greatest element less the least one."""
         return self.max(axis, out, keepdims) - self.min(axis, None, keepdims)
 
     def conjugate(self) -> Self:
@@ -329,7 +329,8 @@ class Methods(Operators):
     # ------------------------------------------------------------------------------------------ chosen by elements
 
     def nonzero(self, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> tuple[Self, ...]:
-        """The indices of the elements that are not 0: an int32 array for each axis. A traced array needs `size`."""
+        """Return the indices of the elements that are not 0: an int32 array for each axis. A traced array needs
+        `size`."""
         shape = self.aval.shape
         if not shape:
             raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
@@ -344,7 +345,8 @@ class Methods(Operators):
         return self._apply(index_arrays.choose, to_tuple("choose", "choices", choices), (mode,))
 
     def compress(self, condition: Sequence[bool] | NDArray, axis: int | None = None, out: None = None) -> Self:
-        """The slices along an axis where a condition with known values holds; of the flattened array for None."""
+        """Return the slices along an axis where a condition with known values holds; of the flattened array for
+        None."""
         no_out("compress", out)
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("compress", axis, self.aval.ndim))
         holds = np.asarray(condition)
@@ -353,7 +355,7 @@ class Methods(Operators):
         return x[(*[slice(None)] * k, np.flatnonzero(holds))]
 
     def view(self, dtype: object = None) -> Self:
-        """The same bits read as another dtype. The size of the last axis changes with the size of an element."""
+        """Return the same bits read as another dtype. The size of the last axis changes with the size of an element."""
         return self if dtype is None else self._apply(shapes.view, (), (dtypes.as_dtype(dtype),))
 
     # --------------------------------------------------------------------------------- along an axis, and diagonals
@@ -364,7 +366,7 @@ class Methods(Operators):
         return self._apply(sorting.sort, (), (axis, flag("sort", "descending", descending)))
 
     def argsort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
-        """The indices that sort along an axis, as int32; always stable."""
+        """Return the indices that sort along an axis, as int32; always stable."""
         flag("argsort", "stable", stable)
         return self._apply(sorting.argsort, (), (axis, flag("argsort", "descending", descending)))
 
@@ -394,17 +396,17 @@ class Methods(Operators):
         return self._apply(reductions.cumulate_flat, (), (True, axis, optional_dtype(dtype)))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
-        """The diagonal of two axes, as a last axis."""
+        """Return the diagonal of two axes, as a last axis."""
         return self._apply(contractions.diagonal, (), (to_int("diagonal", "offset", offset), axis1, axis2))
 
     def trace(self, offset: object = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Self:
-        """The sum of the diagonal of two axes. `offset` may be traced."""
+        """Return the sum of the diagonal of two axes. `offset` may be traced."""
         if isinstance(offset, Typed):  # then the size of the diagonal is not known
             return self._apply(contractions.only_diagonal, (offset,), (axis1, axis2)).sum((-2, -1), dtype=dtype)
         return self.diagonal(to_int("trace", "offset", cast("int", offset)), axis1, axis2).sum(-1, dtype=dtype)
 
     def dot(self, other: Self | NDArray | Scalar) -> Self:
-        """The product summed over the last axis of this and the last but one of `other`."""
+        """Return the product summed over the last axis of this and the last but one of `other`."""
         return self._apply(contractions.dot, (other,), ())
 
 

@@ -36,12 +36,12 @@ class Operators:
 
     @abstractmethod
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
-        """The single result of `op` over this array and `args`."""
+        """Return the single result of `op` over this array and `args`."""
 
     @abstractmethod
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
-        """The result of `op` over two operands, this array one of them; NotImplemented if the other is not a valid
-        operand."""
+        """Return the result of `op` over two operands, this array one of them; NotImplemented if the other is not a
+        valid operand."""
 
     def __add__(self, other: ArrayLike) -> Self:
         return self._binary(arithmetic.add, self, other)

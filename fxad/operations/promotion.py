@@ -41,7 +41,7 @@ def dtype_kind(dtype: DType) -> int:
 
 
 def scalar_kind(value: Scalar) -> int:
-    """The kind of a Python scalar: that of `dtype_kind`. Raises: DTypeError."""
+    """Return the kind of a Python scalar: that of `dtype_kind`. Raises: DTypeError."""
     return _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
 
 
@@ -69,7 +69,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
 
 
 def argument(e: DTypeError, what: str) -> DTypeError:
-    """The error of `scalar_dtype` for an argument that is known only now."""
+    """Return the error of `scalar_dtype` for an argument that is known only now."""
     return DTypeError(e.message.replace("scalar:", f"{what}:", 1), remedy=e.remedy)
 
 
@@ -87,7 +87,7 @@ def scalar_element(value: Scalar, dtype: DType) -> NDArray:
 
 
 def python_type(value: object) -> type[Scalar]:
-    """The Python scalar type of a value that is a subclass of one. Raises: DTypeError."""
+    """Return the Python scalar type of a value that is a subclass of one. Raises: DTypeError."""
     for t in (bool, int, float, complex):
         if isinstance(value, t):
             return t
@@ -119,7 +119,7 @@ def promote_dtypes(op: str, a: DType, b: DType) -> DType:
 
 
 def _common_integer(a: DType, b: DType) -> DType:
-    """The narrowest integer dtype that holds two; float32 where there is none."""
+    """Return the narrowest integer dtype that holds two; float32 where there is none."""
     return (
         dtypes.float32
         if dtypes.uint64 in (a, b) and dtypes.SIGNED & {a, b}
@@ -128,12 +128,12 @@ def _common_integer(a: DType, b: DType) -> DType:
 
 
 def to_inexact_dtype(dtype: DType) -> DType:
-    """The dtype of floating results for this dtype: itself when floating or complex, else float32."""
+    """Return the dtype of floating results for this dtype: itself when floating or complex, else float32."""
     return dtype if dtype in dtypes.INEXACT else dtypes.float32
 
 
 def common_shape(op: str, a: Shape, b: Shape) -> Shape:
-    """The broadcast of two shapes. Raises: ShapeError that names the axis."""
+    """Return the broadcast of two shapes. Raises: ShapeError that names the axis."""
     if a == b:
         return a
     n = max(len(a), len(b))

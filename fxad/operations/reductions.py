@@ -92,17 +92,17 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
 
 
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """True if an element is not zero."""
+    """Return True if an element is not zero."""
     return _reduce("any", emit, x, ReduceOr, axis, keepdims, dtypes.bool_)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """True if no element is zero."""
+    """Return True if no element is zero."""
     return _reduce("all", emit, x, ReduceAnd, axis, keepdims, dtypes.bool_)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """The number of nonzero elements, as int32, or as int64 if it may not fit."""
+    """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
     dtype = count_dtype("count_nonzero", x.aval, axis)
     return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtype)
 
@@ -158,7 +158,7 @@ def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
-    """Standard deviation over axes: the root of the variance."""
+    """Return the standard deviation over axes: the root of the variance."""
     return _spread("std", emit, x, axis, keepdims, dtype, correction)
 
 
@@ -192,12 +192,12 @@ def squared_magnitude(emit: Emit, x: Atom) -> Atom:
 
 
 def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
-    """The index of the greatest element, as int32 (int64 if it may not fit); the first of equal ones."""
+    """Return the index of the greatest element, as int32 (int64 if it may not fit); the first of equal ones."""
     return _arg_extremum("argmax", emit, x, ArgMax, axis, keepdims)
 
 
 def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
-    """The index of the least element, as int32 (int64 if it may not fit); the first of equal ones."""
+    """Return the index of the least element, as int32 (int64 if it may not fit); the first of equal ones."""
     return _arg_extremum("argmin", emit, x, ArgMin, axis, keepdims)
 
 
@@ -240,7 +240,7 @@ def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None
 def cumulate_array_api(
     emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool
 ) -> Atoms:
-    """The array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
+    """Return the array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
     name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
     if axis is None and x.aval.ndim != 1:
         raise ShapeError(f"{name}: an array with {x.aval.ndim} axes needs an axis", remedy="pass axis=")

@@ -72,7 +72,7 @@ def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
 
 
 def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Atoms:
-    """The axes in another order; reversed for None."""
+    """Return the axes in another order; reversed for None."""
     if axes is None:
         perm = tuple(reversed(range(x.aval.ndim)))
     else:
@@ -88,7 +88,7 @@ def emit_transpose(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
 
 
 def matrix_transpose(emit: Emit, x: Atom) -> Atoms:
-    """The last two axes exchanged."""
+    """Return the last two axes exchanged."""
     if x.aval.ndim < 2:
         raise ShapeError(f"matrix_transpose: takes an array with at least two axes, got {x.aval}")
     return swapaxes(emit, x, -1, -2)
@@ -126,7 +126,7 @@ def squeeze(emit: Emit, x: Atom, axis: Axes) -> Atoms:
 
 
 def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Atoms:
-    """New axes of size 1, at `axis` of the result."""
+    """Return new axes of size 1, at `axis` of the result."""
     count = len(axis) if isinstance(axis, tuple) else 1
     axes = normalize_axes("expand_dims", axis, x.aval.ndim + count)
     return (emit_rearrange(emit, ExpandDims(axes), x) if axes else x,)
@@ -147,7 +147,7 @@ def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
 
 
 def flip(emit: Emit, x: Atom, axis: Axes) -> Atoms:
-    """The elements in reverse order along axes."""
+    """Return the elements in reverse order along axes."""
     axes = tuple([k for k in normalize_axes("flip", axis, x.aval.ndim) if x.aval.shape[k] != 1])
     return (emit_rearrange(emit, Rev(axes), x) if axes else x,)
 
@@ -165,8 +165,8 @@ def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[in
 
 
 def shifts_along_axes(shifts: tuple[T, ...], axis: int | tuple[int, ...]) -> list[tuple[T, int]]:
-    """The shifts of `roll`, each with its axis. Raises: ParameterError if there are more of one than of the other,
-    unless there is only one."""
+    """Return the shifts of `roll`, each with its axis. Raises: ParameterError if there are more of one than of the
+    other, unless there is only one."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ParameterError(
@@ -228,7 +228,7 @@ def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
 
 
 def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
-    """The parts of x between the positions `at` along an axis."""
+    """Return the parts of x between the positions `at` along an axis."""
     k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
     ends = [0, *[minimum(maximum(i + n if i < 0 else i, 0), n) for i in at], n]
@@ -249,7 +249,7 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
 
 
 def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Atoms:
-    """The whole array `reps` times along each axis."""
+    """Return the whole array `reps` times along each axis."""
     lead = max(len(reps) - x.aval.ndim, 0)
     counts = (1,) * (x.aval.ndim - len(reps)) + reps
     shape = (1,) * lead + x.aval.shape
@@ -275,7 +275,7 @@ def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
 
 
 def diagonal_mask(emit: Emit, shape: Shape, a: int, b: int, offset: int | Atom) -> Atom:
-    """A mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
+    """Return a mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
     rows, columns = _row_and_column(emit, shape, a, b, offset)
     return emit.one(EQ, rows, columns)
 
@@ -292,8 +292,8 @@ def _row_and_column(emit: Emit, shape: Shape, a: int, b: int, offset: int | Atom
 
 
 def _bounded_offset(emit: Emit, offset: Atom, dtype: DType) -> Atom:
-    """The number of a diagonal that the program computes, in the dtype of positions. All diagonals far outside are
-    alike."""
+    """Return the number of a diagonal that the program computes, in the dtype of positions. All diagonals far outside
+    are alike."""
     like, far = offset.aval, _FAR if dtype is dtypes.int64 else 2**30
     if like.dtype.itemsize >= dtype.itemsize:
         offset = emit.one(MIN, offset, Lit.of(far, like))
@@ -324,7 +324,7 @@ def eye(emit: Emit, *args: *tuple[*tuple[Atom, ...], int, int, int | None, DType
 
 
 def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
-    """A matrix with a vector on diagonal k, zeros elsewhere."""
+    """Return a matrix with a vector on diagonal k, zeros elsewhere."""
     n = x.aval.size + abs(k)
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
     rows = emit.one(Pad((low,), (high,), (0,)), x, Lit.zero(x.aval.with_shape(())))
@@ -333,8 +333,8 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
 
 
 def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
-    """The bits of x read as another dtype; the size of the last axis changes with the size of an element. A complex
-    number is two real ones, and a bool a byte: every value but 0 is True."""
+    """Return the bits of x read as another dtype; the size of the last axis changes with the size of an element. A
+    complex number is two real ones, and a bool a byte: every value but 0 is True."""
     old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return (x,)
@@ -368,7 +368,7 @@ def _element(emit: Emit, x: Atom, k: int) -> Atom:
 
 
 def _bitcast(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    """The bits of real numbers as other real ones, which fill the last axis."""
+    """Return the bits of real numbers as other real ones, which fill the last axis."""
     old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return x

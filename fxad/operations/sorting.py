@@ -37,14 +37,14 @@ def _flatten_for_axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[A
 
 
 def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
-    """The elements sorted; nans last, or first when descending."""
+    """Return the elements sorted; nans last, or first when descending."""
     x, k = _flatten_for_axis("sort", emit, x, axis)
     y = emit.one(Sort(k, 1), x)
     return emit(Rev((k,)), y) if descending else (y,)
 
 
 def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
-    """The indices that sort the elements; equal elements keep their order, also when descending."""
+    """Return the indices that sort the elements; equal elements keep their order, also when descending."""
     x, k = _flatten_for_axis("argsort", emit, x, axis)
     places: Atom = emit.one(Iota(x.aval.shape, index_dtype(x.aval.shape), k))
     if not descending:
@@ -54,7 +54,8 @@ def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
 
 
 def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
-    """The indices that sort by the last key, ties by the one before, and so on; the last argument is the axis."""
+    """Return the indices that sort by the last key, ties by the one before, and so on; the last argument is the
+    axis."""
     *keys, axis = args
     for j, key in enumerate(keys):
         if key.aval.shape != keys[0].aval.shape or not key.aval.ndim:
@@ -66,7 +67,7 @@ def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
 
 
 def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Atoms:
-    """The k greatest elements along an axis and their places."""
+    """Return the k greatest elements along an axis and their places."""
     at = normalize_axis_index("top_k", axis, x.aval.ndim)
     (moved,) = moveaxis(emit, x, at, -1)
     return tuple([moveaxis(emit, part, -1, at)[0] for part in emit(TopK(k), moved)])

@@ -106,7 +106,7 @@ def _kl_div(args: Formulas) -> Formulas:
 
 
 def _are_close(x: Formula, y: Formula) -> Formula:
-    """True where positive finite x and y are within a factor of 2 of each other: their difference is exact."""
+    """Return True where positive finite x and y are within a factor of 2 of each other: their difference is exact."""
     return (x > 0) & (x * 0.5 <= y) & (y * 0.5 <= x) & (x < math.inf) & (y < math.inf)
 
 
@@ -159,13 +159,13 @@ def expit(emit: Emit, x: Atom) -> Atoms:
 
 
 def i0(emit: Emit, x: Atom) -> Atoms:
-    """The modified Bessel function of order 0."""
+    """Return the modified Bessel function of order 0."""
     (f,) = _formulas("i0", emit, x)
     return (f.apply(BesselIOverPower(0, False)).atom,)
 
 
 def i1(emit: Emit, x: Atom) -> Atoms:
-    """The modified Bessel function of order 1."""
+    """Return the modified Bessel function of order 1."""
     (f,) = _formulas("i1", emit, x)
     return ((f * f.apply(BesselIOverPower(1, False))).atom,)
 
@@ -199,7 +199,7 @@ def _ndtr(x: Formula) -> Formula:
 
 
 def ndtr(emit: Emit, x: Atom) -> Atoms:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     (f,) = _formulas("ndtr", emit, x)
     return (_ndtr(f).atom,)
 
@@ -226,7 +226,7 @@ def log_ndtr(emit: Emit, x: Atom) -> Atoms:
 
 
 def ndtri(emit: Emit, p: Atom) -> Atoms:
-    """The inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
+    """Return the inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
     return (emit_formula(emit, "ndtri", _ndtri, *_atoms("ndtri", emit, p)),)
 
 

@@ -159,7 +159,7 @@ def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], In
 
 
 def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMode, Lit | None]) -> Atoms:
-    """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
+    """Return the indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
     *indices, plan, index_mode, fill = args
     before, indexed, after = _split_plan(plan, x.aval.shape)
     if plan.empty or indexed is None:

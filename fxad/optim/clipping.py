@@ -25,7 +25,7 @@ class ClipByGlobalNorm:
         return ()
 
     def update(self, updates: P, state: tuple[()] = (), params: P | None = None) -> tuple[P, tuple[()]]:
-        """The clipped tree."""
+        """Return the clipped tree."""
         norm = global_norm(updates)
         inside = norm < self.max_norm
 
@@ -56,7 +56,7 @@ class Clip:
         return ()
 
     def update(self, updates: P, state: tuple[()] = (), params: P | None = None) -> tuple[P, tuple[()]]:
-        """The clipped tree."""
+        """Return the clipped tree."""
         return tree.map(lambda u: fnp.clip(fnp.asarray(u), -self.max_delta, self.max_delta), updates), ()
 
 

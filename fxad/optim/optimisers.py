@@ -39,11 +39,11 @@ class Sgd:
     learning_rate: Rate
 
     def init(self, params: object) -> SgdState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return SgdState(no_steps())
 
     def update(self, updates: P, state: SgdState, params: P | None = None) -> tuple[P, SgdState]:
-        """The update of a step, and the next state."""
+        """Return the update of a step, and the next state."""
         return scaled(updates, rate_at(self.learning_rate, state.count)), SgdState(state.count + 1)
 
 
@@ -70,11 +70,11 @@ class Momentum:
     nesterov: bool
 
     def init(self, params: P) -> MomentumState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return MomentumState(no_steps(), zeros(params))
 
     def update(self, updates: P, state: MomentumState[P], params: P | None = None) -> tuple[P, MomentumState[P]]:
-        """The update of a step, and the next state."""
+        """Return the update of a step, and the next state."""
 
         def accumulated(g: ArrayLike, t: Array) -> Array:
             return (fnp.asarray(g) + _multiply_keeping_dtype(self.decay, t)).astype(t.dtype)
@@ -120,11 +120,11 @@ class Adam:
     mask: object
 
     def init(self, params: P) -> AdamState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return AdamState(no_steps(), zeros(params), tree.map(_real_zeros, params))
 
     def update(self, updates: P, state: AdamState[P], params: P | None = None) -> tuple[P, AdamState[P]]:
-        """The update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
+        """Return the update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
         count = state.count + 1
         mean = tree.map(lambda g, m: _mean(g, m, self.b1), updates, state.mean)
         variance = tree.map(lambda g, v: _mean(_square(g), v, self.b2), updates, state.variance)
@@ -208,11 +208,11 @@ class Lion:
     mask: object
 
     def init(self, params: P) -> LionState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return LionState(no_steps(), zeros(params))
 
     def update(self, updates: P, state: LionState[P], params: P | None = None) -> tuple[P, LionState[P]]:
-        """The update of a step, and the next state. Raises: ArgumentError without `params`."""
+        """Return the update of a step, and the next state. Raises: ArgumentError without `params`."""
         direction = tree.map(lambda g, m: fnp.sign(_mean(g, m, self.b1)), updates, state.mean)
         mean = tree.map(lambda g, m: _mean(g, m, self.b2), updates, state.mean)
         direction = _decayed("lion", direction, params, self.weight_decay, self.mask)
@@ -252,7 +252,7 @@ def _multiply_keeping_dtype(factor: Setting, x: ArrayLike) -> Array:
 
 
 def _mean(x: ArrayLike, mean: Array, decay: Setting) -> Array:
-    """The decaying mean with one more element, in the dtype of the mean."""
+    """Return the decaying mean with one more element, in the dtype of the mean."""
     return (_multiply_keeping_dtype(1 - decay, x) + _multiply_keeping_dtype(decay, mean)).astype(mean.dtype)
 
 
@@ -269,13 +269,13 @@ def _real_zeros(p: ArrayLike) -> Array:
 
 
 def _unbiased(moments: P, decay: Setting, count: Array) -> P:
-    """The moments divided by `1 - decay**count`, computed in float32 at least."""
+    """Return the moments divided by `1 - decay**count`, computed in float32 at least."""
     correction = 1 - fnp.asarray(decay, dtype=fnp.float32) ** count.astype(fnp.float32)
     return tree.map(lambda m: fnp.asarray(m) / correction.astype(fnp.asarray(m).dtype), moments)
 
 
 def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setting, mask: object) -> P:
-    """The direction with `weight_decay * p` added where the mask says so."""
+    """Return the direction with `weight_decay * p` added where the mask says so."""
     params = needs_params(operation, params)
     if mask is None:
         return tree.map(lambda d, p: d + _multiply_keeping_dtype(weight_decay, p), direction, params)

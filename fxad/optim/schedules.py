@@ -16,7 +16,7 @@ from fxad.tracing.array import Array, ArrayLike
 
 
 def constant_schedule(value: ArrayLike) -> Callable[[ArrayLike], Array]:
-    """The same value at every step."""
+    """Return the same value at every step."""
     return lambda _count: fnp.asarray(value, dtype=fnp.float32)
 
 
@@ -134,7 +134,7 @@ def join_schedules(
 
 
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Callable[[ArrayLike], Array]:
-    """A linear rise from `init_value` to `peak_value`, which then stays."""
+    """Return a linear rise from `init_value` to `peak_value`, which then stays."""
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 
@@ -146,7 +146,7 @@ def warmup_cosine_decay_schedule(
     end_value: float = 0.0,
     exponent: float = 1.0,
 ) -> Callable[[ArrayLike], Array]:
-    """A linear rise to `peak_value` in `warmup_steps`, then a cosine to `end_value` at step `decay_steps`."""
+    """Return a linear rise to `peak_value` in `warmup_steps`, then a cosine to `end_value` at step `decay_steps`."""
     what = "warmup_cosine_decay_schedule"
     warmup_steps, decay_steps = to_int(what, "warmup_steps", warmup_steps), to_int(what, "decay_steps", decay_steps)
     if not 0 < warmup_steps < decay_steps:
@@ -166,7 +166,7 @@ def warmup_cosine_decay_schedule(
 
 
 def _steps(count: ArrayLike) -> Array:
-    """The count as float32: exact up to 2**24 steps."""
+    """Return the count as float32: exact up to 2**24 steps."""
     return fnp.asarray(count).astype(fnp.float32)
 
 

@@ -125,7 +125,7 @@ class Rearrange(LinearMap, LinearInOne):
         """Return the result for `x` mapped at `dim`, and the mapped axis of the result."""
 
     def attributes(self) -> dict[str, str]:
-        """The attributes of the operation in StableHLO."""
+        """Return the attributes of the operation in StableHLO."""
         return {}
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

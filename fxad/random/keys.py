@@ -53,7 +53,7 @@ PRNGKey = key  # JAX's older name
 
 
 def _check_impl(name: str, impl: object) -> None:
-    """Raises: ParameterError for an unknown generator."""
+    """Raise ParameterError for an unknown generator."""
     if impl is not None and not (isinstance(impl, str) and impl == THREEFRY):
         raise ParameterError(
             f"{name}: the generator {impl!r:.60} is not there", remedy=f"use {THREEFRY!r}, the only one"

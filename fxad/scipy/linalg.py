@@ -225,7 +225,7 @@ def svd(
 
 
 def _vectors(name: str, x: ArrayLike) -> Array:
-    """An array whose last axis is that of vectors; a number is a vector of one."""
+    """Return an array whose last axis is that of vectors; a number is a vector of one."""
     array = as_array(name, x)
     return array if array.ndim else array.reshape(1)
 
@@ -278,7 +278,7 @@ def companion(a: ArrayLike) -> Array:
 
 
 def _monic(name: str, a: ArrayLike) -> Array:
-    """The coefficients of polynomials after the highest, divided by it."""
+    """Return the coefficients of polynomials after the highest, divided by it."""
     coefficients = as_inexact_array(name, _vectors(name, a))
     n = coefficients.shape[-1]
     if n < 2:
@@ -549,5 +549,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

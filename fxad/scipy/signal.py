@@ -146,8 +146,8 @@ def _check_contained(name: str, x: Array, y: Array, axes: Sequence[int]) -> None
 
 
 def _middle(kernel: Array, later: bool) -> list[int]:
-    """The start of the middle part along each axis. For an even size there are two, and SciPy's `correlate2d` takes the
-    later one."""
+    """Return the start of the middle part along each axis. For an even size there are two, and SciPy's `correlate2d`
+    takes the later one."""
     return [n // 2 if later else (n - 1) // 2 for n in kernel.shape]
 
 
@@ -214,7 +214,7 @@ def detrend(
     bp: int | Sequence[int] = 0,
     overwrite_data: bool = False,
 ) -> Array:
-    """Return data without its mean ("constant"), or without the line that fits best ("linear").
+    """Return the data without its mean ("constant"), or without the line that fits best ("linear").
 
     Type:   `bp` are places where a new line begins. `overwrite_data` changes nothing.
     Raises: ParameterError, AxisError.
@@ -528,7 +528,7 @@ def _segment_spectra(
 
 
 def _segments(count: int, step: int, size: int) -> Array:
-    """The places of each segment, a row for each."""
+    """Return the places of each segment, a row for each."""
     return fnp.arange(count)[:, None] * step + fnp.arange(size)
 
 

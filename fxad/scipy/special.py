@@ -21,12 +21,12 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def digamma(x: ArrayLike) -> Array:
-    """The derivative of gammaln: the logarithmic derivative of the gamma function."""
+    """Return the derivative of gammaln: the logarithmic derivative of the gamma function."""
     return lax.digamma(*broadcast_floats("digamma", x))
 
 
 def erf(x: ArrayLike) -> Array:
-    """The error function."""
+    """Return the error function."""
     return lax.erf(*broadcast_floats("erf", x))
 
 
@@ -36,17 +36,17 @@ def erfc(x: ArrayLike) -> Array:
 
 
 def erfinv(x: ArrayLike) -> Array:
-    """The inverse of erf."""
+    """Return the inverse of erf."""
     return lax.erf_inv(*broadcast_floats("erfinv", x))
 
 
 def gammaln(x: ArrayLike) -> Array:
-    """The logarithm of |gamma(x)|."""
+    """Return the logarithm of |gamma(x)|."""
     return lax.lgamma(*broadcast_floats("gammaln", x))
 
 
 def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0."""
     return lax.i0(*broadcast_floats("i0", x))
 
 
@@ -56,7 +56,7 @@ def i0e(x: ArrayLike) -> Array:
 
 
 def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1."""
     return lax.i1(*broadcast_floats("i1", x))
 
 
@@ -66,7 +66,7 @@ def i1e(x: ArrayLike) -> Array:
 
 
 def ndtr(x: ArrayLike) -> Array:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     return lax.ndtr(*broadcast_floats("ndtr", x))
 
 
@@ -76,7 +76,7 @@ def log_ndtr(x: ArrayLike) -> Array:
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """The quantile function of the standard normal distribution."""
+    """Return the quantile function of the standard normal distribution."""
     return lax.ndtri(*broadcast_floats("ndtri", p))
 
 
@@ -96,17 +96,17 @@ def entr(x: ArrayLike) -> Array:
 
 
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized lower incomplete gamma function."""
+    """Return the regularized lower incomplete gamma function."""
     return lax.igamma(*broadcast_floats("gammainc", a, x))
 
 
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized upper incomplete gamma function."""
+    """Return the regularized upper incomplete gamma function."""
     return lax.igammac(*broadcast_floats("gammaincc", a, x))
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """The logarithm of |beta(a, b)|."""
+    """Return the logarithm of |beta(a, b)|."""
     p, q, _ = _beta_off_poles(*broadcast_floats("betaln", a, b))
     return lax.betaln(p, q)
 
@@ -122,7 +122,7 @@ def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized incomplete beta function."""
+    """Return the regularized incomplete beta function."""
     return lax.betainc(*broadcast_floats("betainc", a, b, x))
 
 
@@ -132,7 +132,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
-    """The derivative of order n of digamma."""
+    """Return the derivative of order n of digamma."""
     return lax.polygamma(*broadcast_floats("polygamma", n, x))
 
 
@@ -142,7 +142,7 @@ def psi(x: ArrayLike) -> Array:
 
 
 def gammasgn(x: ArrayLike) -> Array:
-    """The sign of gamma(x): 1 or -1; nan at negative integers and nan."""
+    """Return the sign of gamma(x): 1 or -1; nan at negative integers and nan."""
     (v,) = broadcast_floats("gammasgn", x)
     whole = fnp.floor(v)
     sign = fnp.where((v > 0) | (fnp.remainder(whole, 2) == 0), 1.0, -1.0)
@@ -151,7 +151,7 @@ def gammasgn(x: ArrayLike) -> Array:
 
 
 def gamma(x: ArrayLike) -> Array:
-    """The gamma function."""
+    """Return the gamma function."""
     (v,) = broadcast_floats("gamma", x)
     # gamma(1 + x) / x around 0, where gammaln is large, and its exponential loses digits
     small = fnp.abs(v) < 0.5
@@ -182,7 +182,7 @@ def _beta_off_poles(p: Array, q: Array) -> tuple[Array, Array, Array]:
 
 
 def _is_pole(x: Array) -> Array:
-    """True where gamma(x) is infinite."""
+    """Return True where gamma(x) is infinite."""
     return (x <= 0) & (x == fnp.floor(x))
 
 
@@ -227,7 +227,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
-    """The logarithm of the multivariate gamma function of dimension d."""
+    """Return the logarithm of the multivariate gamma function of dimension d."""
     (x,) = broadcast_floats("multigammaln", a)
     return lax.multigammaln(x, d)
 
@@ -239,13 +239,13 @@ def softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
 
 
 def log_softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
-    """The logarithm of `softmax`."""
+    """Return the logarithm of `softmax`."""
     array = fnp.asarray(x)
     return _log_softmax(array, tuple(range(array.ndim)) if axis is None else axis)
 
 
 def loggamma(x: ArrayLike) -> Array:
-    """The logarithm of gamma(x) for x above 0; nan below, where it is complex."""
+    """Return the logarithm of gamma(x) for x above 0; nan below, where it is complex."""
     (a,) = broadcast_floats("loggamma", *reals("loggamma", x))
     return fnp.where(a > 0, lax.lgamma(fnp.where(a > 0, a, 1)), fnp.where(a == 0, fnp.inf, fnp.nan))
 
@@ -272,7 +272,7 @@ def _power_of_log(log: Array, power: Array) -> Array:
 
 
 def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = False) -> Array:
-    """The number of subsets of k elements of N, or of multisets with `repetition`; 0 for k below 0 or above N.
+    """Return the number of subsets of k elements of N, or of multisets with `repetition`; 0 for k below 0 or above N.
 
     Raises: ParameterError for `exact`: results are floating.
     """
@@ -324,5 +324,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

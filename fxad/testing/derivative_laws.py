@@ -57,7 +57,8 @@ def _tangents(program: Jaxpr, args: Values, mask: tuple[bool, ...], directions: 
 
 
 def check_program_jvp(case: Case) -> None:
-    """The results are those of the program. The tangents equal central differences and are linear in the direction."""
+    """Check that the results are those of the program. The tangents equal central differences and are linear in the
+    direction."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
@@ -126,8 +127,8 @@ def check_program_transpose(case: Case) -> None:
 
 
 def check_tangents_transpose(case: Case) -> None:
-    """The tangents of forward mode are linear in those of the operands, and transpose. One equation, such as a call, a
-    branch or a loop, may compute values and tangents together."""
+    """Check that the tangents of forward mode are linear in those of the operands, and transpose. One equation, such as
+    a call, a branch or a loop, may compute values and tangents together."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if _has_unknown_runs(program):
         return
@@ -190,7 +191,7 @@ def has_gradient(program: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
 
 def check_grad(case: Case) -> None:
-    """The gradient equals finite differences in random directions."""
+    """Check that the gradient equals finite differences in random directions."""
     program, args, mask = scalarized(case.program), case.args, differentiable_mask(case)
     if not case.smooth or not has_gradient(program, mask):
         return
@@ -258,8 +259,8 @@ def check_second_order(case: Case) -> None:
 
 
 def check_remat(case: Case, *, compiled: bool = False) -> None:
-    """The results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands are stored
-    for the backward program, and values that the program itself marks with `keep`.
+    """Check that the results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands
+    are stored for the backward program, and values that the program itself marks with `keep`.
 
     `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
     and recomputation changes where fusions end.

@@ -130,7 +130,7 @@ def _loop(program: Jaxpr, sizes: int) -> Jaxpr:
 
 
 def _while(program: Jaxpr, sizes: int) -> Jaxpr:
-    """A loop that stops after two steps, counted in its carry, beside the sizes."""
+    """Return a loop that stops after two steps, counted in its carry, beside the sizes."""
     count = Aval((), dtypes.int32)
     n_consts = len(program.ins) - sizes
     b = Builder()
@@ -149,7 +149,7 @@ def _while(program: Jaxpr, sizes: int) -> Jaxpr:
 
 
 def _value_and_adjoint(program: Jaxpr, _: int) -> Jaxpr:
-    """The results, and the adjoint of the linear half at one cotangent for each inexact result."""
+    """Return the results, and the adjoint of the linear half at one cotangent for each inexact result."""
     marks, n = _real(program), len(program.outs)
     split = linearize(program, marks)
     linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
@@ -179,7 +179,7 @@ def _ruled(kind: str) -> Callable[[Jaxpr, int], Jaxpr]:
 
 
 def _invertible(program: Jaxpr, sizes: int) -> Jaxpr:
-    """The program under `invertible`; a program that cannot be inverted stays as it is."""
+    """Return the program under `invertible`; a program that cannot be inverted stays as it is."""
     try:
         return invertible(program, leading(sizes, len(program.ins)))
     except (NotInvertibleError, NotDifferentiableError):
@@ -277,7 +277,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
 
 
 def _sizes_first(program: Jaxpr, padding: SizeBounds) -> Jaxpr:
-    """The masked program with its sizes as the first operands."""
+    """Return the masked program with its sizes as the first operands."""
     masked = mask(program, padding)
     n = len(masked.ins) - len(padding)
     b = Builder()

@@ -58,7 +58,7 @@ def check_types(application: Application) -> None:
 
 
 def check_layout(application: Application) -> None:
-    """The layout states what `impl` computes: its bodies, run as it says, give the same results."""
+    """Check that the layout states what `impl` computes: its bodies, run as it says, give the same results."""
     prim, program, args = application.prim, application.program, application.args
     typecheck(program)  # the layout fits the types
     if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
@@ -90,7 +90,8 @@ def check_lowering(application: Application) -> None:
 
 
 def check_jvp(application: Application, seed: int = 0) -> None:
-    """The tangent equals the central difference, for each subset of operands, and `linearize` agrees with it.
+    """Check that the tangent equals the central difference, for each subset of operands, and `linearize` agrees with
+    it.
 
     Only `smooth` applications are compared with differences. A primitive may raise NotDifferentiableError instead.
     """
@@ -182,8 +183,8 @@ def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) 
 
 
 def check_batched_linear(application: Application, size: int = 2) -> None:
-    """A batched equation is linear in the same sets of operands as the primitive. It stays linear if others of the set
-    are the literal zero, as for vanishing tangents."""
+    """Check that a batched equation is linear in the same sets of operands as the primitive. It stays linear if others
+    of the set are the literal zero, as for vanishing tangents."""
     prim, args = application.prim, application.args
     if not isinstance(prim, Linear):
         return

@@ -115,9 +115,9 @@ def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]
 
 
 def check_linkage(plan: UnitPlan, program: Jaxpr) -> None:
-    """A plan is consistent: types match; a value is read while it is live, donated when it dies, and freed once; no
-    operand is donated or returned; every result has its own slot; the byte counts are those of the live values. On
-    devices they are those of the parts, which are not checked."""
+    """Check that a plan is consistent: types match; a value is read while it is live, donated when it dies, and freed
+    once; no operand is donated or returned; every result has its own slot; the byte counts are those of the live
+    values. On devices they are those of the parts, which are not checked."""
     n_in = len(program.ins) + len(plan.constants)
     live = set(range(n_in))
     n_slots = n_in

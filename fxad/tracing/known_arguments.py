@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def is_known(x: object) -> bool:
-    """Returns True for a leaf that a transformation passes on as it is: a Python number, and what is not an array."""
+    """Return True for a leaf that a transformation passes on as it is: a Python number, and what is not an array."""
     if isinstance(x, Array):
         return type(x) is TracedNumber
     if is_scalar(x):
@@ -45,7 +45,7 @@ def is_known_or_of_numpy(x: object) -> bool:
 
 
 def has_tangent(x: object) -> bool:
-    """Returns True for a floating or complex number or array."""
+    """Return True for a floating or complex number or array."""
     if isinstance(x, Array | np.ndarray | np.generic):
         return x.dtype in dtypes.INEXACT
     return isinstance(x, float | complex)
@@ -58,8 +58,8 @@ def with_known_values(
     known: Sequence[bool],
     as_literals: bool = False,
 ) -> Callable[..., T]:
-    """A function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a structure.
-    It takes None in place of them. `as_literals`: its program contains the numbers."""
+    """Return a function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a
+    structure. It takes None in place of them. `as_literals`: its program contains the numbers."""
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
     operands: dict[object, tuple[object, object]] = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
 

@@ -205,11 +205,17 @@ class CustomFunction(Generic[P, R]):
         return self._inverse(inverse, keep, False)
 
     def defivjp(self, ivjp: F, keep: ArgumentNames = ()) -> F:
-        """Define inverse and gradient together: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
-        tuple of the others; a tuple with the cotangent of each argument)`.
+        """Define the inverse and the gradient by one rule, `ivjp(*nondiff, results, cotangents, *kept)`.
 
-        It is the inverse, and the derivative if no other is defined. It must be linear in the cotangents, and the
-        arguments that it reconstructs must not depend on them. Both are checked when it is traced.
+        The rule returns a pair: the arguments that are not kept (one value, or a tuple of several), and a tuple with
+        the cotangent of each argument. For `f(x, w) = x * w` with `keep="w"`:
+
+            def f_ivjp(y, y_bar, w):
+                x = y / w
+                return x, (y_bar * w, y_bar * x)
+
+        The rule is the inverse of the function, and its derivative if no other is defined. It must be linear in the
+        cotangents, and the arguments that it reconstructs must not depend on them. Both are checked when it is traced.
         """
         return self._inverse(ivjp, keep, True)
 
@@ -258,7 +264,7 @@ class CustomFunction(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
-        """The arguments of a call in the order of the signature, defaults filled in."""
+        """Return the arguments of a call in the order of the signature, defaults filled in."""
         name = function_name(self.fun)
         bound = check_signature(self.fun, name, args, kwargs)
         if bound is None:
@@ -280,7 +286,8 @@ class CustomFunction(Generic[P, R]):
 def decorate(
     what: str, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]:
-    """The function with rules that the decorator `what` makes; another decorator of the same function adds to it."""
+    """Return the function with rules that the decorator `what` makes; another decorator of the same function adds to
+    it."""
     check_function(what, fun)
     decorated = fun if isinstance(fun, CustomFunction) else None
     function = fun if decorated is None else decorated.fun
@@ -311,7 +318,7 @@ def custom_jvp(
 def custom_jvp(
     fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
-    """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
+    """Return a function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_jvp
@@ -345,7 +352,7 @@ def custom_vjp(
 def custom_vjp(
     fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
-    """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
+    """Return a function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
 
     Law:    with correct rules, every transformation has the results that it has without them, within rounding.
     Raises: as `custom_jvp`.
@@ -354,7 +361,7 @@ def custom_vjp(
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
-    """A function whose batching `def_vmap` defines.
+    """Return a function whose batching `def_vmap` defines.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_vmap

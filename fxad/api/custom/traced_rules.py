@@ -79,7 +79,8 @@ class KnownNumbers:
         return KnownNumbers(structure, known, values, rest)
 
     def without_cotangents(self, what: str, name: str, bar: object) -> object:
-        """A cotangent of the argument with None for the numbers. Raises: DTypeError for a cotangent of one of them."""
+        """Return a cotangent of the argument with None for the numbers. Raises: DTypeError for a cotangent of one of
+        them."""
         leaves = tree.flatten_up_to(self.structure, bar)
         if leaves is None:
             return bar
@@ -94,14 +95,14 @@ class KnownNumbers:
         return tree.unflatten(self.structure, [None if fixed else x for x, fixed in given])
 
     def same(self, other: KnownNumbers) -> bool:
-        """Returns True for equal numbers at the same places. Traced numbers are equal if they are one object."""
+        """Return True for equal numbers at the same places. Traced numbers are equal if they are one object."""
         pairs = zip(self.values, other.values, strict=False)
         return self.structure == other.structure and all([
             x is y or (is_scalar(x) and is_scalar(y) and exact_key(x) == exact_key(y)) for x, y in pairs
         ])  # fmt: skip
 
     def fill(self, rest: object) -> object:
-        """The argument, given its other leaves in a tree with None in place of the numbers."""
+        """Return the argument, given its other leaves in a tree with None in place of the numbers."""
         others = tree.flatten_up_to(self.structure, rest) or ()
         return tree.unflatten(
             self.structure,
@@ -137,8 +138,8 @@ class Signature:
     def of(
         fun: object, nondiff_argnums: Sequence[int], args: Sequence[object], all_arrays: bool = False
     ) -> tuple[Signature, list[object]]:
-        """The signature of a call, and the leaves of the arguments that rules are about. `all_arrays`: ints and bools
-        are arrays too, for a rule that returns them or takes stacks of them. Raises: ArgumentError."""
+        """Return the signature of a call, and the leaves of the arguments that rules are about. `all_arrays`: ints and
+        bools are arrays too, for a rule that returns them or takes stacks of them. Raises: ArgumentError."""
         name, names, n = function_name(fun), parameter_names(fun), len(args)
         if nondiff_argnums and nondiff_argnums[-1] >= n:
             raise ArgumentError(
@@ -157,7 +158,7 @@ class Signature:
         return Signature(name, names, nondiff, in_tree, types, avals, paths, numbers), leaves
 
     def traced_as(self, body: Jaxpr, out_tree: Structure) -> Signature:
-        """The signature after the function was traced. `body` has captured operands first."""
+        """Return the signature after the function was traced. `body` has captured operands first."""
         in_avals = body.in_avals[len(body.ins) - len(self.in_avals) :]
         types = tuple([
             t.with_operand(a.dtype) if isinstance(t, NumberType) else t
@@ -166,7 +167,7 @@ class Signature:
         return replace(self, in_types=types, in_avals=in_avals, out_tree=out_tree, out_avals=body.out_avals)
 
     def takes(self, call: Signature) -> bool:
-        """Returns True if this function, which was traced, takes the arguments of a call."""
+        """Return True if this function, which was traced, takes the arguments of a call."""
         types = zip(self.in_types, self.in_avals, call.in_types, strict=True)
         return all([
             t is given
@@ -190,7 +191,7 @@ class Signature:
         return [self.nondiff[k] if k in self.nondiff else next(rest) for k in range(len(self.names))]
 
     def primals(self, leaves: Sequence[object]) -> tuple[object, ...]:
-        """The arguments that rules are about, from their leaves."""
+        """Return the arguments that rules are about, from their leaves."""
         values: tuple[object, ...] = tree.unflatten(self.in_tree, leaves)
         return tuple([
             self.numbers[k].fill(x) if k in self.numbers else x for k, x in zip(self.positions, values, strict=True)
@@ -263,7 +264,7 @@ class GivenRules:
         return tuple([name for name, rule in rules if rule])
 
     def check(self, sig: Signature) -> None:
-        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
+        """Raise ArgumentError for a rule that cannot be called with its arguments."""
         nondiff = [sig.names[k] for k in sig.nondiff]
         if isinstance(self.jvp, ArgumentRules) and len(self.jvp.rules) != len(sig.names):
             raise ArgumentError(
@@ -318,7 +319,7 @@ def _or_refused(
     *args: Q.args,
     **kwargs: Q.kwargs,
 ) -> TracedRule:
-    """The traced rule, or `rules` of a refusal if the rule raises an error. `perturbed` marks the leaves with
+    """Return the traced rule, or `rules` of a refusal if the rule raises an error. `perturbed` marks the leaves with
     tangents."""
     try:
         return trace(sig, *args, **kwargs)
@@ -328,15 +329,15 @@ def _or_refused(
 
 
 def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
-    """The types that have tangents."""
+    """Return the types that have tangents."""
     return tuple([a for a in avals if a.inexact])
 
 
 def with_none(
     structure: Structure, avals: Sequence[Aval], values: Sequence[object], perturbed: Sequence[bool] | None = None
 ) -> Any:
-    """The tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in `perturbed`; the
-    others are symbolic zeros."""
+    """Return the tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in
+    `perturbed`; the others are symbolic zeros."""
     remaining = iter(values)
     marks = [a.inexact for a in avals] if perturbed is None else perturbed
     pairs = zip(avals, marks, strict=True)
@@ -374,7 +375,7 @@ def traced_rule(
 
 
 def _check_takes(role: str, sig: Signature, fn: UserRule, arguments: Sequence[str]) -> None:
-    """Raises: ArgumentError for a rule that cannot be called with these arguments."""
+    """Raise ArgumentError for a rule that cannot be called with these arguments."""
     called = f"it is called with ({', '.join(arguments)}), "
     check_signature(fn, f"{role} of {sig.name}: {function_name(fn)}", arguments, {}, called)
 
@@ -394,7 +395,7 @@ class RuleError(Exception):
 
 
 def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
-    """Calls a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
+    """Call a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
     try:
         return rule(*args)
     except Exception as e:
@@ -444,14 +445,14 @@ class ArgumentRules:
     rules: tuple[UserRule | None, ...]
 
     def __call__(self, primals: Sequence[object], tangents: Sequence[object]) -> tuple[object, object]:
-        """The results, and (rule, tangents of results) for each argument whose tangent has an effect."""
+        """Return the results, and (rule, tangents of results) for each argument whose tangent has an effect."""
         out = self.fun(*primals)
         pairs = [(f, t) for f, t in zip(self.rules, tangents, strict=True) if f is not None and tree.leaves(t)]
         return out, [(f, f(t, out, *primals)) for f, t in pairs]
 
 
 def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) -> Any:
-    """The sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
+    """Return the sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
 
     Raises: TreeError, ShapeError, DTypeError for a tangent that does not fit the results, naming the rule.
     """
@@ -535,7 +536,7 @@ _ARRAY: Final = object()  # in place of a residual that is an array, and so an o
 
 
 def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure) -> list[object]:
-    """The residuals that `bwd` gets unchanged (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
+    """Return the residuals that `bwd` gets unchanged (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
 
     Raises: ArgumentError for a residual that is neither an array nor hashable.
     """
@@ -556,7 +557,7 @@ def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure
 
 
 def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
-    """The leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
+    """Return the leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
     if isinstance(bars, tuple | list):
         given = list(bars)
@@ -637,7 +638,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
 
 
 def kept_positions(role: str, fun: object, keep: ArgumentNames) -> tuple[int, ...]:
-    """The positions of the arguments that an inverse takes. Raises: ArgumentError."""
+    """Return the positions of the arguments that an inverse takes. Raises: ArgumentError."""
     names, keys = parameter_names(fun), argument_keys(keep)
     unknown = [keep] if keys is None else [k for k in keys if (k not in names if isinstance(k, str) else k < 0)]
     if keys is None or unknown:
@@ -706,8 +707,8 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
 
 
 def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: Mask) -> Rules:
-    """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
-    cotangents of the perturbed ones)."""
+    """Return the inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other
+    operands, cotangents of the perturbed ones)."""
     n_out, n_others = len(body.outs), len(kept) - sum(kept)
     n_known = n_out + sum(kept)
     read = prune(ivjp, tuple([k < n_others for k in range(len(ivjp.outs))]))[1]
@@ -731,7 +732,7 @@ def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: M
 
 
 def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
-    """A value that must be a pair. Raises: TreeError."""
+    """Return a value that must be a pair. Raises: TreeError."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(value))}, not a pair {wanted}",
@@ -755,7 +756,7 @@ def _results(what: str, sig: Signature, out: object) -> list[Any]:
 def directions(
     what: str, role: str, structure: Structure, avals: Sequence[Aval], paths: Sequence[str], value: object, of: str
 ) -> list[object]:
-    """The leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None.
+    """Return the leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None.
 
     Raises: TreeError where it has another structure than `structure`; DTypeError for a tangent of what has none.
     """
@@ -784,7 +785,7 @@ def directions(
 
 
 def is_absent_direction(x: object, aval: Aval) -> bool:
-    """Returns True for what stands for the tangent, or the cotangent, of an integer of the type `aval`, which has none:
+    """Return True for what stands for the tangent, or the cotangent, of an integer of the type `aval`, which has none:
     None, an array of float0, and constant zeros of its shape."""
     if x is None or isinstance(x, SymbolicZero):
         return True
@@ -798,7 +799,7 @@ def is_absent_direction(x: object, aval: Aval) -> bool:
 
 
 def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], actual: Sequence[Aval]) -> None:
-    """Raises: ShapeError, DTypeError for the first type that is not as wanted."""
+    """Raise ShapeError, DTypeError for the first type that is not as wanted."""
     for path, want, have in zip(paths, wants, actual, strict=True):
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
@@ -814,7 +815,7 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
 def nondiff_positions(
     fun: object, argnums: Sequence[int], argnames: Argnames = (), what: str = "custom rules"
 ) -> tuple[int, ...]:
-    """The positions of the arguments without a derivative, in order, each once. Raises: ArgumentError."""
+    """Return the positions of the arguments without a derivative, in order, each once. Raises: ArgumentError."""
     name, names = function_name(fun), parameter_names(fun)
     argnums, by_name = plain_ints(argnums), argument_keys(argnames, str)
     if not isinstance(argnums, Sequence):

@@ -14,7 +14,7 @@ from fxad.tracing.array import Array
 
 
 def _elementwise(fn: Callable[..., object]) -> Row:
-    """The row of a function that takes arrays of one shape, and nothing else."""
+    """Return the row of a function that takes arrays of one shape, and nothing else."""
 
     def row(eqn: Equation, *xs: Value) -> object:
         return fn(*eqn.fitted(*xs))
@@ -59,7 +59,7 @@ def _polynomial(eqn: Equation, x: Value, *coefficients: Value) -> Value:
 
 
 def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
-    """The upper half of a product."""
+    """Return the upper half of a product."""
     bits = 8 * eqn.dtype.itemsize
     if bits > 32:
         raise eqn.refuse("fxad has no product of 128 bits", "multiply integers of 32 bits")

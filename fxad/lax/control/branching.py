@@ -87,7 +87,7 @@ def cond(
 
 
 def _with_operand(what: str, operand: object, operands: tuple[object, ...]) -> tuple[object, ...]:
-    """The operands, one of which may be given by keyword. Raises: ArgumentError for both."""
+    """Return the operands, one of which may be given by keyword. Raises: ArgumentError for both."""
     if operand is NOT_GIVEN:
         return operands
     if operands:

@@ -49,7 +49,8 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `matvec(x) = b`, computed by `solve(matvec, b)`; `matvec` is linear, b any pytree of arrays.
+    """Return the x for which `matvec(x) = b`, computed by `solve(matvec, b)`; `matvec` is linear, b any pytree of
+    arrays.
 
     `solve` is any function: a loop, a factorisation, a call of a library. It is not differentiated. Derivatives are
     those of the solution. In forward mode, for tangents of b and of values that `matvec` closes over, `solve` is called

@@ -41,7 +41,7 @@ class HloReal:
         self.aval = aval
 
     def op(self, name: str, *others: HloReal) -> HloReal:
-        """A StableHLO or CHLO operation whose result has the type of this."""
+        """Return a StableHLO or CHLO operation whose result has the type of this."""
         full = name if "." in name else f"stablehlo.{name}"
         operands = [self.value, *[o.value for o in others]]
         return HloReal(self.hlo, self.hlo.op(full, operands, (self.aval,))[0], self.aval)
@@ -290,7 +290,7 @@ _BY_ROTATION: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "a
 
 
 def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
-    """The function of this name at a + bi, with the special cases of annex G."""
+    """Return the function of this name at a + bi, with the special cases of annex G."""
     if name in _IN_PLANE:
         return _IN_PLANE[name](a, b)
     if name in _IN_QUADRANT:
@@ -360,7 +360,7 @@ def direction_cosine(x: HloReal, y: HloReal) -> HloReal:
 
 
 def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-    """The `lower` of abs: the result is infinite if one part is, even if the other is nan."""
+    """Return the `lower` of abs: the result is infinite if one part is, even if the other is nan."""
     if ins[0].dtype not in dtypes.COMPLEX:
         return hlo.op(prim.hlo_name, args, outs)
     return (hypot(*_parts(hlo, args[0], ins[0])).value,)

@@ -48,7 +48,7 @@ from fxad.primitives.stablehlo import lower_compare
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
-    """The tangent `t` times a primal value of its type."""
+    """Return the tangent `t` times a primal value of its type."""
     return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
 
 

@@ -114,7 +114,7 @@ def beta_log_pdf(args: Formulas) -> Formulas:
 
 
 def _pdf(args: Formulas) -> Formulas:
-    """The density of the beta distribution."""
+    """Return the density of the beta distribution."""
     return (beta_log_pdf(args)[0].exp(),)
 
 
@@ -151,7 +151,7 @@ def _both_large(a: Formula, b: Formula, x: Formula) -> Formula:
 
 
 def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
-    """The first two terms of the uniform expansion of Temme for large a and b (DLMF 8.18.9).
+    """Return the first two terms of the uniform expansion of Temme for large a and b (DLMF 8.18.9).
 
     With p = a / (a + b) the mode, and z the distance of x from it in standard deviations, to the first order: the
     integral of a normal density up to z, and a correction for the skewness.
@@ -192,8 +192,8 @@ def _swap_for_convergence(f: Formulas) -> Formulas:
 
 
 def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> tuple[HloValue, ...]:
-    """The continued fraction beta_0 + alpha_1 / (beta_1 + alpha_2 / (beta_2 + ...)) where `mask` holds, by the method
-    of Lentz. All beta are positive."""
+    """Return the continued fraction beta_0 + alpha_1 / (beta_1 + alpha_2 / (beta_2 + ...)) where `mask` holds, by the
+    method of Lentz. All beta are positive."""
 
     def start(f: Formulas) -> Formulas:
         a, b, x, y = f

@@ -116,7 +116,7 @@ def density(a: Formula, x: Formula) -> Formula:
 def series(
     hlo: Hlo, a: HloValue, x: HloValue, mask: HloValue, t: Aval, *, with_slope: bool = False
 ) -> tuple[HloValue, ...]:
-    """The sum of x^n / ((a + 1) ... (a + n)) where `mask` holds; and, `with_slope`, its derivative in a.
+    """Return the sum of x^n / ((a + 1) ... (a + n)) where `mask` holds; and, `with_slope`, its derivative in a.
 
     igamma(2, 1) is this sum, 1 + 1/3 + 1/12 + 1/60 + ... = 1.4366, times the density 1^2 exp(-1) / 2! = 0.1839.
     """
@@ -146,8 +146,8 @@ def series(
 def fraction(
     hlo: Hlo, a: HloValue, x: HloValue, mask: HloValue, t: Aval, *, with_slope: bool = False
 ) -> tuple[HloValue, ...]:
-    """The continued fraction of the upper function over its density times a, where `mask` holds (Abramowitz & Stegun
-    6.5.31); and, `with_slope`, its derivative in a.
+    """Return the continued fraction of the upper function over its density times a, where `mask` holds (Abramowitz &
+    Stegun 6.5.31); and, `with_slope`, its derivative in a.
 
     The convergents are p / q. A step needs the last two: (p1, q1) and, before them, (p2, q2). All four are scaled down
     together before they overflow. The names beginning with d are derivatives in a.
@@ -190,7 +190,7 @@ _SMALL_TERMS: Final = 22
 
 
 def _upper_small(a: Formula, x: Formula) -> Formula:
-    """The upper function for a and x of about 1 and less, with all digits where it is small itself."""
+    """Return the upper function for a and x of about 1 and less, with all digits where it is small itself."""
     total, term = x.like(0), x.like(1)
     for n in range(1, _SMALL_TERMS):
         term = term * x * (-1 / n)
@@ -217,7 +217,7 @@ _TEMME_WIDTH: Final = 0.05  # the greatest |mu|: beyond it the tail is below the
 
 
 def _near_mode(a: Formula, x: Formula) -> Formula:
-    """The mask of the elements that Temme's expansion computes."""
+    """Return the mask of the elements that Temme's expansion computes."""
     return (a >= _TEMME_LEAST_A) & (abs(x - a) < a * _TEMME_WIDTH)
 
 
@@ -237,7 +237,7 @@ def _temme_sum(a: Formula, eta: Formula) -> Formula:
 
 
 def _temme(a: Formula, x: Formula, *, upper: bool) -> Formula:
-    """The lower or the upper function near the mode (Temme 1979; DLMF 8.12.3 and 8.12.4)."""
+    """Return the lower or the upper function near the mode (Temme 1979; DLMF 8.12.3 and 8.12.4)."""
     a, _, half_square, eta = _temme_operands(a, x)
     correction = (-a * half_square).exp() * (a * (2 * math.pi)).rsqrt() * _temme_sum(a, eta)
     argument = eta * (a * 0.5).sqrt()
@@ -265,7 +265,7 @@ def _temme_slope(a: Formula, x: Formula, *, sample: bool) -> Formula:
 
 
 def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
-    """The derivative of a polynomial, the highest power first."""
+    """Return the derivative of a polynomial, the highest power first."""
     n = len(coefficients) - 1
     return tuple([c * (n - k) for k, c in enumerate(coefficients[:-1])])
 
@@ -281,7 +281,7 @@ def _replace_outside(a: Formula, x: Formula) -> tuple[Formula, Formula, Formula]
 
 
 def _above_mode(a: Formula, x: Formula) -> Formula:
-    """The mask of the elements for which the fraction converges faster than the series."""
+    """Return the mask of the elements for which the fraction converges faster than the series."""
     return (x > 1) & (x > a)
 
 
@@ -314,7 +314,7 @@ class Incomplete(Binary):
 
     @abstractmethod
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        """The function in StableHLO, for floats of at least 32 bits."""
+        """Return the function in StableHLO, for floats of at least 32 bits."""
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -423,7 +423,7 @@ def gamma_log_pdf(args: Formulas) -> Formulas:
 
 
 def _pdf(args: Formulas) -> Formulas:
-    """The density of the gamma distribution, d igamma / dx."""
+    """Return the density of the gamma distribution, d igamma / dx."""
     return (gamma_log_pdf(args)[0].exp(),)
 
 
@@ -437,7 +437,7 @@ def emit_formula(emit: Emit, name: str, body: FormulaFunction, *operands: Atom) 
 
 
 def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
-    """The tangent of igamma."""
+    """Return the tangent of igamma."""
     in_a: Tangent = Zero(a.aval)
     in_x: Tangent = Zero(x.aval)
     if not isinstance(a_dot, Zero):

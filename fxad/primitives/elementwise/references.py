@@ -19,7 +19,7 @@ Quadrature = tuple[Doubles, Doubles]  # nodes and weights
 
 
 def scipy_special(name: str, *args: NDArray) -> NDArray:
-    """A function of `scipy.special`, of operands in double precision."""
+    """Return a function of `scipy.special`, of operands in double precision."""
     function = getattr(importlib.import_module("scipy.special"), name)
     return np.asarray(function(*[a.astype(np.float64) for a in args]))
 
@@ -53,7 +53,7 @@ def divide(x: NDArray, y: NDArray) -> NDArray:
 
 
 def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
-    """The derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
+    """Return the derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
     quadrature = np.polynomial.legendre.leggauss(60)
     slopes = np.frompyfunc(partial(_gamma_slopes, quadrature), 2, 2)
     found = slopes(a.astype(np.float64), x.astype(np.float64))

@@ -27,12 +27,12 @@ _LEAST_TRIDIAGONAL: Final = 3  # cuSPARSE's least number of rows
 
 
 def _letter(option: str) -> str:
-    """The letter of an option of LAPACK."""
+    """Return the letter of an option of LAPACK."""
     return chr(int(option.partition(" ")[0]))
 
 
 def _same(routine: str, overwritten: int = 0) -> Row:
-    """A routine with LAPACK's operands, results and options. Its first result overwrites an operand."""
+    """Return a routine with LAPACK's operands, results and options. Its first result overwrites an operand."""
 
     def row(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
         return library_call(hlo, routine, args, ins, outs, options, overwrite=[(overwritten, 0)])
@@ -71,7 +71,7 @@ def _gesdd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options)
 
 
 def _gesvdj(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """It returns V, not its adjoint, and computes vectors in any case."""
+    """Call the routine, which returns V, not its adjoint, and computes vectors in any case."""
     (x,), (_, s, u, vh, info), mode = ins, outs, _letter(options["mode"])
     *batch, m, n = x.shape
     economy = mode == "S" and min(m, n) > _JACOBI_ECONOMY
@@ -85,8 +85,8 @@ def _gesvdj(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options
 
 
 def _gesvd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """It takes matrices with at least as many rows as columns. Others are passed in row-major order: that is their
-    transpose, whose vectors have exchanged places."""
+    """Call the routine, which takes matrices with at least as many rows as columns. Others are passed in row-major
+    order: that is their transpose, whose vectors have exchanged places."""
     (x,), (_, s, u, vh, info), mode = ins, outs, _letter(options["mode"])
     wide = x.shape[-2] < x.shape[-1]
     if mode == "N":

@@ -80,7 +80,7 @@ def check_same_batch(name: str, a: Aval, b: Aval, batch_a: Shape, batch_b: Shape
 
 
 def real_dtype(x: Aval) -> DType:
-    """The dtype of norms, eigenvalues of Hermitian matrices and singular values."""
+    """Return the dtype of norms, eigenvalues of Hermitian matrices and singular values."""
     return dtypes.real_part(x.dtype)
 
 
@@ -92,7 +92,7 @@ Entries: TypeAlias = npt.NDArray[np.complex128]
 
 
 def as_entries(x: NDArray) -> Entries:
-    """An array of any of the four dtypes, to compute with."""
+    """Return an array of any of the four dtypes, to compute with."""
     return cast(Entries, x)
 
 

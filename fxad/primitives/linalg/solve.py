@@ -79,7 +79,7 @@ from fxad.primitives.stablehlo import zeros_constant
 
 
 def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
-    """The LU decomposition of a and its pivots, as constants of the derivative."""
+    """Return the LU decomposition of a and its pivots, as constants of the derivative."""
     lu, pivots = emit(LU, emit.one(STOP_GRADIENT, a))
     return lu, pivots
 
@@ -198,7 +198,7 @@ class _Determinant(Matrixwise):
 
     @abstractmethod
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
-        """The results, from the LU decomposition."""
+        """Return the results, from the LU decomposition."""
 
 
 @final

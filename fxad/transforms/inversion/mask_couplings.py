@@ -127,7 +127,7 @@ class _Rewriting:
         return self._with_choices(sums) if sums else None
 
     def _masked_sums(self) -> dict[Atom, _MaskedSum]:
-        """Returns the sums of masked values, by their results, and records the supports of all values."""
+        """Return the sums of masked values, by their results, and records the supports of all values."""
         sums: dict[Atom, _MaskedSum] = {}
         for eqn in self.graph.eqns:
             if isinstance(eqn.prim, Add | Sub | Mul | Neg):
@@ -137,7 +137,7 @@ class _Rewriting:
         return sums
 
     def _with_choices(self, sums: dict[Atom, _MaskedSum]) -> Graph:
-        """Returns the graph with choices in place of the sums and of the masked values in them."""
+        """Return the graph with choices in place of the sums and of the masked values in them."""
         origins = dict(self.graph.origins)
         eqns: list[Eqn] = []
         choices: dict[Atom, Eqn] = {}
@@ -153,7 +153,7 @@ class _Rewriting:
     # ------------------------------------------------------------------------------ recognising sums of masked values
 
     def _support_of_factor(self, a: Atom) -> Support | None:
-        """Returns the support of a product with a known factor, if this is a mask."""
+        """Return the support of a product with a known factor, if this is a mask."""
         if a not in self.known or a.aval.dtype not in dtypes.FLOATING:
             return None
         moves: list[Primitive] = []
@@ -183,7 +183,7 @@ class _Rewriting:
         return None
 
     def _support(self, eqn: Eqn) -> dict[Support, Atom]:
-        """Returns masks such that the result of an equation is 0 outside of each."""
+        """Return masks such that the result of an equation is 0 outside of each."""
         product = self._masked_product(eqn)
         if product:
             return {**self.support.get(product.value, {}), product.support: product.mask}
@@ -209,7 +209,7 @@ class _Rewriting:
     # ------------------------------------------------------------------------------------------------- writing choices
 
     def _choice(self, masked_sum: _MaskedSum) -> Eqn:
-        """Returns the choice that equals a sum. Adds the equations that compute its operands to the builder."""
+        """Return the choice that equals a sum. Adds the equations that compute its operands to the builder."""
         self.b.source = masked_sum.eqn.source
         mask = self._mask_arrays(masked_sum.origin, masked_sum.mask)
         where_zero = self._unmasked(masked_sum.by_complement, Support(masked_sum.origin, True))
@@ -238,7 +238,7 @@ class _Rewriting:
         return self.masks[origin]
 
     def _unmasked(self, a: Atom, support: Support) -> Atom:
-        """Returns a value without the mask of a support. It equals the value where the mask is 1."""
+        """Return a value without the mask of a support. It equals the value where the mask is 1."""
         eqn = self.graph.producer[a]
         product = self._masked_product(eqn)
         if product and product.support == support:
@@ -248,7 +248,7 @@ class _Rewriting:
 
 
 def identity_without_derivative(aval: Aval) -> CallWithRules:
-    """Returns an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
+    """Return an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")
@@ -256,7 +256,7 @@ def identity_without_derivative(aval: Aval) -> CallWithRules:
 
 
 def _keeps_masks(to: DType, of: DType) -> bool:
-    """Returns True if a conversion gives 0 and 1 for these numbers only. A conversion of 0.5 to bool gives True, and so
+    """Return True if a conversion gives 0 and 1 for these numbers only. A conversion of 0.5 to bool gives True, and so
     does that of its complement: the origin of such masks is the result of the conversion."""
     return to in dtypes.INEXACT or holds(to, of)
 

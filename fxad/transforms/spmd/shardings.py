@@ -12,7 +12,7 @@ from fxad.primitives.sharding_constraint import ShardingConstraint
 def with_shardings(
     jaxpr: Jaxpr, ins: tuple[ShardingConstraint | None, ...], outs: tuple[ShardingConstraint | None, ...]
 ) -> Jaxpr:
-    """Returns the program with these sharding constraints on its operands and results; None: XLA decides.
+    """Return the program with these sharding constraints on its operands and results; None: XLA decides.
 
     Law: the same values. Nothing is added for None.
     """

@@ -63,7 +63,7 @@ def _weights(ctx: MaskCtx, shape: tuple[int, ...], like: Aval, n: int) -> Atom:
 
 
 def _along(ctx: MaskCtx, x: Atom, axis: int, n: int, inverse: bool) -> Atom:
-    """The complex transform of `n` elements along one axis."""
+    """Return the complex transform of `n` elements along one axis."""
     rank = x.aval.ndim
     order = (*[a for a in range(rank) if a != axis], axis)
     back = tuple([order.index(a) for a in range(rank)])

@@ -79,13 +79,13 @@ def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
 
 
 def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
-    """The results, cleared."""
+    """Return the results, cleared."""
     return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
 
 
 def _filled_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]:
-    """The rule of an operation that does not mix padding with valid elements, if `fills` fill its operands. The last of
-    the fills is that of all further operands."""
+    """Return the rule of an operation that does not mix padding with valid elements, if `fills` fill its operands. The
+    last of the fills is that of all further operands."""
 
     def write(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         of_operands = chain(fills, repeat(fills[-1]))
@@ -121,7 +121,7 @@ def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Av
 
 
 def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
-    """A number that no eigenvalue or singular value exceeds, for each matrix: `order` times the greatest of the
+    """Return a number that no eigenvalue or singular value exceeds, for each matrix: `order` times the greatest of the
     magnitudes `size`, or 1 for a matrix of zeros. It is a constant of the derivative."""
     greatest = ctx.one(ReduceMax((size.aval.ndim - 2, size.aval.ndim - 1)), ctx.one(STOP_GRADIENT, size))
     greatest = ctx.one(MUL, greatest, Lit.of(order, greatest.aval))
@@ -185,7 +185,7 @@ def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, pa
 
 
 def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -> Atom:
-    """`padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
+    """Return `padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
     if start is not None:
         return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, start, padded)
     x = padded_to(ctx, x, axis, padded)
@@ -232,7 +232,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
 
 
 def _block(ctx: MaskCtx, x: Atom, aval: Aval, start: Atom | None) -> Atom:
-    """The valid block of matrices, as padded matrices of the symbolic type `aval`."""
+    """Return the valid block of matrices, as padded matrices of the symbolic type `aval`."""
     n = aval.ndim
     for axis in (n - 2, n - 1):
         x = _window(ctx, x, axis, start, ctx.padded_size(aval.shape[axis]))
@@ -289,7 +289,7 @@ def _svd(ctx: MaskCtx, prim: Svd, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 
 def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
-    """The orthonormal columns `u`, and further columns that complete them to a basis."""
+    """Return the orthonormal columns `u`, and further columns that complete them to a basis."""
     (full, _) = _qr(
         ctx, Qr(True), (u,), (aval,), (out, aval.with_shape((*out.shape[:-2], out.shape[-1], aval.shape[-1])))
     )
@@ -300,8 +300,8 @@ def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
 
 
 def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[Atom]:
-    """The singular values of the padding are the first ones: large, and different from each other. Those of the valid
-    block may be zero, and their vectors must not mix with the padding."""
+    """Mask singular values: those of the padding are the first ones: large, and different from each other. Those of the
+    valid block may be zero, and their vectors must not mix with the padding."""
     *batch, m, n = aval.shape
     tall, wide = at_least(m - n, 0), at_least(n - m, 0)
     k = minimum(m, n)
