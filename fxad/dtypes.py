@@ -241,7 +241,7 @@ def is_signed(dtype: DType) -> bool:
 
 
 def real_part(dtype: DType) -> DType:
-    """float32 for complex64, float64 for complex128; a real dtype is its own."""
+    """Return float32 for complex64, float64 for complex128; a real dtype is its own."""
     if dtype == complex64:
         return float32
     return float64 if dtype == complex128 else dtype
@@ -253,7 +253,7 @@ def accumulated(dtype: DType) -> DType:
 
 
 def complex_of(dtype: DType) -> DType:
-    """complex64 for float32, complex128 for float64."""
+    """Return complex64 for float32, complex128 for float64."""
     if dtype == float32:
         return complex64
     if dtype == float64:

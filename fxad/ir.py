@@ -103,7 +103,7 @@ class _Unfrozen:
 
 
 def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> Eqn:
-    """`Eqn(prim, ins, outs, source)` in two fifths of the time. Every pass calls it for every equation."""
+    """Return `Eqn(prim, ins, outs, source)` in two fifths of the time. Every pass calls it for every equation."""
     made: Any = _Unfrozen()  # no `__init__`, and no tuple of the fields: each takes a fifth of the time
     made.prim = prim
     made.ins = ins
@@ -244,7 +244,7 @@ class Jaxpr:
 
 
 def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, computed once and stored on the program under `key`."""
+    """Return `compute(jaxpr)`, computed once and stored on the program under `key`."""
     if key not in jaxpr._memo:
         jaxpr._memo[key] = compute(jaxpr)
     result: T = jaxpr._memo[key]
@@ -252,8 +252,8 @@ def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
 
 
 def once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first, because
-    deep nesting must not recur."""
+    """Return `compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first,
+    because deep nesting must not recur."""
     if key not in jaxpr._memo:
         for inner in jaxprs_without_memo(jaxpr, key):
             inner._memo[key] = compute(inner)
@@ -459,7 +459,8 @@ class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
     def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-        """`vmap` of a body over an axis that is not the mapped axis of the context, with all batch axes given."""
+        """Return `vmap` of a body over an axis that is not the mapped axis of the context, with all batch axes
+        given."""
 
 
 class BatchCtx(Batching, Protocol):
@@ -506,7 +507,7 @@ class DerivativeCtx(Batching, Protocol):
         equation is added. A `Zero` beside a `Lin` becomes an array of zeros."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        """`lin` for an equation with a single result."""
+        """Return `lin` for an equation with a single result."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""
@@ -541,7 +542,7 @@ class LinearizeCtx(DerivativeCtx, Protocol):
         results: Atoms,
         resumed: Resume,
     ) -> Tangents:
-        """`lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
+        """Return `lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
         linearized, some of these may be residuals anyway. `resumed` gets their mask, and returns the primitive that
         takes them as further operands instead of recomputing them, or None."""
 
@@ -620,7 +621,8 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        """Types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and values."""
+        """Return types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and
+        values."""
 
     @abstractmethod
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -633,13 +635,13 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        """Results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at least one
-        operand is batched, or the equation uses the mapped axis. Returns the results and their batch axes."""
+        """Return results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at
+        least one operand is batched, or the equation uses the mapped axis. Return the results and their batch axes."""
 
     @abstractmethod
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        """Results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of such
-        results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
+        """Return results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of
+        such results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
 
 
 class Linear(Primitive):
@@ -653,8 +655,8 @@ class Linear(Primitive):
 
     @abstractmethod
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        """Cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not `Zero`.
-        A cotangent has exactly the type of its operand."""
+        """Return cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not
+        `Zero`. A cotangent has exactly the type of its operand."""
 
 
 class LinearMap(Linear):
@@ -721,6 +723,6 @@ class HigherOrder(Primitive):
         return prim
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn | None:
-        """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A
-        primitive with rules overrides this method. Returns None if the layout suffices to do it."""
+        """Return `eqn`, an equation of this primitive, without unused results and the operands that only these need. A
+        primitive with rules overrides this method. Return None if the layout suffices to do it."""
         return None

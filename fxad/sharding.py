@@ -252,7 +252,7 @@ class _ShardingBase(ABC):
 
     @abstractmethod
     def devices_indices_map(self, shape: Shape) -> Places:
-        """For each device, the part of an array of this shape that it has."""
+        """Return for each device, the part of an array of this shape that it has."""
 
     @abstractmethod
     def shard_shape(self, shape: Shape) -> Shape:
@@ -279,7 +279,7 @@ class _ShardingBase(ABC):
         return all([d.is_local for d in self.device_set])
 
     def addressable_devices_indices_map(self, shape: Shape) -> Places:
-        """For each device of this process, the part of an array of this shape that it has."""
+        """Return for each device of this process, the part of an array of this shape that it has."""
         return {d: at for d, at in self.devices_indices_map(shape).items() if d.is_local}
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
@@ -339,7 +339,7 @@ class NamedSharding(_ShardingBase):
         ).shape
 
     def devices_indices_map(self, shape: Shape) -> Places:
-        """For each device, the part of an array of this shape that it has."""
+        """Return for each device, the part of an array of this shape that it has."""
         shape = Aval(shape, "bool").shape
         self.shard_shape(shape)
         sharding, spec = buffer_sharding(self), self.spec.names
@@ -527,7 +527,7 @@ def picture(sharding: Sharding, shape: Sequence[int]) -> str:
 
 
 def _grid(drawn: Mapping[tuple[tuple[int, int], ...], str]) -> list[str]:
-    """Parts of one or two axes as boxes: axis 0 of a matrix goes down, the axis of a vector to the right."""
+    """Return parts of one or two axes as boxes: axis 0 of a matrix goes down, the axis of a vector to the right."""
     at = {key if len(key) == 2 else ((0, 0), *key): text for key, text in drawn.items()}
     tops, lefts = [sorted({key[axis] for key in at}) for axis in (0, 1)]
     width = max([len(text) for text in at.values()])

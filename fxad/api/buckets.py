@@ -158,7 +158,7 @@ def ragged_batches(
     growth: float = 2.0,
     drop_last: bool = False,
 ) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
-    """Batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
+    """Return batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
 
     The first axis of each ragged array is padded, to one of the sizes of `padded_size`; other arrays are stacked. An
     example waits for others of its padded size; what is left at the end makes smaller batches, unless `drop_last`.
@@ -223,7 +223,7 @@ def _numpy(x: object) -> NDArray:
 
 
 def _marks(ragged: object, structure: Structure) -> list[bool]:
-    """For each array of an example, whether it is ragged."""
+    """Return for each array of an example, whether it is ragged."""
     return tree.broadcast_prefix(ragged, structure, "ragged_batches: ragged", lambda x: isinstance(x, bool))
 
 

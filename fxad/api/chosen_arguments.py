@@ -144,7 +144,7 @@ def operand_mask(program: Program[..., object], leaves: Collection[int]) -> tupl
 
 
 def ranks(leaves: Sequence[int]) -> list[int]:
-    """For each leaf, its place among these leaves in increasing order, which is the order of results of the jaxpr of a
-    derivative."""
+    """Return for each leaf, its place among these leaves in increasing order, which is the order of results of the
+    jaxpr of a derivative."""
     rank = {leaf: k for k, leaf in enumerate(sorted(leaves))}
     return [rank[leaf] for leaf in leaves]

@@ -363,7 +363,7 @@ def value_and_grad(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
+    """Return (value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
     what = "value_and_grad"
     check_no_reduce_axes(what, reduce_axes)
     transform = partial(_holomorphic, what) if flag(what, "holomorphic", holomorphic) else _value_and_grad

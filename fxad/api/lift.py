@@ -38,7 +38,7 @@ def lift(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[..., object]:
-    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
+    """Return `transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
 
     `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.
     """
@@ -109,8 +109,8 @@ def bind_static_arguments(
 def bind_known_arguments(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None
 ) -> FunctionCall:
-    """`with_known_leaves` for the arguments by which a function is not differentiated. None: it is not differentiated at
-    all, and arrays and scalars of NumPy are arguments of its program."""
+    """Return `with_known_leaves` for the arguments by which a function is not differentiated. None: it is not
+    differentiated at all, and arrays and scalars of NumPy are arguments of its program."""
     n, is_passed = len(args), is_known if argnums is None else is_known_or_of_numpy
     differentiated = set() if argnums is None else {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
@@ -126,8 +126,8 @@ def bind_known_arguments(
 def bind_arguments_without_tangent(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None = None
 ) -> FunctionCall:
-    """`with_known_leaves` for keyword arguments, for positional arguments that are not in `argnums` (None: all are), and
-    for leaves without a tangent: integers, bools and everything that is not an array."""
+    """Return `with_known_leaves` for keyword arguments, for positional arguments that are not in `argnums` (None: all
+    are), and for leaves without a tangent: integers, bools and everything that is not an array."""
     if argnums is not None:
         f, args, kwargs = bind_known_arguments(f, args, kwargs, argnums)
     leaves, structure = tree.flatten((args, kwargs))

@@ -148,7 +148,7 @@ def pmap(
 
 
 def checked_devices(op: str, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Devices as a tuple. Raises: ArgumentError for what is not a sequence of devices."""
+    """Return devices as a tuple. Raises: ArgumentError for what is not a sequence of devices."""
     devices = to_tuple(op, "devices", devices)
     for device in devices:
         check_device(f"{op}: devices", device)
@@ -254,7 +254,7 @@ def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | N
 
 
 def _name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
-    """`axis_name`, or a new name that neither a map around nor the body of the map uses."""
+    """Return `axis_name`, or a new name that neither a map around nor the body of the map uses."""
     if axis_name is not None:
         return axis_name
     inside = dict(mesh_of_maps(body)) if body is not None else {}

@@ -113,7 +113,7 @@ def typeof(x: object) -> Aval:
 
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Inside it, operations on values are computed at once, also while a function is traced.
+    """Return a context. Inside it, operations on values are computed at once, also while a function is traced.
 
     Raises: LeakedTracerError for an operation on a tracer, whose value is not known.
     """
@@ -123,7 +123,7 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Inside it, functions of `jit` run operation by operation, so that a debugger sees values.
+    """Return a context. Inside it, functions of `jit` run operation by operation, so that a debugger sees values.
 
     Control flow (`scan`, `cond`, ...) and transformations still trace their functions.
     """
@@ -163,7 +163,7 @@ def checkpoint(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
-    """`remat` by JAX's name. A recompute is real for every `prevent_cse`."""
+    """Return `remat` by JAX's name. A recompute is real for every `prevent_cse`."""
     return remat(
         fun,
         policy=policy,

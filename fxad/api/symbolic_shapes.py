@@ -40,7 +40,7 @@ def is_shape(x: object) -> bool:
 
 
 def read_prefix(shapes: Sequence[str | _Shape]) -> list[_Shape]:
-    """Shapes as tuples; the texts share their assumptions."""
+    """Return shapes as tuples; the texts share their assumptions."""
     texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
     return [next(texts) if isinstance(s, str) else s for s in shapes]
 

@@ -64,7 +64,7 @@ def replace_file(path: str, write: Callable[[str], None]) -> None:
 
 
 def _machine() -> str:
-    """Eight digits for this machine, or container: the numbers of processes are unique on it."""
+    """Return eight digits for this machine, or container: the numbers of processes are unique on it."""
     text = platform.node()
     with suppress(OSError):
         text += str(os.stat("/proc/self/ns/pid").st_ino)
@@ -129,7 +129,7 @@ def _sync_directory(path: str) -> None:
 
 
 def checksum(parts: Sequence[bytes | memoryview]) -> bytes:
-    """SHA-256 of the concatenation of the parts."""
+    """Return SHA-256 of the concatenation of the parts."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part)

@@ -373,7 +373,7 @@ _set_var: Final = Lin.__dict__["var"].__set__
 
 
 def as_lin(var: Var) -> Lin:
-    """`Lin(var)`, in a third of the time."""
+    """Return `Lin(var)`, in a third of the time."""
     tangent = _new(Lin)
     _set_var(tangent, var)
     return tangent

@@ -170,7 +170,7 @@ class Builder:
     def inline_calls(
         self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: Rule | None = None
     ) -> tuple[Atom, ...]:
-        """`inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
+        """Return `inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
 
         `rule` may replace the other equations: see `rewrite`.
 
@@ -199,7 +199,8 @@ class Builder:
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
-        """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
+        """Return `inline` of a library program: its equations get the location `source` of this builder, not their
+        own."""
         assert len(args) == len(jaxpr.ins), jaxpr
         form = once(jaxpr, "positions", _by_position)
         values: list[Atom] = [*args, *form.literals]
@@ -275,5 +276,5 @@ def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
 
 
 def substitute(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
-    """Atoms, replaced as in `env`."""
+    """Return atoms, replaced as in `env`."""
     return tuple([env.get(a, a) for a in atoms])

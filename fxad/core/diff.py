@@ -126,7 +126,7 @@ def _shown(value: Param) -> str:
 
 
 def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Sides]:
-    """Differences of two lists of printed values."""
+    """Return differences of two lists of printed values."""
     for k, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:
             yield (f"{what} {k}",), left, right

@@ -54,7 +54,8 @@ class CalledFrames:
         return True
 
     def _find(self, frame: FrameType) -> bool:
-        """`__contains__` by a walk from a frame to a known member. The frames on the way become known members."""
+        """Return `__contains__` by a walk from a frame to a known member. The frames on the way become known
+        members."""
         base, members, last = self.base, self._members, self.last
         unknown: list[FrameType] = []  # the frames on the way, from `frame` on
         current = frame

@@ -83,5 +83,5 @@ class Hlo(Protocol):
         """Return the attribute that divides a value among the devices of a mesh."""
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """`call`, in a form that stops the compiler from merging the body with equal operations outside. For
+        """Return `call`, in a form that stops the compiler from merging the body with equal operations outside. For
         recomputations, and for groups of equations that run one after another."""

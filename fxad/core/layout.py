@@ -238,11 +238,11 @@ class Layout:
         return range(first, first + self.results[group].size)
 
     def operand_indices(self, body: int) -> tuple[int, ...]:
-        """For each operand of a body, the operand of the equation that it takes."""
+        """Return for each operand of a body, the operand of the equation that it takes."""
         return tuple(chain(*[self.operands_of(g) for g in self.bodies[body].operands]))
 
     def result_indices(self, body: int) -> tuple[int | None, ...]:
-        """For each result of a body, the result of the equation that it supplies; None for a predicate."""
+        """Return for each result of a body, the result of the equation that it supplies; None for a predicate."""
         groups = self.bodies[body].results
         return tuple(chain(*[(None,) if g == PREDICATE else self.results_of(g) for g in groups]))
 

@@ -107,7 +107,7 @@ def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> li
 
 
 def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[int, ...]], T]) -> list[T]:
-    """`run(index)` for every index of the axes, the first one slowest, all at the same time."""
+    """Return `run(index)` for every index of the axes, the first one slowest, all at the same time."""
     outer = _position.get()
     exchanges = _Exchanges() if outer is None else outer.exchanges
     path: tuple[int, ...] = ()

@@ -66,7 +66,7 @@ def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
 
 
 def function_text(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], str] | None = None) -> str:
-    """One function; its bodies by their labels."""
+    """Return one function; its bodies by their labels."""
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
     operations: dict[Primitive, str] = {}  # programs repeat operations: each is printed once
     for eqn in jaxpr.eqns:
@@ -80,7 +80,7 @@ def function_text(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], 
 
 
 def equation(eqn: Eqn, names: Labels) -> str:
-    """One equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
+    """Return one equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
     return _line(eqn, operation(eqn.prim, names))
 
 

@@ -62,7 +62,8 @@ class Format:
         return -value if negative else value
 
     def encode(self, value: float) -> int | None:
-        """Bits of the number nearest to `value`, ties to even; None when the format has none (nan, too large)."""
+        """Return bits of the number nearest to `value`, ties to even; None when the format has none (nan, too
+        large)."""
         if math.isnan(value):
             return None
         sign = int(math.copysign(1.0, value) < 0) << (self.exponent + self.fraction)
@@ -125,7 +126,7 @@ def _show_float(bits: int, form: Format, size: int) -> str:
 
 
 def read(text: str, dtype: DType) -> bytes | None:
-    """Bits of an element of a real dtype, from its text; None if the text is not a value of the dtype.
+    """Return bits of an element of a real dtype, from its text; None if the text is not a value of the dtype.
 
     Law: `read(show(bits, dtype), dtype) == bits`. Decimals that `show` never prints are accepted too.
     """

@@ -316,7 +316,7 @@ _sizes: Final[WeakTable[str, Size]] = WeakTable()
 
 
 def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, plus: str) -> str:
-    """Terms as text. `attribute` is that of factors: `text` or `readable`."""
+    """Return terms as text. `attribute` is that of factors: `text` or `readable`."""
     texts = []
     for mono, c in terms:
         factors = []
@@ -513,7 +513,7 @@ def _ordered_function(function: str, a: int, b: int) -> SizeFunction:
 
 
 def _positive_parts(terms: Terms) -> tuple[int, list[tuple[int, int]]] | None:
-    """Terms as a rest and parts for `_normal_form`; None if no term is a multiple of `max` or `min`."""
+    """Return terms as a rest and parts for `_normal_form`; None if no term is a multiple of `max` or `min`."""
     parts: list[tuple[int, int]] = []
     rest: int = 0
     others: Terms = {}
@@ -593,7 +593,7 @@ def _add_lines(a: _Line, b: _Line, c: int) -> _Line:
 
 
 def _positive_line(line: _Line, least: int) -> _Line:
-    """max(0, line), exact at whole numbers from `least` on."""
+    """Return max(0, line), exact at whole numbers from `least` on."""
     value, slope, bends = line
     starts = [least, *[k for k in sorted(bends) if k > least]]
     points: set[int] = {least, least + 1}
@@ -1241,7 +1241,7 @@ class Reader:
         return self._function() if token in ("bits", "div", "max", "min") else self._named()
 
     def _function(self) -> int:
-        """`div(n,2)`."""
+        """Return `div(n,2)`."""
         function = self.tokens[self.at]
         self.at += 1
         self.take("(")
@@ -1257,7 +1257,7 @@ class Reader:
         return a // b if function == "div" else maximum(a, b) if function == "max" else minimum(a, b)
 
     def _named(self) -> int:
-        """`n`, `n>=1`."""
+        """Return `n`, `n>=1`."""
         token = self.tokens[self.at]
         bound = self.scope is None and _BOUND.fullmatch(token)
         if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:

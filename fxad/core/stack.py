@@ -79,7 +79,7 @@ class _Outcome(Generic[R]):
 
 
 def run_on_new_stack(call: Callable[[], R]) -> R:
-    """`call()` on a stack of its own.
+    """Return `call()` on a stack of its own.
 
     Raises: what `call` raises; DepthError when the system gives no further thread.
     """

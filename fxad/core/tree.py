@@ -63,7 +63,8 @@ def _check_structure(what: str, structure: object) -> None:
 
 
 def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
-    """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
+    """Return leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a
+    leaf."""
     if is_leaf is not None:
         _check_is_leaf(is_leaf)
     try:
@@ -382,7 +383,8 @@ def broadcast_prefix(
 def _entries_of_leaves(
     prefix: object, whole: Structure, is_leaf: Callable[[object], bool], exact: bool
 ) -> list[object]:
-    """For each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
+    """Return for each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no
+    prefix."""
     if is_leaf(prefix):
         return [prefix] * whole.num_leaves
     entries, outer = _children(prefix)
@@ -722,7 +724,7 @@ def register_fields(
     unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
-    """`register` for a class whose structure data are the tuple of the fields `fixed`, if there are some."""
+    """Register a class whose structure data are the tuple of the fields `fixed`, if there are some."""
     if not isinstance(cls, type) or not callable(flatten_node) or not callable(unflatten_node):
         raise ArgumentError(
             f"tree.register: takes a class and two functions, got {described(cls)}, {described(flatten_node)} and"

@@ -217,7 +217,7 @@ def flatten_one_level(tree: object) -> tuple[tuple[Any, ...], Any]:
 
 
 def flatten_one_level_with_keys(tree: object) -> tuple[tuple[tuple[KeyEntry, Any], ...], Any]:
-    """`flatten_one_level`, with the key of each child: pairs (key, child)."""
+    """Return `flatten_one_level`, with the key of each child: pairs (key, child)."""
     children, structure = _flatten_outermost(tree)
     if structure.num_nodes == 1 and structure.num_leaves == 1:
         raise TreeError(
@@ -232,7 +232,7 @@ def _flatten_outermost(x: object) -> tuple[list[Any], Structure]:
 
 
 def _without_lists(data: Any) -> Any:
-    """optree's data of dicts has lists, which are not hashable."""
+    """Return data that can be hashed: optree's data of dicts has lists, which are not hashable."""
     if type(data) is tuple:
         return tuple([_without_lists(d) for d in data])
     return tuple(data) if isinstance(data, list) else data

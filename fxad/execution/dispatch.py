@@ -380,7 +380,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -
 
 
 def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
-    """One array in, one out: one Python frame, and no attribute lookup on the program."""
+    """Return one array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
@@ -410,7 +410,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) 
 
 
 def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
-    """Two arrays in, one out."""
+    """Return two arrays in, one out."""
     (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 

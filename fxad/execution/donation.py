@@ -89,7 +89,7 @@ def parse_donation(
 
 
 def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
-    """Each argument with its prefix. Raises: ParameterError for a value that names no arguments."""
+    """Return each argument with its prefix. Raises: ParameterError for a value that names no arguments."""
     keys = argument_keys([*donate] if isinstance(donate, Mapping) else donate)
     if keys is None:
         raise ParameterError(
@@ -186,7 +186,7 @@ class DonatingStart:
 
 
 def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:
-    """Warns of donated operands that no result can reuse. Raises: ParameterError for a closed-over array."""
+    """Warn of donated operands that no result can reuse. Raises: ParameterError for a closed-over array."""
     bound = len(program.bound)
     if operands and min(operands) < bound:
         raise ParameterError(

@@ -92,7 +92,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
-        """StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
+        """Return StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
 
         `module.text()` is the same module in MLIR's pretty form. `units` is the plan by which the program is compiled.
         Cost: that of `module`: no plan is made, and MLIR does not read the text.
@@ -185,7 +185,7 @@ class Lowered(_Staged, Generic[P, R_co]):
             )
 
     def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
+        """Return XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
         return self.compile().cost_analysis()
 
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
@@ -339,21 +339,21 @@ class Executable(_Staged, Generic[P, R_co]):
         return self._loaded.hlo()
 
     def memory(self) -> MemoryStats:
-        """Bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
+        """Return bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
         return self._loaded.memory()
 
     def cost(self) -> CostStats:
-        """Flops, bytes accessed and transcendentals, as estimated by XLA."""
+        """Return flops, bytes accessed and transcendentals, as estimated by XLA."""
         return self._loaded.cost()
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
     def as_text(self) -> str:
-        """`text()`."""
+        """Return `text()`."""
         return self.text()
 
     def cost_analysis(self) -> dict[str, float]:
-        """`cost()` by JAX's keys."""
+        """Return `cost()` by JAX's keys."""
         cost = self.cost()
         return {
             "flops": cost.flops,
@@ -362,7 +362,7 @@ class Executable(_Staged, Generic[P, R_co]):
         }
 
     def memory_analysis(self) -> CompiledMemoryStats:
-        """`memory()` by JAX's names."""
+        """Return `memory()` by JAX's names."""
         m = self.memory()
         return CompiledMemoryStats(
             m.argument_bytes, m.output_bytes, m.alias_bytes, m.temp_bytes, m.generated_code_bytes, m.peak_bytes

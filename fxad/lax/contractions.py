@@ -46,7 +46,7 @@ def dot_general(
 def dot(
     lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
-    """Vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
+    """Return vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
     return _matmul("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
 
 

@@ -190,7 +190,7 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """`conv_general_dilated` of arrays in the order `NCHW, OIHW`, without dilation."""
+    """Return `conv_general_dilated` of arrays in the order `NCHW, OIHW`, without dilation."""
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
     )
@@ -209,7 +209,7 @@ def conv_with_general_padding(
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """`conv_general_dilated` of arrays in the order `NCHW, OIHW`."""
+    """Return `conv_general_dilated` of arrays in the order `NCHW, OIHW`."""
     return conv_general_dilated(
         lhs,
         rhs,

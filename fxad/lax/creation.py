@@ -63,10 +63,10 @@ def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None, shape: 
 
 
 def iota(dtype: object, size: int) -> Array:
-    """0, 1, 2, ...: `size` elements."""
+    """Return 0, 1, 2, ...: `size` elements."""
     return broadcasted_iota(dtype, (size,), 0)
 
 
 def broadcasted_iota(dtype: object, shape: Sequence[int], dimension: int) -> Array:
-    """0, 1, 2, ... along one axis, repeated along the others."""
+    """Return 0, 1, 2, ... along one axis, repeated along the others."""
     return binder().bind(Iota(as_shape(shape), dtypes.as_dtype(dtype), dimension), ())[0]

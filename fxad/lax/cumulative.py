@@ -37,12 +37,12 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """log of the sum of exp of the elements up to each along an axis; from the end with `reverse`."""
+    """Return log of the sum of exp of the elements up to each along an axis; from the end with `reverse`."""
     reverse = flag("cumlogsumexp", "reverse", reverse)
     return binder().bind(CumLogSumExp(_axis("cumlogsumexp", operand, axis), reverse), (operand,))[0]
 
 
 def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """y[0] = b[0], then y[i] = a[i] y[i - 1] + b[i] along an axis; from the end with `reverse`."""
+    """Return y[0] = b[0], then y[i] = a[i] y[i - 1] + b[i] along an axis; from the end with `reverse`."""
     reverse = flag("linear_recurrence", "reverse", reverse)
     return binder().bind(LinearRecurrence(_axis("linear_recurrence", a, axis), reverse), (a, b))[0]

@@ -92,12 +92,12 @@ def stop_gradient(x: ArrayLike) -> Array: ...
 @overload
 def stop_gradient(x: T) -> T: ...
 def stop_gradient(x: object) -> object:
-    """x, an array or a pytree of arrays, with a derivative of zero."""
+    """Return x, an array or a pytree of arrays, with a derivative of zero."""
     return tree.map(lambda leaf: binder().bind(STOP_GRADIENT, (leaf,))[0], x)
 
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
-    """x to the power of a Python int, by repeated multiplication."""
+    """Return x to the power of a Python int, by repeated multiplication."""
     try:
         exponent = index(y)
     except TypeError:
@@ -108,7 +108,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
 
 
 def reciprocal(x: ArrayLike) -> Array:
-    """1 / x."""
+    """Return 1 / x."""
     return binder().apply(_one_over, (x,), (DIV,))[0]
 
 
@@ -117,7 +117,7 @@ def _one_over(emit: Emit, x: Atom, prim: Primitive) -> tuple[Atom, ...]:
 
 
 def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
-    """x rounded to integral values; ties "away_from_zero" or "to_nearest_even"."""
+    """Return x rounded to integral values; ties "away_from_zero" or "to_nearest_even"."""
     return binder().bind(Round(rounding_method), (x,))[0]
 
 

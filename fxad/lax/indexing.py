@@ -80,8 +80,8 @@ def gather(
     mode: str = "clip",
     fill_value: bool | complex | np.generic | None = 0,
 ) -> Array:
-    """Windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed integer, the
-    greatest unsigned one, True."""
+    """Return windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed
+    integer, the greatest unsigned one, True."""
     mode = text("gather", "mode", mode)
     d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
     _check_numbers("gather", d, GatherDimensionNumbers)

@@ -59,13 +59,13 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 
 
 def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Array:
-    """Q c, or c Q without `left`; Q is the square product of the reflections below the diagonal of a, as `geqrf` gives
-    them. `transpose` multiplies by Q^T, of complex matrices by Q^H. Q is not formed."""
+    """Return Q c, or c Q without `left`; Q is the square product of the reflections below the diagonal of a, as `geqrf`
+    gives them. `transpose` multiplies by Q^T, of complex matrices by Q^H. Q is not formed."""
     return binder().bind(Ormqr(flag("ormqr", "left", left), flag("ormqr", "transpose", transpose)), (a, taus, c))[0]
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
-    """L and U in one matrix, the row exchanges, and the row permutation that they give: x[permutation] = L U."""
+    """Return L and U in one matrix, the row exchanges, and the row permutation that they give: x[permutation] = L U."""
     factors, pivots, permutation = binder().apply(linear_systems.lu, (x,), ())
     return factors, pivots, permutation
 
@@ -77,7 +77,7 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
 
 
 def qr(x: ArrayLike, *, full_matrices: bool = True) -> tuple[Array, Array]:
-    """Q and R with x = Q R."""
+    """Return Q and R with x = Q R."""
     q, r = binder().bind(Qr(flag("qr", "full_matrices", full_matrices)), (x,))
     return q, r
 
@@ -91,7 +91,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: Literal[False])
 
 
 def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) -> tuple[Array, Array, Array] | Array:
-    """U, the descending singular values and V^H; without `compute_uv` the singular values alone."""
+    """Return U, the descending singular values and V^H; without `compute_uv` the singular values alone."""
     full_matrices = flag("svd", "full_matrices", full_matrices)
     if not flag("svd", "compute_uv", compute_uv):
         return binder().bind(Svd(False, False), (x,))[0]

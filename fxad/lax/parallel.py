@@ -57,7 +57,7 @@ def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
 
 
 def _one_or_more_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
-    """`named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
+    """Return `named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
     names, sizes = named_axes(op, axis_name)
     if not names:
         raise ParameterError(f"{op}: axis_name {axis_name!r:.40} names no axis", remedy="name one axis or more")
@@ -186,8 +186,8 @@ def all_to_all(
     axis_index_groups: AxisGroups = None,
     tiled: bool = False,
 ) -> T:
-    """For each leaf, index k receives part k along `split_axis` of the value of every index. It concatenates the parts
-    in order along `concat_axis`.
+    """Exchange parts: for each leaf, index k receives part k along `split_axis` of the value of every index. It
+    concatenates the parts in order along `concat_axis`.
 
     `split_axis` is as long as there are indices; it is removed, and `concat_axis` is new. If `tiled`, it is a multiple
     of that, and the parts are concatenated along an existing axis.
@@ -221,8 +221,8 @@ def _check_one_element_per_index(op: str, what: str, at: int, shape: tuple[int, 
 
 
 def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
-    """Each index has the value of another one, for each leaf: `perm` lists pairs `(source, target)`. An index that is
-    no target has zeros."""
+    """Send values between indices: each index gets the value of another one, for each leaf. `perm` lists pairs
+    `(source, target)`. An index that is no target has zeros."""
     names, sizes = _one_or_more_axes("ppermute", axis_name)
     pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
     for k, pair in enumerate(pairs):
@@ -234,7 +234,7 @@ def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
 
 
 def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
-    """Index k has the value of index `perm[k]`, for each leaf."""
+    """Permute the values of an axis: index k gets the value of index `perm[k]`, for each leaf."""
     names, sizes = _one_or_more_axes("pshuffle", axis_name)
     sources = to_ints("pshuffle", "perm", perm)
     if sorted(sources) != list(range(prod(sizes))):

@@ -57,7 +57,7 @@ def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
-    """Axis k of the result is axis `permutation[k]` of the operand."""
+    """Permute axes: axis k of the result is axis `permutation[k]` of the operand."""
     return binder().bind(Transpose(static_ints("transpose", "permutation", (permutation,))), (operand,))[0]
 
 
@@ -118,7 +118,7 @@ def _apply_slice(operand: ArrayLike, prim: Slice, is_whole: bool) -> Array:
 def slice_in_dim(
     operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """`slice` along one axis, with Python's rules for None and negative positions."""
+    """Return `slice` along one axis, with Python's rules for None and negative positions."""
     x = aval_of(operand, "slice_in_dim: operand")
     shape = x.shape
     key = shape, start_index, limit_index, stride, axis
@@ -196,7 +196,7 @@ def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: 
 
 
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0) -> Array:
-    """`dynamic_slice` along one axis."""
+    """Return `dynamic_slice` along one axis."""
     return _cached_window_along("dynamic_slice_in_dim", operand, start_index, slice_size, axis, False)
 
 
@@ -258,7 +258,7 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: S
 
 
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int) -> Array:
-    """`dynamic_update_slice` along one axis."""
+    """Return `dynamic_update_slice` along one axis."""
     ndim = aval_of(operand, "dynamic_update_slice_in_dim: operand").ndim
     k = normalize_axis_index("dynamic_update_slice_in_dim", axis, ndim)
     return dynamic_update_slice(operand, update, _starts_along(start_index, k, ndim))

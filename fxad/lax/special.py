@@ -34,17 +34,17 @@ def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
 
 
 def bessel_i0e(x: ArrayLike) -> Array:
-    """exp(-|x|) times the modified Bessel function of the first kind of order 0."""
+    """Return exp(-|x|) times the modified Bessel function of the first kind of order 0."""
     return binder().bind(BESSEL_I0E, (x,))[0]
 
 
 def bessel_i1e(x: ArrayLike) -> Array:
-    """exp(-|x|) times the modified Bessel function of the first kind of order 1."""
+    """Return exp(-|x|) times the modified Bessel function of the first kind of order 1."""
     return binder().bind(BESSEL_I1E, (x,))[0]
 
 
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
-    """Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ..."""
+    """Return Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ..."""
     return apply_binary(ZETA, x, q)
 
 
@@ -62,12 +62,12 @@ regularized_incomplete_beta = betainc
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """log |B(a, b)|, of the beta function."""
+    """Return log |B(a, b)|, of the beta function."""
     return binder().apply(special.betaln, (a, b), ())[0]
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
-    """log of the multivariate gamma function of dimension d. Raises: ParameterError for d < 1."""
+    """Return log of the multivariate gamma function of dimension d. Raises: ParameterError for d < 1."""
     d = to_int("multigammaln", "d", d)
     if d < 1:
         raise ParameterError(f"multigammaln: the dimension must be positive, got {d}")
@@ -75,27 +75,27 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
 
 
 def entr(x: ArrayLike) -> Array:
-    """-x log x: 0 at 0, -inf below."""
+    """Return -x log x: 0 at 0, -inf below."""
     return binder().apply(special.entr, (x,), ())[0]
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log y, 0 where x is 0."""
+    """Return x log y, 0 where x is 0."""
     return binder().apply(special.xlogy, (x, y), ())[0]
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(1 + y), 0 where x is 0."""
+    """Return x log(1 + y), 0 where x is 0."""
     return binder().apply(special.xlog1py, (x, y), ())[0]
 
 
 def logit(x: ArrayLike) -> Array:
-    """log(x / (1 - x)), the inverse of expit."""
+    """Return log(x / (1 - x)), the inverse of expit."""
     return binder().apply(special.logit, (x,), ())[0]
 
 
 def expit(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return binder().apply(special.expit, (x,), ())[0]
 
 
@@ -105,7 +105,7 @@ def ndtr(x: ArrayLike) -> Array:
 
 
 def log_ndtr(x: ArrayLike) -> Array:
-    """log of ndtr, also where ndtr is too small to be represented."""
+    """Return log of ndtr, also where ndtr is too small to be represented."""
     return binder().apply(special.log_ndtr, (x,), ())[0]
 
 

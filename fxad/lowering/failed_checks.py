@@ -48,7 +48,7 @@ def _uses_flag(jaxpr: Jaxpr) -> bool:
 
 @by_value
 def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
-    """(failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
+    """Return (failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
     b = Builder()
     failed: Atom = b.input(FLAG)
 

@@ -101,7 +101,7 @@ def dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
 
 
 def axis_names_text(names: Sequence[str]) -> str:
-    """Names of axes, as MLIR text."""
+    """Return names of axes, as MLIR text."""
     return f"{{{', '.join(map(_axis_name_text, names))}}}"
 
 

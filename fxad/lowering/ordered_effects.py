@@ -43,7 +43,7 @@ def thread_tokens(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def _threaded(jaxpr: Jaxpr) -> Jaxpr:
-    """(token, operands) -> (token, results)."""
+    """Return (token, operands) -> (token, results)."""
     b = Builder()
     token: Atom = b.input(TOKEN)
 

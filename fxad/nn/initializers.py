@@ -33,12 +33,12 @@ _CUT_OFF_DEVIATION: Final = 0.87962566103423978
 
 
 def zeros(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
-    """Zeros; the key is not used."""
+    """Return zeros; the key is not used."""
     return fnp.zeros(as_shape(shape), dtype=dtypes.as_dtype(dtype))
 
 
 def ones(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
-    """Ones; the key is not used."""
+    """Return Ones; the key is not used."""
     return fnp.ones(as_shape(shape), dtype=dtypes.as_dtype(dtype))
 
 
@@ -58,7 +58,7 @@ def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
 
 
 def uniform(scale: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
-    """Uniform in [0, scale)."""
+    """Return uniform numbers in [0, scale)."""
     return _initializer(lambda key, shape, dtype: random.uniform(key, shape, dtype) * scale, dtype)
 
 
@@ -97,8 +97,8 @@ def variance_scaling(
     batch_axis: Axis = (),
     dtype: object = dtypes.float32,
 ) -> Initializer:
-    """Variance `scale / n`, where n is the number of inputs (`mode` "fan_in"), outputs ("fan_out"), their mean
-    ("fan_avg") or their geometric mean ("fan_geo_avg").
+    """Return numbers of variance `scale / n`, where n is the number of inputs (`mode` "fan_in"), outputs ("fan_out"),
+    their mean ("fan_avg") or their geometric mean ("fan_geo_avg").
 
     Type: `distribution` is "uniform", "normal" or "truncated_normal" (cut off at two standard deviations, and widened
           to have the variance all the same). Complex numbers are uniform in a disk, or normal in the plane, with their
@@ -138,7 +138,8 @@ def _draw_with_variance(key: ArrayLike, shape: Shape, dtype: DType, variance: fl
 
 
 def _draw_in_disk(key: ArrayLike, shape: Shape, dtype: DType, distribution: str) -> Array:
-    """Complex numbers of variance 1: uniform in a disk, or normal with a modulus of at most two standard deviations.
+    """Return complex numbers of variance 1: uniform in a disk, or normal with a modulus of at most two standard
+    deviations.
 
     Source: the square of the modulus is uniform in [0, 2), or exponential; that of the truncated one is at most 4, with
             mean 1 - 4 exp(-4) / (1 - exp(-4)) before it is widened.
@@ -158,7 +159,7 @@ def _draw_in_disk(key: ArrayLike, shape: Shape, dtype: DType, distribution: str)
 def glorot_uniform(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Uniform, variance 2 / (inputs + outputs).
+    """Return uniform numbers of variance 2 / (inputs + outputs).
 
     Source: Glorot and Bengio, Understanding the difficulty of training deep feedforward neural networks, AISTATS 2010
     """
@@ -175,7 +176,7 @@ def glorot_normal(
 def lecun_uniform(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Uniform, variance 1 / inputs.
+    """Return uniform numbers of variance 1 / inputs.
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
     """
@@ -192,7 +193,7 @@ def lecun_normal(
 def he_uniform(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Uniform, variance 2 / inputs.
+    """Return uniform numbers of variance 2 / inputs.
 
     Source: He et al., Delving Deep into Rectifiers, https://arxiv.org/abs/1502.01852
     """

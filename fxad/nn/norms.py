@@ -284,7 +284,7 @@ def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:
 
 
 def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> tuple[Array, Array]:
-    """Mean and variance over axes, which are kept with size 1."""
+    """Return mean and variance over axes, which are kept with size 1."""
     mean = _mean(x, axes, where, names)
     return mean, _mean(_abs_square(x - mean), axes, where, names)
 

@@ -122,7 +122,7 @@ def contains_array(value: object) -> bool:
 
 
 def as_scalars(values: T | Array | Sequence[T | Array]) -> tuple[T | Array, ...]:
-    """One number, or several as a vector or a sequence, as a tuple."""
+    """Return one number, or several as a vector or a sequence, as a tuple."""
     if isinstance(values, Array):
         return tuple([values[k] for k in range(values.size)]) if values.ndim == 1 else (values,)
     return tuple(values) if isinstance(values, list | tuple) else (cast("T", values),)

@@ -19,32 +19,32 @@ _KINDS: Final = (bool, int, float, complex)
 
 
 def add(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 + x2; logical or for bools."""
+    """Return x1 + x2; logical or for bools."""
     return apply_op("add", arithmetic.add, (x1, x2))
 
 
 def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - x2."""
+    """Return x1 - x2."""
     return apply_op("subtract", arithmetic.binary, (x1, x2), SUB)
 
 
 def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 * x2; logical and for bools."""
+    """Return x1 * x2; logical and for bools."""
     return apply_op("multiply", arithmetic.multiply, (x1, x2))
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 / x2; floating for integers."""
+    """Return x1 / x2; floating for integers."""
     return apply_op("divide", arithmetic.true_divide, (x1, x2))
 
 
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """floor(x1 / x2)."""
+    """Return floor(x1 / x2)."""
     return apply_op("floor_divide", arithmetic.floor_divide, (x1, x2))
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - x2 * floor(x1 / x2): the remainder, with the sign of x2."""
+    """Return x1 - x2 * floor(x1 / x2): the remainder, with the sign of x2."""
     return apply_op("remainder", arithmetic.remainder, (x1, x2))
 
 
@@ -54,12 +54,12 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """floor(x1 / x2) and the remainder."""
+    """Return floor(x1 / x2) and the remainder."""
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 to the power x2; by repeated multiplication if x2 is a Python int."""
+    """Return x1 to the power x2; by repeated multiplication if x2 is a Python int."""
     if (type(x2) is int or type(x2) is IntArgument) and not isinstance(x1, bool | int | float | complex):
         return apply_op("pow", arithmetic.integer_power, (x1,), int(x2))
     return apply_op("pow", arithmetic.power, (x1, x2))
@@ -86,22 +86,22 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """sqrt(x1**2 + x2**2), without overflow."""
+    """Return sqrt(x1**2 + x2**2), without overflow."""
     return apply_op("hypot", elementwise.hypot, (x1, x2))
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """log(exp(x1) + exp(x2)), without overflow."""
+    """Return log(exp(x1) + exp(x2)), without overflow."""
     return apply_op("logaddexp", elementwise.logaddexp, (x1, x2))
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """abs(x1) with the sign of x2."""
+    """Return abs(x1) with the sign of x2."""
     return apply_op("copysign", elementwise.copysign, (x1, x2))
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """0 below zero, 1 above, x2 at zero."""
+    """Return 0 below zero, 1 above, x2 at zero."""
     return apply_op("heaviside", elementwise.heaviside, (x1, x2))
 
 
@@ -154,17 +154,17 @@ def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bitwise and."""
+    """Return bitwise and."""
     return apply_op("bitwise_and", arithmetic.bitwise_operator, (x1, x2), AND)
 
 
 def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bitwise or."""
+    """Return bitwise or."""
     return apply_op("bitwise_or", arithmetic.bitwise_operator, (x1, x2), OR)
 
 
 def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bitwise exclusive or."""
+    """Return bitwise exclusive or."""
     return apply_op("bitwise_xor", arithmetic.bitwise_operator, (x1, x2), XOR)
 
 
@@ -215,7 +215,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
 
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 where the condition holds, else x2; all three broadcast."""
+    """Return x1 where the condition holds, else x2; all three broadcast."""
     if type(x1) in _KINDS and type(x2) in _KINDS:  # two scalars alone: one kind, the higher one
         kind = _KINDS[max(_KINDS.index(type(x1)), _KINDS.index(type(x2)))]
         x1, x2 = kind(cast(float, x1)), kind(cast(float, x2))
@@ -223,7 +223,7 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
-    """x limited to at least min, then to at most max; None is no bound."""
+    """Return x limited to at least min, then to at most max; None is no bound."""
     if min is not None and max is not None:
         return apply_op("clip", elementwise.clip, (x, min, max))
     if min is not None:

@@ -44,7 +44,7 @@ def jit_composite(fn: Composite, *args: object) -> Array:
 
 
 def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
-    """`jit_composite` of a function with several results."""
+    """Return `jit_composite` of a function with several results."""
     return _call_composite(fn, args)
 
 

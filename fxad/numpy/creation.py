@@ -327,7 +327,7 @@ def array(
     *,
     device: Device | None = None,
 ) -> Array:
-    """`asarray`, under NumPy's name. `ndmin` adds axes of size 1 in front.
+    """Return `asarray`, under NumPy's name. `ndmin` adds axes of size 1 in front.
 
     Raises: ParameterError for an order in memory, which arrays do not have.
     """

@@ -62,7 +62,7 @@ def nonzero(
 
 
 def _filled_nonzero(x: Array, size: int, fill_value: int | Array | Sequence[int | Array]) -> tuple[Array, ...]:
-    """`nonzero` with fill values that the program computes."""
+    """Return `nonzero` with fill values that the program computes."""
     fills = [as_array("nonzero", v, 2) for v in as_scalars(fill_value)]
     if len(fills) not in (1, x.ndim) or not all([v.ndim == 0 and v.dtype in dtypes.INTEGER for v in fills]):
         raise ParameterError(

@@ -56,7 +56,7 @@ class NamespaceInfo:
         return runtime.default_device()
 
     def devices(self) -> tuple[Device, ...]:
-        """All devices."""
+        """Return all devices."""
         return runtime.devices()
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:

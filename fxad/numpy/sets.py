@@ -52,8 +52,8 @@ class UniqueInverse(NamedTuple):
 def distinct_values(
     value: NDArray, equal_nan: bool = True, axis: int | None = None
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """`np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of all of
-    them."""
+    """Return `np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of
+    all of them."""
     wide = value.astype(dtypes.accumulated(value.dtype), copy=False)
     distinct, first, inverse, counts = np.unique(wide, True, True, True, axis, equal_nan=equal_nan)
     return distinct.astype(value.dtype, copy=False), first, inverse, counts

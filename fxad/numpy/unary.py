@@ -70,7 +70,7 @@ log10 = _function(elementwise.log_in_base, LOG10)
 
 
 def reciprocal(x: ArrayLike, /) -> Array:
-    """1 / x."""
+    """Return 1 / x."""
     return apply_op("reciprocal", elementwise.reciprocal, (x,))
 
 
@@ -104,7 +104,7 @@ def abs(x: ArrayLike, /) -> Array:
 
 
 def negative(x: ArrayLike, /) -> Array:
-    """-x; refused for bools."""
+    """Return -x; refused for bools."""
     return apply_op("negative", arithmetic.negative, (x,))
 
 
@@ -141,7 +141,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
 
 
 def rint(x: ArrayLike, /) -> Array:
-    """x rounded to integral values, ties to even."""
+    """Return x rounded to integral values, ties to even."""
     return apply_op("rint", elementwise.round_to, (x,), 0)
 
 

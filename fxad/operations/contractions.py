@@ -267,7 +267,8 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
 
 
 def only_diagonal(emit: Emit, x: Atom, offset: Atom, axis1: int, axis2: int) -> Atoms:
-    """x with zeros beside a diagonal of two axes, which become the last ones. The program computes which diagonal."""
+    """Return x with zeros beside a diagonal of two axes, which become the last ones. The program computes which
+    diagonal."""
     if offset.aval.dtype not in dtypes.INTEGER or offset.aval.shape:
         raise DTypeError(f"trace: offset must be one integer, got {offset.aval}", remedy="offset.astype('int32')")
     a, b = normalize_axis_tuple("trace", (axis1, axis2), x.aval.ndim)

@@ -136,7 +136,7 @@ def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) ->
 
 
 def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Atoms:
-    """x with `values` at `indices` along an axis; the other axes are batch axes."""
+    """Return x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"put_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")

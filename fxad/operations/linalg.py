@@ -75,7 +75,7 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
 
 
 def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
-    """Singular values, in no order, and vectors."""
+    """Return singular values, in no order, and vectors."""
     if not hermitian:
         s, u, vh = emit(Svd(True, False), a)
         return s, u, vh
@@ -108,13 +108,13 @@ def matrix_rank(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
 
 
 def matrix_rank_default(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
-    """`matrix_rank` with the default `rtol`."""
+    """Return `matrix_rank` with the default `rtol`."""
     a = promote_for_lapack("matrix_rank", emit, a)
     return matrix_rank(emit, a, default_rtol("matrix_rank", emit, a), hermitian)
 
 
 def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Atoms:
-    """`lstsq` with the default `rtol`."""
+    """Return `lstsq` with the default `rtol`."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
     return lstsq(emit, a, b, default_rtol("lstsq", emit, a))
 
@@ -191,7 +191,7 @@ def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
 
 
 def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """Two matrices along a diagonal."""
+    """Return two matrices along a diagonal."""
     dtype = promote_dtypes("block_diag", x.aval.dtype, y.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     n, p = x.aval.shape[1], y.aval.shape[1]
@@ -220,27 +220,27 @@ def svdvals(emit: Emit, x: Atom) -> Atoms:
 
 
 def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
-    """Eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
+    """Return eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
     if symmetrize:
         x = hermitian_part("eigh", emit, x)
     return emit(Eigh(lower, vectors), x)
 
 
 def promoted_eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
-    """`eigh`, also of integers."""
+    """Return `eigh`, also of integers."""
     return eigh(emit, promote_for_lapack("eigh", emit, x), lower, symmetrize, vectors)
 
 
 def promoted_cholesky(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Atoms:
-    """`cholesky`, also of integers."""
+    """Return `cholesky`, also of integers."""
     return cholesky(emit, promote_for_lapack("cholesky", emit, x), symmetrize, upper)
 
 
 def eig(emit: Emit, x: Atom, vectors: bool) -> Atoms:
-    """Eigenvalues and, with `vectors`, right eigenvectors."""
+    """Return eigenvalues and, with `vectors`, right eigenvectors."""
     return emit(Eig(False, vectors), promote_for_lapack("eig", emit, x))
 
 
 def promoted_lu(emit: Emit, x: Atom) -> Atoms:
-    """`lu` without the permutation, also of integers."""
+    """Return `lu` without the permutation, also of integers."""
     return emit(LU, promote_for_lapack("lu_factor", emit, x))

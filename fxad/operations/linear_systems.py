@@ -43,7 +43,7 @@ def promote_pair_for_lapack(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom
 
 
 def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Two operands of matrices with common batch axes."""
+    """Return two operands of matrices with common batch axes."""
     batch = common_shape(op, x.aval.shape[:-2], y.aval.shape[:-2])
     return (
         broadcast(emit, x, (*batch, *x.aval.shape[-2:])),
@@ -151,7 +151,7 @@ def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
 
 
 def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
-    """(x + x^H) / 2."""
+    """Return (x + x^H) / 2."""
     square_shape(op, x.aval, ARGUMENT)
     if x.aval.dtype not in dtypes.INEXACT:
         return x  # the primitive raises the error

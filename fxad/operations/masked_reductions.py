@@ -153,7 +153,7 @@ def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
 
 
 def _select_kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
-    """x where the mask holds, `other` elsewhere."""
+    """Return x where the mask holds, `other` elsewhere."""
     return x if mask is None else emit_where(emit, mask, x, other.with_shape(x.aval.shape))
 
 

@@ -72,7 +72,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Product over axes; narrow integers and bools in 32 bits."""
+        """Return product over axes; narrow integers and bools in 32 bits."""
         return self._reduce(
             "prod", reductions.prod, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
         )
@@ -86,7 +86,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Mean over axes; of integers as float32."""
+        """Return mean over axes; of integers as float32."""
         return self._reduce("mean", reductions.mean, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
     def var(
@@ -100,7 +100,8 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
         correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
-        """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
+        """Return variance over axes: mean squared distance from the mean, divided by the count less `correction` or
+        `ddof`."""
         subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
         return self._reduce(
             "var", reductions.var, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
@@ -131,7 +132,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Greatest element over axes; nan if any element is nan."""
+        """Return greatest element over axes; nan if any element is nan."""
         return self._reduce("max", reductions.max, axis, out, keepdims, initial=initial, where=where)
 
     def min(
@@ -142,7 +143,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Least element over axes; nan if any element is nan."""
+        """Return least element over axes; nan if any element is nan."""
         return self._reduce("min", reductions.min, axis, out, keepdims, initial=initial, where=where)
 
     def any(
@@ -223,12 +224,12 @@ class Methods(Operators):
         return self._apply(shapes.reshape, (), (sizes,))
 
     def ravel(self, order: str = "C") -> Self:
-        """All elements as a vector, in row-major order, or column-major for "F"."""
+        """Return all elements as a vector, in row-major order, or column-major for "F"."""
         x = self.T if column_major("ravel", order) else self
         return x._apply(shapes.reshape, (), ((-1,),))
 
     def flatten(self, order: str = "C") -> Self:
-        """`ravel`."""
+        """Return `ravel`."""
         return self.ravel(order)
 
     def squeeze(self, axis: Axes = None) -> Self:
@@ -240,7 +241,7 @@ class Methods(Operators):
         return self._apply(shapes.transpose, (), (static_ints("transpose", "axes", axes) if axes else None,))
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
-        """Two axes exchanged."""
+        """Return two axes exchanged."""
         return self._apply(shapes.swapaxes, (), (axis1, axis2))
 
     @property
@@ -254,8 +255,8 @@ class Methods(Operators):
         return self._apply(shapes.matrix_transpose, (), ())
 
     def repeat(self, repeats: int | Sequence[int] | NDArray, axis: int | None = None) -> Self:
-        """Each element `repeats` times in a row along an axis, or by a known count for each element; flattened first
-        for None."""
+        """Return each element `repeats` times in a row along an axis, or by a known count for each element; flattened
+        first for None."""
         if not isinstance(repeats, Sequence | np.ndarray | Typed):
             return self._apply(shapes.repeat, (), (to_int("repeat", "repeats", repeats), axis))
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("repeat", axis, self.aval.ndim))
@@ -320,7 +321,7 @@ class Methods(Operators):
         return self.max(axis, out, keepdims) - self.min(axis, None, keepdims)
 
     def conjugate(self) -> Self:
-        """`conj`."""
+        """Return `conj`."""
         return self.conj()
 
     def __round__(self, ndigits: int | None = None) -> Self:
@@ -339,8 +340,8 @@ class Methods(Operators):
         return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
 
     def choose(self, choices: Sequence[Self | NDArray | Scalar], out: None = None, mode: str = "clip") -> Self:
-        """For each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or wrapped
-        ("wrap")."""
+        """Return for each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or
+        wrapped ("wrap")."""
         no_out("choose", out)
         return self._apply(index_arrays.choose, to_tuple("choose", "choices", choices), (mode,))
 
@@ -361,7 +362,7 @@ class Methods(Operators):
     # --------------------------------------------------------------------------------- along an axis, and diagonals
 
     def sort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
-        """Sorted along an axis; None flattens. It is a new array, and always stable."""
+        """Return sorted along an axis; None flattens. It is a new array, and always stable."""
         flag("sort", "stable", stable)
         return self._apply(sorting.sort, (), (axis, flag("sort", "descending", descending)))
 
@@ -371,7 +372,7 @@ class Methods(Operators):
         return self._apply(sorting.argsort, (), (axis, flag("argsort", "descending", descending)))
 
     def argpartition(self, kth: int | Sequence[int], axis: int | None = -1) -> Self:
-        """`argsort`, which puts every place where it belongs."""
+        """Return `argsort`, which puts every place where it belongs."""
         sorting.check_places("argpartition", self.aval, kth, axis)
         return self.argsort(axis)
 
@@ -383,16 +384,16 @@ class Methods(Operators):
         *,
         method: str = "scan",
     ) -> Self:
-        """For each v, the index at which it keeps this sorted vector sorted."""
+        """Return for each v, the index at which it keeps this sorted vector sorted."""
         ordered = self if sorter is None else self[sorter]
         return ordered._apply(sorting.searchsorted, (v,), (side, method))
 
     def cumsum(self, axis: int | None = None, dtype: object = None) -> Self:
-        """Cumulative sums along an axis; of the flattened array for None."""
+        """Return cumulative sums along an axis; of the flattened array for None."""
         return self._apply(reductions.cumulate_flat, (), (False, axis, optional_dtype(dtype)))
 
     def cumprod(self, axis: int | None = None, dtype: object = None) -> Self:
-        """Cumulative products along an axis; of the flattened array for None."""
+        """Return cumulative products along an axis; of the flattened array for None."""
         return self._apply(reductions.cumulate_flat, (), (True, axis, optional_dtype(dtype)))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:

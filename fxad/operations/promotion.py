@@ -32,7 +32,7 @@ Scalar = bool | int | float | complex
 
 
 def dtype_kind(dtype: DType) -> int:
-    """0 bool, 1 integer, 2 floating, 3 complex."""
+    """Return 0 bool, 1 integer, 2 floating, 3 complex."""
     if dtype in dtypes.FLOATING:
         return 2
     if dtype in dtypes.INTEGER:
@@ -155,7 +155,7 @@ def optional_dtype(dtype: object) -> DType | None:
 
 
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    """`x` in a dtype. No equation is added if it has the dtype, or is a literal, which is converted now.
+    """Return `x` in a dtype. No equation is added if it has the dtype, or is a literal, which is converted now.
 
     `emit_convert`, for the rules of primitives, does not convert literals.
     """
@@ -172,7 +172,7 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 
 def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
-    """`x` broadcast to a shape by NumPy's rules. No equation is added if it has the shape, or is a literal."""
+    """Return `x` broadcast to a shape by NumPy's rules. No equation is added if it has the shape, or is a literal."""
     own = x.aval.shape
     if own == shape:
         return x
@@ -183,7 +183,7 @@ def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
 
 
 def promote_and_broadcast(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Both operands in their common dtype and shape."""
+    """Return both operands in their common dtype and shape."""
     if x.aval is y.aval:
         return x, y
     dtype = promote_dtypes(op, x.aval.dtype, y.aval.dtype)

@@ -68,7 +68,7 @@ def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: D
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
-    """Product over axes."""
+    """Return product over axes."""
     return _reduce("prod", emit, x, ReduceProd, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
 
 
@@ -82,12 +82,12 @@ def _extremum(
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """Greatest element over axes; nan if any element is nan."""
+    """Return greatest element over axes; nan if any element is nan."""
     return _extremum("max", emit, x, ReduceMax, axis, keepdims)
 
 
 def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """Least element over axes; nan if any element is nan."""
+    """Return least element over axes; nan if any element is nan."""
     return _extremum("min", emit, x, ReduceMin, axis, keepdims)
 
 
@@ -133,7 +133,7 @@ def to_moment_dtype(emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom,
 
 
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
-    """Mean over axes."""
+    """Return mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
     wide, dtype = to_moment_dtype(emit, x, dtype)
     return restore_axes("mean", emit, convert(emit, _mean(emit, wide, axes), dtype), x, axes, keepdims)
@@ -153,7 +153,7 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> 
 
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
-    """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
+    """Return variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
     return _spread("var", emit, x, axis, keepdims, dtype, correction)
 
 

@@ -46,12 +46,12 @@ def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
 
 
 def reshape(emit: Emit, x: Atom, shape: Shape) -> Atoms:
-    """x in row-major order in another shape; one size may be -1, which is inferred."""
+    """Return x in row-major order in another shape; one size may be -1, which is inferred."""
     return (emit_reshape(emit, x, infer_shape("reshape", shape, x.aval)),)
 
 
 def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
-    """`shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
+    """Return `shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
     product = prod([n for n in shape if n != -1])
     n_unknown = shape.count(-1)
     if n_unknown > 1 or any([n < -1 for n in shape]):
@@ -83,7 +83,7 @@ def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Atoms:
 
 
 def emit_transpose(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
-    """Axis k of the result is axis `perm[k]` of x; no equation for the identity."""
+    """Permute axes: axis k of the result is axis `perm[k]` of x; no equation for the identity."""
     return x if perm == tuple(range(len(perm))) else emit_rearrange(emit, Transpose(perm), x)
 
 
@@ -95,7 +95,7 @@ def matrix_transpose(emit: Emit, x: Atom) -> Atoms:
 
 
 def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Atoms:
-    """Two axes exchanged."""
+    """Return two axes exchanged."""
     perm = list(range(x.aval.ndim))
     i, j = normalize_axis_index("swapaxes", a, len(perm)), normalize_axis_index("swapaxes", b, len(perm))
     perm[i], perm[j] = j, i
@@ -133,7 +133,7 @@ def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Atoms:
 
 
 def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
-    """x broadcast to a shape."""
+    """Return x broadcast to a shape."""
     own = x.aval.shape
     fits = len(own) <= len(shape) and all(
         [n in (1, m) for n, m in zip(own, shape[len(shape) - len(own) :], strict=True)]
@@ -186,7 +186,7 @@ def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
 
 
 def slice_axis(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
-    """`x[start:limit]` along an axis; no equation for the whole axis."""
+    """Return `x[start:limit]` along an axis; no equation for the whole axis."""
     return x if (start, limit) == (0, x.aval.shape[axis]) else emit_slice(emit, x, axis, start, limit)
 
 
@@ -216,7 +216,7 @@ def concatenate(emit: Emit, *args: *tuple[*tuple[Atom, ...], int | None]) -> Ato
 
 
 def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
-    """Arrays of one shape along a new axis, which is the last argument."""
+    """Return arrays of one shape along a new axis, which is the last argument."""
     *arrays, axis = args
     xs = _promote_arrays("stack", emit, arrays)
     for k, x in enumerate(xs):
@@ -236,7 +236,7 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
 
 
 def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
-    """Each element `count` times in a row along an axis; flattened first for None."""
+    """Return each element `count` times in a row along an axis; flattened first for None."""
     if count < 0:
         raise ParameterError(f"repeat: {count} repetitions")
     if axis is None:
@@ -267,7 +267,7 @@ def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -
 
 
 def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
-    """`prim` with a value that may be a literal of any shape."""
+    """Return `prim` with a value that may be a literal of any shape."""
     return emit(prim, x, value.with_shape(()) if isinstance(value, Lit) else value)
 
 
@@ -302,12 +302,12 @@ def _bounded_offset(emit: Emit, offset: Atom, dtype: DType) -> Atom:
 
 
 def add_offset(emit: Emit, x: Atom, offset: int) -> Atom:
-    """x plus a static offset; no equation for 0."""
+    """Return x plus a static offset; no equation for 0."""
     return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
 
 
 def triangle(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], int | None, bool]) -> Atoms:
-    """x with zeros above diagonal `k` (`lower`), or below it. `k` None is the second argument, an atom."""
+    """Return x with zeros above diagonal `k` (`lower`), or below it. `k` None is the second argument, an atom."""
     *traced, k, lower = args
     if x.aval.ndim < 2:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
@@ -318,7 +318,7 @@ def triangle(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], int | None, b
 
 
 def eye(emit: Emit, *args: *tuple[*tuple[Atom, ...], int, int, int | None, DType]) -> Atoms:
-    """Ones on diagonal `k` of an n by m array of zeros. `k` None is the first argument, an atom."""
+    """Return ones on diagonal `k` of an n by m array of zeros. `k` None is the first argument, an atom."""
     *traced, n, m, k, dtype = args
     return (convert(emit, diagonal_mask(emit, (n, m), 0, 1, traced[0] if k is None else k), dtype),)
 

@@ -86,8 +86,8 @@ def check_places(op: str, x: Aval, kth: int | Sequence[int], axis: int | None) -
 
 
 def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
-    """For each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or after
-    them."""
+    """Return for each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or
+    after them."""
     dtype = promote_dtypes("searchsorted", a.aval.dtype, v.aval.dtype)
     if a.aval.ndim != 1:
         raise ShapeError(f"searchsorted: the array that is searched must have one axis, got {a.aval}")
@@ -119,7 +119,7 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
-    """Binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
+    """Return binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)

@@ -21,7 +21,7 @@ class ClipByGlobalNorm:
     max_norm: Setting
 
     def init(self, params: object) -> tuple[()]:
-        """No state."""
+        """Return the state: there is none."""
         return ()
 
     def update(self, updates: P, state: tuple[()] = (), params: P | None = None) -> tuple[P, tuple[()]]:
@@ -37,7 +37,7 @@ class ClipByGlobalNorm:
 
 
 def clip_by_global_norm(max_norm: Setting) -> ClipByGlobalNorm:
-    """Gradients as they are where their global norm is below `max_norm`, scaled to that norm elsewhere.
+    """Return gradients as they are where their global norm is below `max_norm`, scaled to that norm elsewhere.
 
     Source: Pascanu et al., On the difficulty of training recurrent neural networks (2013), algorithm 1.
     """
@@ -52,7 +52,7 @@ class Clip:
     max_delta: Setting
 
     def init(self, params: object) -> tuple[()]:
-        """No state."""
+        """Return the state: there is none."""
         return ()
 
     def update(self, updates: P, state: tuple[()] = (), params: P | None = None) -> tuple[P, tuple[()]]:
@@ -61,6 +61,6 @@ class Clip:
 
 
 def clip(max_delta: Setting) -> Clip:
-    """Each element of the gradients, clipped to [-max_delta, max_delta]."""
+    """Return each element of the gradients, clipped to [-max_delta, max_delta]."""
     check_not_negative("clip", max_delta=max_delta)
     return Clip(max_delta)

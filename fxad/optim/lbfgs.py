@@ -137,7 +137,7 @@ class Lbfgs:
 
 
 def lbfgs(learning_rate: Rate | None = None, memory_size: int = 10, *, line_search_steps: int = 20) -> Lbfgs:
-    """L-BFGS with a line search, or with a fixed learning rate.
+    """Return L-BFGS with a line search, or with a fixed learning rate.
 
     The parameters must be real. With a line search, `update` needs `value_fn=`.
 
@@ -211,7 +211,7 @@ def counted_line_search(
 
 
 def _add_multiple(x: P, factor: Array, y: P) -> P:
-    """`x + factor * y` in the dtypes of x."""
+    """Return `x + factor * y` in the dtypes of x."""
 
     def leaf(a: ArrayLike, b: ArrayLike) -> Array:
         array = fnp.asarray(a)

@@ -48,7 +48,7 @@ class Sgd:
 
 
 def sgd(learning_rate: Rate) -> Sgd:
-    """Gradient descent: `-learning_rate * g`. See `momentum` for its heavy-ball and Nesterov forms."""
+    """Return gradient descent: `-learning_rate * g`. See `momentum` for its heavy-ball and Nesterov forms."""
     check_rate("sgd", learning_rate)
     return Sgd(learning_rate)
 
@@ -88,7 +88,8 @@ class Momentum:
 
 
 def momentum(learning_rate: Rate, decay: Setting = 0.9, nesterov: bool = False) -> Momentum:
-    """Gradient descent with momentum: `t <- g + decay * t`, update `-learning_rate * t`; Nesterov: `g + decay * t`.
+    """Return gradient descent with momentum: `t <- g + decay * t`, update `-learning_rate * t`; Nesterov: `g + decay *
+    t`.
 
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning (2013), section 2.
     """
@@ -158,7 +159,7 @@ def adam(
     *,
     nesterov: bool = False,
 ) -> Adam:
-    """Adam: the mean of the gradients, divided by the root of the mean of their squares, both without bias.
+    """Return Adam: the mean of the gradients, divided by the root of the mean of their squares, both without bias.
 
     Source: Kingma and Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1. `eps_root` is added under the
     root, so that a derivative through the update is finite where a gradient is 0.
@@ -178,7 +179,7 @@ def adamw(
     *,
     nesterov: bool = False,
 ) -> Adam:
-    """Adam with decoupled weight decay: the update has `-learning_rate * weight_decay * p` in addition.
+    """Return Adam with decoupled weight decay: the update has `-learning_rate * weight_decay * p` in addition.
 
     `mask`: a tree of bools like the parameters, or a function from them to one; False keeps a leaf from decay.
 
@@ -229,7 +230,7 @@ def lion(
     weight_decay: Setting = 1e-3,
     mask: object = None,
 ) -> Lion:
-    """Lion: the sign of a mean of the gradients, with decoupled weight decay. `mask`: as for `adamw`.
+    """Return Lion: the sign of a mean of the gradients, with decoupled weight decay. `mask`: as for `adamw`.
 
     Source: Chen et al., Symbolic Discovery of Optimization Algorithms (2023), program 1.
     """
@@ -246,7 +247,7 @@ def _check_adam(operation: str, rate: object, b1: object, b2: object, eps: objec
 
 
 def _multiply_keeping_dtype(factor: Setting, x: ArrayLike) -> Array:
-    """`factor * x` in the dtype of x."""
+    """Return `factor * x` in the dtype of x."""
     array = fnp.asarray(x)
     return (factor if isinstance(factor, (int, float)) else fnp.asarray(factor).astype(array.dtype)) * array
 
@@ -257,7 +258,7 @@ def _mean(x: ArrayLike, mean: Array, decay: Setting) -> Array:
 
 
 def _square(g: ArrayLike) -> Array:
-    """|g|**2, real."""
+    """Return |g|**2, real."""
     array = fnp.asarray(g)
     if fnp.iscomplexobj(array):
         return fnp.real(array) ** 2 + fnp.imag(array) ** 2

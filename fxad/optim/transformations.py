@@ -78,7 +78,8 @@ def chain(*parts: Transformation) -> Chain:
 
 
 def apply_updates(params: P, updates: P) -> P:
-    """`params + updates`, leaf by leaf; each leaf keeps its dtype. Raises: TreeError for trees of two structures."""
+    """Return `params + updates`, leaf by leaf; each leaf keeps its dtype. Raises: TreeError for trees of two
+    structures."""
     return tree.map(_apply_update, params, updates)
 
 
@@ -139,7 +140,7 @@ def check_not_negative(operation: str, **numbers: object) -> None:
 
 
 def needs_params(operation: str, params: P | None) -> P:
-    """`params`. Raises: ArgumentError when there are none."""
+    """Return `params`. Raises: ArgumentError when there are none."""
     if params is None:
         raise ArgumentError(
             f"{operation}: update needs the parameters", remedy="write `update(gradients, state, params)`"

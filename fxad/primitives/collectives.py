@@ -213,12 +213,12 @@ class Grouped(Collective):
 
     @abstractmethod
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
-        """`batch_named_axis` of a collective without groups."""
+        """Return `batch_named_axis` of a collective without groups."""
 
     @abstractmethod
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
-        """`batch_named_axis` of a collective with groups: the results for a stack (groups, members, ...), in the same
-        form."""
+        """Return `batch_named_axis` of a collective with groups: the results for a stack (groups, members, ...), in the
+        same form."""
 
     def slower_axes(self, k: int) -> tuple[Names, Sizes]:
         """Return the axes before number `k`, which are slower."""
@@ -288,7 +288,7 @@ def group_order(groups: Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
-    """`x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
+    """Return `x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
     if tuple(order) == tuple(range(x.aval.shape[0])):
         return x
     runs: list[list[int]] = []
@@ -308,7 +308,7 @@ def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
 
 
 def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
-    """Two axes exchanged."""
+    """Return two axes exchanged."""
     a, b = min(a, b), max(a, b)
     return x if a == b else move_axis(emit, move_axis(emit, x, a, b), b - 1, a)
 
@@ -723,7 +723,7 @@ class Ppermute(Collective, LinearCollective):
         return x
 
     def _sources(self) -> list[int]:
-        """For each index, the index whose value it has; -1 for zeros."""
+        """Return for each index, the index whose value it has; -1 for zeros."""
         sources = {d: s for s, d in self.perm}
         return [sources.get(k, -1) for k in range(self.count)]
 

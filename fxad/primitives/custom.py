@@ -314,7 +314,8 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
 
 def _reads_of(function: Function, needed: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-    """For each result of a function, the operands that are `needed` for this result alone; empty for many results."""
+    """Return for each result of a function, the operands that are `needed` for this result alone; empty for many
+    results."""
     n = len(function.body.outs)
     if n > _MAX_RESULTS:
         return ()
@@ -509,7 +510,7 @@ class CallWithRules(Applied, Linear):
         return replace_named_calls(rule, by) if self.module else rule
 
     def _over_stacks(self, programs: Sequence[Jaxpr]) -> CallWithRules:
-        """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
+        """Return another function with batch rules of the same sizes: its body, then the bodies of the rules."""
         batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
         return CallWithRules(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 

@@ -182,7 +182,8 @@ class Derivative(Record):
     def jvp(
         self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, outs: Avals, complete: Callable[[Jaxpr], Jaxpr]
     ) -> tuple[Atoms, Tangents] | None:
-        """Results and tangents, computed for the tangents that do not vanish. None if all tangents of results vanish.
+        """Return results and tangents, computed for the tangents that do not vanish. None if all tangents of results
+        vanish.
 
         `outs` are the types of the results. `complete` replaces the named calls in a program of the rule.
         """

@@ -151,7 +151,7 @@ def _key_schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> Atoms:
 
 
 def _four_rounds(emit: Emit, x0: Atom, x1: Atom, rotations: Sequence[Atom]) -> tuple[Atom, Atom]:
-    """Four rounds."""
+    """Return four rounds."""
     for r in rotations:
         x0 = emit.one(ADD, x0, x1)
         x1 = emit.one(XOR, x0, _rotate_left(emit, x1, r))

@@ -114,7 +114,7 @@ def slice_along_axis(shape: Shape, axis: int, start: int, limit: int) -> Slice:
 
 
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
-    """`x[start:limit]` along `axis`; emits nothing for a literal."""
+    """Return `x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape
     if isinstance(x, Lit):
         return x.with_shape(replace_entry(shape, axis, limit - start))

@@ -17,7 +17,7 @@ def i64_array(values: Iterable[int]) -> str:
 
 
 def i64_attribute(value: int) -> str:
-    """One axis or size: `0 : i64`."""
+    """Return one axis or size: `0 : i64`."""
     return f"{value} : i64"
 
 
@@ -43,7 +43,7 @@ def precision_attribute(precision: str) -> dict[str, str]:
 
 
 def zeros_constant(hlo: Hlo, aval: Aval) -> HloValue:
-    """Zeros of a type. For a type without elements this is its only value."""
+    """Return zeros of a type. For a type without elements this is its only value."""
     return hlo.constant(Lit.zero(aval))
 
 

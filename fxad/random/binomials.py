@@ -44,7 +44,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
 
 
 def sample_binomial(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Array:
-    """`binomial` inside a sampler."""
+    """Return `binomial` inside a sampler."""
     n, p = [fnp.broadcast_to(lax.stop_gradient(x).astype(dtype), shape) for x in (n, p)]
     less_likely = p < 0.5
     q = fnp.where(less_likely, p, 1 - p)

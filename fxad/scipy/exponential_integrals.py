@@ -67,7 +67,7 @@ def _expi_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
 
 
 def _exp_over(x: Array) -> Array:
-    """exp(x) / x, also where exp(x) alone overflows."""
+    """Return exp(x) / x, also where exp(x) alone overflows."""
     root = fnp.exp(x / 2)
     return root / x * root
 

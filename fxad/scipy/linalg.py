@@ -231,7 +231,7 @@ def _vectors(name: str, x: ArrayLike) -> Array:
 
 
 def _same_batch(x: Array, y: Array) -> tuple[Array, Array]:
-    """Two arrays with the common shape of their axes before the last one."""
+    """Return two arrays with the common shape of their axes before the last one."""
     shape = fnp.broadcast_shapes(x.shape[:-1], y.shape[:-1])
     return fnp.broadcast_to(x, (*shape, x.shape[-1])), fnp.broadcast_to(y, (*shape, y.shape[-1]))
 

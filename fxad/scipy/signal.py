@@ -121,7 +121,7 @@ def _convolved(
 
 
 def _of_one_dtype(name: str, in1: ArrayLike, in2: ArrayLike) -> list[Array]:
-    """Two signals in the dtype of the result: that of their product."""
+    """Return two signals in the dtype of the result: that of their product."""
     x, y = promote_arguments(name, in1, in2)
     dtype = fnp.result_type(x, y)
     return [x.astype(dtype), y.astype(dtype)]
@@ -438,8 +438,8 @@ def _spectra(
     boundary: str | None,
     padded: bool,
 ) -> tuple[Array, Array, Array]:
-    """Frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a transform
-    (y is None), else at the axis before."""
+    """Return frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a
+    transform (y is None), else at the axis before."""
     axis, onesided = to_int(name, "axis", axis), flag(name, "return_onesided", onesided)
     padded = flag(name, "padded", padded)
     if not is_word(scaling, ("density", "spectrum")):
@@ -564,7 +564,7 @@ def _extended(x: Array, before: int, after: int) -> Array:
 
 
 def _beyond(x: Array, boundary: str, n: int) -> Array:
-    """x with n elements more at both ends."""
+    """Return x with n elements more at both ends."""
     around = [(0, 0)] * (x.ndim - 1) + [(n, n)]
     if boundary == "zeros":
         return fnp.pad(x, around)

@@ -31,7 +31,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), with all digits where it is small."""
+    """Return 1 - erf(x), with all digits where it is small."""
     return lax.erfc(*broadcast_floats("erfc", x))
 
 
@@ -51,7 +51,7 @@ def i0(x: ArrayLike) -> Array:
 
 
 def i0e(x: ArrayLike) -> Array:
-    """exp(-|x|) i0(x)."""
+    """Return exp(-|x|) i0(x)."""
     return lax.bessel_i0e(*broadcast_floats("i0e", x))
 
 
@@ -61,7 +61,7 @@ def i1(x: ArrayLike) -> Array:
 
 
 def i1e(x: ArrayLike) -> Array:
-    """exp(-|x|) i1(x)."""
+    """Return exp(-|x|) i1(x)."""
     return lax.bessel_i1e(*broadcast_floats("i1e", x))
 
 
@@ -71,7 +71,7 @@ def ndtr(x: ArrayLike) -> Array:
 
 
 def log_ndtr(x: ArrayLike) -> Array:
-    """log(ndtr(x)), also where ndtr(x) is 0."""
+    """Return log(ndtr(x)), also where ndtr(x) is 0."""
     return lax.log_ndtr(*broadcast_floats("log_ndtr", x))
 
 
@@ -81,17 +81,17 @@ def ndtri(p: ArrayLike) -> Array:
 
 
 def expit(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return lax.expit(*broadcast_floats("expit", x))
 
 
 def logit(x: ArrayLike) -> Array:
-    """log(x / (1 - x))."""
+    """Return log(x / (1 - x))."""
     return lax.logit(*broadcast_floats("logit", x))
 
 
 def entr(x: ArrayLike) -> Array:
-    """-x log(x); 0 at 0, -inf below."""
+    """Return -x log(x); 0 at 0, -inf below."""
     return lax.entr(*broadcast_floats("entr", x))
 
 
@@ -112,12 +112,12 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(y); 0 where x is 0."""
+    """Return x log(y); 0 where x is 0."""
     return lax.xlogy(*broadcast_floats("xlogy", x, y))
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log1p(y); 0 where x is 0."""
+    """Return x log1p(y); 0 where x is 0."""
     return lax.xlog1py(*broadcast_floats("xlog1py", x, y))
 
 
@@ -127,7 +127,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Hurwitz's zeta function; Riemann's without q."""
+    """Return Hurwitz's zeta function; Riemann's without q."""
     return lax.zeta(*broadcast_floats("zeta", x, 1.0 if q is None else q))
 
 
@@ -137,7 +137,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 
 
 def psi(x: ArrayLike) -> Array:
-    """`digamma` under its other name."""
+    """Return `digamma` under its other name."""
     return digamma(x)
 
 
@@ -162,7 +162,7 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
+    """Return gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
     p, q, sign = _beta_off_poles(*broadcast_floats("beta", a, b))
     signs = sign * gammasgn(p) * gammasgn(q) * gammasgn(p + q)
     return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(lax.betaln(p, q))
@@ -187,7 +187,7 @@ def _is_pole(x: Array) -> Array:
 
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
+    """Return n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
     if flag("factorial", "exact", exact):
         raise ParameterError("factorial: exact=True has no result of a floating dtype", remedy="use math.factorial")
     (v,) = broadcast_floats("factorial", n)
@@ -195,8 +195,8 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation where z and z + m have one
-    sign."""
+    """Return gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation where z and z + m
+    have one sign."""
     a, b = broadcast_floats("poch", z, m)
     end, rising = a + b, b > 0
     # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
@@ -217,12 +217,12 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
+    """Return p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
     return binder().apply(operations.kl_div, tuple(broadcast_floats("kl_div", p, q)), ())[0]
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
+    """Return p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
     return binder().apply(operations.rel_entr, tuple(broadcast_floats("rel_entr", p, q)), ())[0]
 
 
@@ -233,7 +233,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
 
 
 def softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
-    """exp(x) over its sum; over all elements by default."""
+    """Return exp(x) over its sum; over all elements by default."""
     array = fnp.asarray(x)
     return _softmax(array, tuple(range(array.ndim)) if axis is None else axis)
 
@@ -251,19 +251,19 @@ def loggamma(x: ArrayLike) -> Array:
 
 
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """(x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
+    """Return (x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
     a, power = broadcast_floats("boxcox", x, lmbda)
     return _power_of_log(fnp.log(a), power)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """`boxcox(1 + x, lmbda)`, with all digits for small x."""
+    """Return `boxcox(1 + x, lmbda)`, with all digits for small x."""
     a, power = broadcast_floats("boxcox1p", x, lmbda)
     return _power_of_log(fnp.log1p(a), power)
 
 
 def _power_of_log(log: Array, power: Array) -> Array:
-    """expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
+    """Return expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
     at_pole = (power == 0) & fnp.isinf(log)
     exponent = power * fnp.where(at_pole, 0, log)
     small = fnp.abs(exponent) < 1e-3
@@ -290,7 +290,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
 
 
 def bernoulli(n: int) -> Array:
-    """Bernoulli's numbers from the 0th to the nth."""
+    """Return Bernoulli's numbers from the 0th to the nth."""
     count = to_int("bernoulli", "n", n)
     if count < 0:
         raise ParameterError(f"bernoulli: n is {count}", remedy="give 0 or more")

@@ -38,7 +38,7 @@ def mesh(draw: st.DrawFn) -> MeshAxes:
 
 
 def _division(draw: st.DrawFn, over: MeshAxes) -> DimensionAxes:
-    """Draws a division of the two axes of an array."""
+    """Draw a division of the two axes of an array."""
     groups: list[list[str]] = [[], []]
     for name, _ in over:
         where = draw(st.integers(0, 2))

@@ -177,7 +177,7 @@ def _ints(name: str, value: Param, at: tuple[int, ...] = ()) -> Iterator[tuple[_
 
 
 def _in_terms(value: int, k: int, size: int) -> int | None:
-    """k as the size, numbers near it and multiples of it as sums and multiples of the size."""
+    """Return k as the size, numbers near it and multiples of it as sums and multiples of the size."""
     if value == k:
         return size
     if value == k - 1 and value > 0:

@@ -46,7 +46,7 @@ def check_primitive(application: Application) -> None:
 
 
 def check_types(application: Application) -> None:
-    """`aval(impl(x)) = abstract_eval(aval(x))`; `impl` is pure and repeatable."""
+    """Check that `aval(impl(x)) = abstract_eval(aval(x))`; `impl` is pure and repeatable."""
     program, args = application.program, application.args
     typecheck(program)
     before = [a.copy() for a in args]
@@ -74,7 +74,7 @@ def check_layout(application: Application) -> None:
 
 
 def check_text(application: Application) -> None:
-    """`parse(to_text(p)) is p`, and pickling gives back the same object."""
+    """Check that `parse(to_text(p)) is p`, and pickling gives back the same object."""
     program, kind = application.program, type(application.prim)
     if parse(to_text(program), [kind]) is not program:
         fail("parse(to_text(p)) is not p", program)
@@ -83,7 +83,7 @@ def check_text(application: Application) -> None:
 
 
 def check_lowering(application: Application) -> None:
-    """`lower = impl`: exactly for integers and bool, within rounding for floats."""
+    """Check that `lower = impl`: exactly for integers and bool, within rounding for floats."""
     program, args = application.program, application.args
     if problem := differ(xla(program, args), run(program, args)):
         fail(f"lower differs from impl: {problem}", program, args)
@@ -130,8 +130,8 @@ def _check_split(
 
 
 def check_transpose(application: Application) -> None:
-    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for each set of operands in which the primitive is linear, and A^TT =
-    A."""
+    """Check that `<y_bar, A x_dot> = <A^T y_bar, x_dot>` for each set of operands in which the primitive is linear, and
+    A^TT = A."""
     prim, program, args = application.prim, application.program, application.args
     if not isinstance(prim, Linear):
         return
@@ -165,7 +165,7 @@ def _check_adjoint(
 
 
 def check_batch(application: Application, dims: Dims | None = None, size: int = 2) -> None:
-    """Batched equals the stacked loop, for `dims` or for a sample of mapped axes."""
+    """Check that batched equals the stacked loop, for `dims` or for a sample of mapped axes."""
     program, args = application.program, application.args
     for at in [dims] if dims is not None else _choices(args):
         _check_rows(program, args, at, size)

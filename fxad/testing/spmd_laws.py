@@ -54,7 +54,7 @@ def in_lockstep(program: Jaxpr, args: Values, mesh: MeshAxes | None = None) -> l
 
 
 def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
-    """vmap = runs in lockstep; no axis is left. Returns False for a program that vmap refuses."""
+    """Return vmap = runs in lockstep; no axis is left. Return False for a program that vmap refuses."""
     program, args = case.program, stacked_operands(case, mesh)
     try:
         batched = over_axes(program, mesh)
@@ -70,7 +70,7 @@ def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
 
 
 def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool:
-    """vmap(vjp f) = vjp(vmap f). Returns False for a program that vmap refuses."""
+    """Return vmap(vjp f) = vjp(vmap f). Return False for a program that vmap refuses."""
     mesh = mesh or mesh_of(case.program)
     program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
     if not any(mask):
@@ -124,14 +124,14 @@ def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) ->
 
 
 def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
-    """Stacks along one axis, of stacks along each of the axes."""
+    """Return stacks along one axis, of stacks along each of the axes."""
     count = prod([n for _, n in mesh])
     return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
 
 
 def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = False) -> bool:
-    """Devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
-    each other. Returns False for a program that vmap or `shard_map` refuses.
+    """Return devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
+    each other. Return False for a program that vmap or `shard_map` refuses.
 
     `compiled` needs as many devices as the axes have indices.
     """

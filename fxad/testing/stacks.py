@@ -117,8 +117,8 @@ def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable
 
 
 def _vmap_step(case: Case) -> Case | None:
-    """vmap over two examples: the operands, and the same rolled. Rolled residuals may be none of the program, such as a
-    singular factor; then both examples are the same."""
+    """Return vmap over two examples: the operands, and the same rolled. Rolled residuals may be none of the program,
+    such as a singular factor; then both examples are the same."""
     at = batching_laws.mapped_dims(case)
     mapped = vmap(case.program, 2, at, (0,) * len(case.program.outs))[0]
     args = stack(examples(case.args, at), at)

@@ -59,7 +59,7 @@ def arbitrary_units(program: Jaxpr, seed: int) -> UnitsChoice:
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
-    """For a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
+    """Check a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
     operands unchanged. `stretches`: the program is first split into random calls."""
     program = split_into_calls(case.program, seed) if stretches else case.program
     plan = plan_of(program, arbitrary_units(program, seed))
@@ -82,8 +82,8 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
 
 
 def check_recompute(case: Case, seed: int) -> int:
-    """For random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal pieces stay
-    equal, and no piece runs more costly equations. Returns the number of changed bodies."""
+    """Return for random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal
+    pieces stay equal, and no piece runs more costly equations. Return the number of changed bodies."""
     program = split_into_calls(case.program, seed)
     units = arbitrary_units(program, seed)
     assert not isinstance(units, str)

@@ -41,7 +41,8 @@ def tokens(text: str) -> list[str]:
 
 
 def token_kind(token: str) -> str:
-    """`newline`, `type`, `size`, `variable`, `label`, `string`, `number`, `word`, `mark`, `end`; `bad` for others."""
+    """Return `newline`, `type`, `size`, `variable`, `label`, `string`, `number`, `word`, `mark`, `end`; `bad` for
+    others."""
     match = _KIND.fullmatch(token)
     return "end" if not token else "bad" if match is None else match.lastgroup or "bad"
 

@@ -173,7 +173,7 @@ class _Parser:
     # --------------------------------------------------------------------------------------------- functions
 
     def file(self) -> Jaxpr:
-        """Bodies, then the program."""
+        """Return bodies, then the program."""
         self.skip_empty_lines()
         while self.accept("fn"):
             label = self.tokens[self.at]
@@ -239,7 +239,7 @@ class _Parser:
         return var
 
     def equation(self, env: dict[str, Var], n: int) -> Eqn:
-        """`%0: f32[3] = mul %arg0, 2.0:f32[3]`, up to the end of the line."""
+        """Return `%0: f32[3] = mul %arg0, 2.0:f32[3]`, up to the end of the line."""
         start = self.at
         bindings = []
         if self.accept("("):
@@ -273,7 +273,7 @@ class _Parser:
     # ------------------------------------------------------------------------------------------------- values
 
     def aval(self) -> Aval:
-        """`f32[3,4]`."""
+        """Return `f32[3,4]`."""
         aval = self.types.get(self.tokens[self.at])
         if aval is not None:
             self.at += 1
@@ -290,7 +290,7 @@ class _Parser:
         return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
-        """`n,2*m+1`: sizes of a type; some are named."""
+        """Return `n,2*m+1`: sizes of a type; some are named."""
         shape = self.checked(self.at - 1, Reader(text).shape)
         if None in shape:
             self.fail(f"{_short(text)} has a size '_' that is not given", self.at - 1)
@@ -311,7 +311,7 @@ class _Parser:
         return out
 
     def literal(self) -> Lit:
-        """`2.0:f32[3]`, `complex(1.0, nan):c64[]`."""
+        """Return `2.0:f32[3]`, `complex(1.0, nan):c64[]`."""
         at = self.at
         if self.accept("complex"):
             self.take("(")
@@ -384,7 +384,7 @@ class _Parser:
         return self.checked(at, cls, **parameters)
 
     def record(self, cls: type[Record], depth: int) -> Record:
-        """`batch_rule(size=2, body=@f)`."""
+        """Return `batch_rule(size=2, body=@f)`."""
         if depth > _NESTING:
             self.fail(f"more than {_NESTING} parameters in each other")
         at, name = self.at, self.tokens[self.at]
@@ -410,7 +410,7 @@ class _Parser:
         return values
 
     def field(self, name: str, fields: Mapping[str, Field], depth: int) -> tuple[str, Param]:
-        """`axes=(0,)`."""
+        """Return `axes=(0,)`."""
         field = fields.get(self.take_kind("word", "a parameter"))
         if field is None:
             self.fail(f"{name} has no parameter {_short(self.tokens[self.at - 1])}", self.at - 1)
@@ -458,7 +458,7 @@ class _Parser:
         return dtypes.BY_SHORT[token]
 
     def items(self, depth: int, records: Records) -> tuple[Param, ...]:
-        """`(1, 2)`, `(1,)`, `()`."""
+        """Return `(1, 2)`, `(1,)`, `()`."""
         if depth > _NESTING:
             self.fail(f"more than {_NESTING} tuples in each other")
         self.take("(")

@@ -52,7 +52,7 @@ class Binder(Protocol):
     """The destination of operations: the program being traced, or a device."""
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """One equation over the arguments, without promotion."""
+        """Return one equation over the arguments, without promotion."""
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """Return an operation over array arguments."""
@@ -313,7 +313,7 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 @contextmanager
 def evaluating() -> Iterator[None]:
-    """Inside it, operations are computed at once: no trace is active."""
+    """Return a context. Inside it, operations are computed at once: no trace is active."""
     before = _binder.set(None)
     try:
         yield
@@ -323,7 +323,7 @@ def evaluating() -> Iterator[None]:
 
 @contextmanager
 def running_each_operation(on: bool) -> Iterator[None]:
-    """Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
+    """Return a context. Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
     active = current_binder()
     if active is None or active is OPERATION_BY_OPERATION:
         active = OPERATION_BY_OPERATION if on else None
@@ -499,7 +499,7 @@ class Eager:
         return False
 
     def getitem(self, x: Array, index: object) -> Array:
-        """`x[index]`. The start indices are operands: one program for x[0], x[1], ..."""
+        """Return `x[index]`. The start indices are operands: one program for x[0], x[1], ..."""
         if type(x) is not Array:
             x = self._operand("getitem", 0, x)
         shape = x.aval.shape
@@ -516,7 +516,7 @@ class Eager:
         return self.apply(indexing.getitem, (x, *[self.scalar(k, dtype) for k in starts], *operands), (plan,))[0]
 
     def apply_to_arrays(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
+        """Return `apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
         avals: tuple[Aval, ...]
         if len(args) == 1:  # spelled out: a comprehension costs a frame, 0.1 us
             (x,) = args
@@ -585,7 +585,7 @@ class Eager:
         return None if cached is None else cached()
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
-        """Arguments as arrays on the device; a Python scalar in the dtype of the first array."""
+        """Return arguments as arrays on the device; a Python scalar in the dtype of the first array."""
         like = None
         for a in args:
             if isinstance(a, Array | np.ndarray | np.generic):
@@ -633,7 +633,7 @@ class Eager:
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
-    """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
+    """Return `binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
     active = current_binder()
     if active is not None:
         return active.apply(op, args, static)[0]

@@ -40,7 +40,7 @@ def is_known(x: object) -> bool:
 
 
 def is_known_or_of_numpy(x: object) -> bool:
-    """`is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
+    """Return `is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
     return x.dtype.kind in "iub" if isinstance(x, np.ndarray | np.generic) else is_known(x)
 
 
@@ -80,6 +80,6 @@ def with_known_values(
 def with_known_leaves(
     f: Callable[..., object], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
 ) -> FunctionCall:
-    """`with_known_values`, and the arguments, with None in place of the known leaves."""
+    """Return `with_known_values`, and the arguments, with None in place of the known leaves."""
     args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(known, leaves, strict=True)])
     return with_known_values(f, leaves, structure, known) if any(known) else f, args, kwargs

@@ -85,7 +85,7 @@ def target_of_committed(what: str, buffers: Sequence[runtime.Buffer | None], pat
 
 
 def target_of_call(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
-    """`target_of_committed`, and the default device if no operand is committed."""
+    """Return `target_of_committed`, and the default device if no operand is committed."""
     return target_of_committed(what, buffers, path) or runtime.default_device()
 
 

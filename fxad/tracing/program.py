@@ -295,7 +295,7 @@ def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Seq
 
 
 def argument_path(accessor: Accessor, names: Sequence[str]) -> str:
-    """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
+    """Return `args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
     kind, argument, *rest = accessor
     root = positional_name(names, argument.entry) if kind.entry == 0 else str(argument.entry)
     return root + "".join([e.codify("") for e in rest])
@@ -307,7 +307,7 @@ def positional_name(names: Sequence[str], k: int) -> str:
 
 
 def parameter_names(fn: object) -> tuple[str, ...]:
-    """Names of a function's positional parameters; empty when they cannot be known."""
+    """Return names of a function's positional parameters; empty when they cannot be known."""
     if isinstance(fn, FunctionType) and not fn.__dict__:  # nothing declares another signature; takes 1 us, not 50
         return fn.__code__.co_varnames[: fn.__code__.co_argcount]
     try:
@@ -380,7 +380,8 @@ def trace_for_call(
     *,
     differentiated: bool = False,
 ) -> Program[..., R]:
-    """`trace`, with the arguments of the call in a tuple and a dict. `differentiated`: by the numbers among them."""
+    """Return `trace`, with the arguments of the call in a tuple and a dict. `differentiated`: by the numbers among
+    them."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {shown(f)}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -431,8 +432,8 @@ def flatten_call(
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
-    """Types of the leaves of a call, examples or `Spec`s. That of a Python number is a `NumberType`, which has what is
-    read of an `Aval` here. Raises: ArgumentError, DTypeError naming the path."""
+    """Return types of the leaves of a call, examples or `Spec`s. That of a Python number is a `NumberType`, which has
+    what is read of an `Aval` here. Raises: ArgumentError, DTypeError naming the path."""
     try:
         return unify_assumptions([cast("Aval", argument_type(x, "")) for x in leaves])
     except FxadError:  # the paths are for the message only
@@ -443,7 +444,7 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
 
 
 def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
-    """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
+    """Return types in which a size that is named several times has the strongest of its assumptions everywhere."""
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
@@ -674,7 +675,7 @@ def _direction_remedy(name: str) -> str:
 
 
 def count_text(n: int, one: str, many: str = "") -> str:
-    """`1 argument`, `2 arguments`."""
+    """Return `1 argument`, `2 arguments`."""
     return f"{n} {one if n == 1 else many or one + 's'}"
 
 

@@ -154,7 +154,7 @@ class StaticArguments:
         self.fn = fn
 
     def _parsed(self, argument: object, kind: type[K], role: str, one: str) -> tuple[K, ...]:
-        """Numbers or names as a tuple. Raises: ParameterError for other values."""
+        """Return numbers or names as a tuple. Raises: ParameterError for other values."""
         keys = argument_keys(argument, kind)
         if keys is None:
             raise ParameterError(

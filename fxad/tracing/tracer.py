@@ -814,7 +814,7 @@ def number_kind(x: object) -> int:
 
 
 def dtype_of_number(x: object, like: dtypes.DType | None, what: str = "scalar") -> dtypes.DType:
-    """`promotion.scalar_dtype`, also of a traced number."""
+    """Return `promotion.scalar_dtype`, also of a traced number."""
     if type(x) is TracedNumber:
         return x.number_type.dtype_beside(like)
     return promotion.scalar_dtype(cast("promotion.Scalar", x), like, what)

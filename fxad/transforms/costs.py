@@ -123,8 +123,9 @@ def elements(aval: Aval) -> int:
 
 
 def equations_to_compile(eqn: Eqn) -> int:
-    """One, or the number of those in the bodies. A call counts as none: calls share their body, which is compiled once,
-    while the bodies of other primitives are compiled for each equation. `Weight` counts with calls inlined."""
+    """Return one, or the number of those in the bodies. A call counts as none: calls share their body, which is
+    compiled once, while the bodies of other primitives are compiled for each equation. `Weight` counts with calls
+    inlined."""
     prim = eqn.prim
     if isinstance(prim, Call):
         return 0
@@ -149,7 +150,7 @@ class Weight:
 
 
 def weight_of_nested(jaxpr: Jaxpr) -> Weight:
-    """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
+    """Return `weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
     for body in distinct_jaxprs(jaxpr):
         weight(body)
     return weight(jaxpr)

@@ -212,7 +212,7 @@ def _all_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
 
 
 def check_sizes(what: str, declared: Sequence[SizeName], values: dict[str, object]) -> Values:
-    """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
+    """Return values of sizes, in order. Raises: ArgumentError, ShapeError."""
     least = {n.name: max([m.at_least for m in declared if m.name == n.name]) for n in declared}
     for name, value in values.items():
         if name not in least:

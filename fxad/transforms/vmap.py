@@ -53,8 +53,8 @@ def vmap_named(
     spmd: tuple[str, ...] = (),
     devices: bool = False,
 ) -> tuple[Jaxpr, Dims]:
-    """`vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are the axes
-    of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
+    """Return `vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are
+    the axes of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
 
     `vmap` is memoised by its arguments, so this function leaves out those that do not change the result. The name is
     kept only if there is a collective over it, or, with `devices`, a `ppermute` or a map inside with an axis of this

@@ -66,7 +66,7 @@ _Column: TypeAlias = Atoms
 
 
 def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
-    """Pieces that store fewer bytes between each other. Operands in `donate` may be freed.
+    """Return pieces that store fewer bytes between each other. Operands in `donate` may be freed.
 
     Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old
           ones; a piece computes its own equations, and those that it recomputes.
@@ -369,7 +369,7 @@ class _Rewriter:
         self.next_index = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
-        """All pieces, rewritten."""
+        """Return all pieces, rewritten."""
         uses = self.def_use.uses
         # The operands come first: they decide which results of other pieces are kept, and which are added.
         recomputing = {body for body, _ in self.recomputed}

@@ -250,7 +250,7 @@ class _Partition:
         return [k for _, _, k in sorted(keys)]
 
     def pieces(self) -> Pieces:
-        """All pieces of the program."""
+        """Return all pieces of the program."""
         for k in self._order():
             eqn = self.program.eqns[k]
             if not self._is_unit(eqn):
@@ -289,8 +289,8 @@ class _Partition:
             self.freed_by[a] = bytes_freed
 
     def _bytes_freed(self, a: Atom) -> int:
-        """Bytes of a value that running all pending equations would free: those of a value that only they read, and
-        with a minus sign those of one that they compute and others read."""
+        """Return bytes of a value that running all pending equations would free: those of a value that only they read,
+        and with a minus sign those of one that they compute and others read."""
         pending = self.pending_readers[a]
         is_read_later = a in self.results or len(self.readers[a]) > pending
         if a not in self.available:

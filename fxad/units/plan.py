@@ -105,7 +105,7 @@ class UnitPlan:
         return tuple([k for k in step.frees if k in self.donate and k not in reused])
 
     def table(self, *, places: bool = True) -> str:
-        """Units and steps as text; `places` adds the user's line to each step."""
+        """Return units and steps as text; `places` adds the user's line to each step."""
         return "\n".join([self._head, *[table.text() for table in self._tables(places)]])
 
     def __str__(self) -> str:

@@ -368,7 +368,7 @@ def delete(buffer: Buffer) -> None:
 
 
 def delete_for_user(buffer: Buffer) -> None:
-    """`delete`, after other threads have started the programs on several devices that they were about to start with the
+    """Delete, after other threads have started the programs on several devices that they were about to start with the
     buffer: XLA ends the process if an operand is deleted then.
 
     Raises: ExecutionError in a function of the host that such a program calls, which would wait for that program.

@@ -457,7 +457,7 @@ class Cache:
     # ------------------------------------------------------------------------------------------------- inspecting
 
     def stats(self) -> CacheStats:
-        """Counters and contents."""
+        """Return counters and contents."""
         c = self._contents
         counted = {n: c.counted(n) for n in _Counts.__slots__}
         return CacheStats(**counted, entries=len(c.held), bytes=c.bytes() + c.call_bytes(), calls=len(c.calls))

@@ -77,7 +77,7 @@ class _Targets:
 
 
 def _lapack_name(target: str) -> str:
-    """`lapack_dgetrf_ffi` for `fxad_getrf_f64`."""
+    """Return `lapack_dgetrf_ffi` for `fxad_getrf_f64`."""
     _, routine, dtype = target.split("_")
     return f"lapack_{_PREFIX[dtype]}{_LAPACK[routine][dtype in ('c64', 'c128')]}_ffi"
 

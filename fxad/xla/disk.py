@@ -181,7 +181,7 @@ def _checked(path: object) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Return a path with homes written out, `~` and `~name`. Raises: CacheError for the home of nobody."""
+    """Return a path with homes, `~` and `~name`, written out. Raises: CacheError for the home of nobody."""
     whole = os.path.expanduser(path)
     if whole.startswith("~"):
         raise CacheError(

@@ -121,7 +121,7 @@ def read(path: str) -> bytes:
 
 
 def _file_states() -> dict[str, tuple[int, int, int]]:
-    """For each source, what changes when it is replaced. Takes 1 ms."""
+    """Return for each source, what changes when it is replaced. Takes 1 ms."""
     states = {}
     for path in lowering_sources():
         try:

@@ -237,7 +237,7 @@ class XlaExecutable:
         return launch(self.start, buffers, self.handlers, self.producer)
 
     def memory(self) -> MemoryStats:
-        """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
+        """Return bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
         s = self.raw.get_compiled_memory_stats()
         argument, output = s.argument_size_in_bytes, s.output_size_in_bytes
         alias, temp = s.alias_size_in_bytes, s.temp_size_in_bytes

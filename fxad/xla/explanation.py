@@ -117,7 +117,8 @@ def _similarity(features: Mapping[Hashable, int], other: Jaxpr) -> float:
 
 @by_value
 def _features(jaxpr: Jaxpr) -> Mapping[Hashable, int]:
-    """Features of a program for the similarity: its types, and counts of operations and of operations with types."""
+    """Return features of a program for the similarity: its types, and counts of operations and of operations with
+    types."""
     counts: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
     for body in distinct_jaxprs(jaxpr):
         for eqn in body.eqns:

@@ -165,7 +165,8 @@ class _Work:
                 result.block_until_ready()
 
     def _last_results(self) -> list[Buffer]:
-        """For each CPU device, a result that is ready when the device has finished all executions of this thread."""
+        """Return for each CPU device, a result that is ready when the device has finished all executions of this
+        thread."""
         # a GPU runs only host functions in this process, which have ended
         devices = [device for device in self._devices.copy() if device.platform == "cpu"]
         return [result for device in devices for result in _last_result(device)]
@@ -191,7 +192,7 @@ class _Work:
             time.sleep(_POLL_SECONDS)
 
     def _others(self, calls: SingleFlight) -> set[int]:
-        """Threads with running calls, without this one and those blocked by `block_at_exit`."""
+        """Return threads with running calls, without this one and those blocked by `block_at_exit`."""
         return (calls.threads() & sys._current_frames().keys()) - self._blocked - {threading.get_ident()}
 
 

@@ -96,7 +96,7 @@ def started_in_thread(start: Start) -> Start:
 
 
 def interruptible(start: Start) -> Start:
-    """`started_in_thread` until a few starts were quick."""
+    """Return `started_in_thread` until a few starts were quick."""
     in_thread = started_in_thread(start)
     quick_starts_left = [None] * _TRIES  # a list: threads remove elements without a lock
 

@@ -121,7 +121,7 @@ class LinkedExecutable:
         return _LinkedResults(list(self._outs(slots)), self.committing_handlers)
 
     def memory(self) -> MemoryStats:
-        """Bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
+        """Return bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
 
         The peak is the maximum over the steps of live slots and temporaries. `temp_bytes` are the peak without operands
         and results: values between units, and temporaries of the unit.

@@ -186,7 +186,7 @@ class Signature:
         return tuple([k for k in range(len(self.names)) if k not in self.nondiff])
 
     def arguments(self, leaves: Sequence[object]) -> list[object]:
-        """All arguments, from the leaves of those that rules are about."""
+        """Return all arguments, from the leaves of those that rules are about."""
         rest = iter(self.primals(leaves))
         return [self.nondiff[k] if k in self.nondiff else next(rest) for k in range(len(self.names))]
 
@@ -361,7 +361,7 @@ def traced_rule(
     avals: Sequence[ArgumentType],
     *expected: ExpectedResults,
 ) -> TracedFunction:
-    """`traced`, with checks of the expected results. Further results are residuals.
+    """Return `traced`, with checks of the expected results. Further results are residuals.
 
     Raises: ShapeError, DTypeError.
     """

@@ -83,7 +83,7 @@ class Translates(Protocol):
         """Add the equations of a jaxpr of JAX to the active trace. Return the values of its results."""
 
     def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
-        """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
+        """Bind a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
 
     def constant(self, value: object) -> Value:
         """Return an array of JAX as a value: each becomes one operand."""
@@ -112,7 +112,7 @@ class Equation:
         return plain_aval(self.outs[0]).dtype
 
     def fitted(self, *xs: Value) -> list[Value]:
-        """Operands in the shape of the first result: equations of JAX take scalars, and axes of one element."""
+        """Return operands in the shape of the first result: equations of JAX take scalars, and axes of one element."""
         return [_broadcast(x, self.shape) for x in xs]
 
     def run(self, jaxpr: ClosedJaxpr | OpenJaxpr, args: Sequence[Value]) -> list[Value]:
@@ -124,7 +124,7 @@ class Equation:
         return self.translation.run(closed, (), args)
 
     def function(self, jaxpr: ClosedJaxpr | OpenJaxpr) -> Callable[..., tuple[Value, ...]]:
-        """`run` of this jaxpr as a function that returns arrays."""
+        """Return `run` of this jaxpr as a function that returns arrays."""
 
         def translated(*args: Value) -> tuple[Value, ...]:
             return arrays(self.run(jaxpr, args))
@@ -209,7 +209,7 @@ def array(x: Value) -> Array:
 
 
 def arrays(xs: Iterable[Value]) -> tuple[Array, ...]:
-    """Values as arrays; None stays, which has no value."""
+    """Return values as arrays; None stays, which has no value."""
     return tuple(map(array, xs))
 
 

@@ -208,7 +208,7 @@ def _approx_top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
 
 
 def _one_dtype(*xs: Value) -> list[Array]:
-    """Operands of one dtype: JAX's contractions take two, whose common dtype is that of the result or wider."""
+    """Return operands of one dtype: JAX's contractions take two, whose common dtype is that of the result or wider."""
     wanted = np.result_type(*[x.dtype for x in xs]) if len({x.dtype for x in xs}) > 1 else xs[0].dtype
     return [array(x) if x.dtype == wanted else lax.convert_element_type(x, wanted) for x in xs]
 

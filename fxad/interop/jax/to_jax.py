@@ -87,7 +87,7 @@ for _prim in (CALL, LINEAR_CALL):
 def _tangents(
     jaxpr: Jaxpr, primals: Sequence[object], tangents: Sequence[object], moving: Sequence[bool]
 ) -> tuple[list[object], list[object]]:
-    """Results and tangents with respect to the operands that are marked."""
+    """Return results and tangents with respect to the operands that are marked."""
     split = linearize(jaxpr, tuple(moving))
     n = len(jaxpr.outs)
     outs = CALL.bind(*primals, jaxpr=split.primal)

@@ -88,7 +88,7 @@ class Translation:
         return entry[1]
 
     def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
-        """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
+        """Bind a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
         places = [k for k, v in enumerate(closed.jaxpr.invars) if has_value(v.aval)]
         results = [k for k, v in enumerate(closed.jaxpr.outvars) if has_value(v.aval)]
         entry = self._programs.get(id(closed))

@@ -81,7 +81,7 @@ def linear_solve(
     symmetric: bool,
     has_aux: bool,
 ) -> Any:
-    """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
+    """Return `custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     symmetric, has_aux = flag(what, "symmetric", symmetric), flag(what, "has_aux", has_aux)
     x_type, leaves = right_hand_side(what, b)
     matvec_body = trace_linear_map(what, role, matvec, x_type, "b")

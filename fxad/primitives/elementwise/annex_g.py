@@ -87,7 +87,7 @@ class HloReal:
         return as_int < 0
 
     def where(self, yes: HloReal | float, no: HloReal) -> HloReal:
-        """`yes` where this holds, else `no`."""
+        """Return `yes` where this holds, else `no`."""
         operands = (self.value, no._of_type(yes).value, no.value)
         return HloReal(self.hlo, self.hlo.op("stablehlo.select", operands, (no.aval,))[0], no.aval)
 
@@ -343,14 +343,14 @@ def _scaled(x: HloReal, y: HloReal) -> tuple[HloReal, HloReal, HloReal]:
 
 
 def hypot(x: HloReal, y: HloReal) -> HloReal:
-    """sqrt(x^2 + y^2); infinite if one operand is, even if the other is nan."""
+    """Return sqrt(x^2 + y^2); infinite if one operand is, even if the other is nan."""
     a, b, back = _scaled(x, y)
     infinite = abs(x).equals(inf) | abs(y).equals(inf)
     return infinite.where(inf, (a * a + b * b).op("sqrt") * back)
 
 
 def direction_cosine(x: HloReal, y: HloReal) -> HloReal:
-    """x / hypot(x, y); 0 at the origin."""
+    """Return x / hypot(x, y); 0 at the origin."""
     infinite = abs(x).equals(inf) | abs(y).equals(inf)
     # an infinite operand is long beside every finite one
     x, y = [infinite.where(v.op("sign") * abs(v).equals(inf).where(1, v.like(0)), v) for v in (x, y)]

@@ -105,7 +105,7 @@ class Formula:
         return self.atom.aval.dtype == dtypes.float64
 
     def where(self, yes: Operand, no: Formula) -> Formula:
-        """`yes` where this holds, else `no`."""
+        """Return `yes` where this holds, else `no`."""
         taken = yes if isinstance(yes, Formula) else no.like(yes)
         return Formula(self._emit, emit_where(self._emit, self.atom, taken.atom, no.atom))
 
@@ -115,11 +115,11 @@ class Formula:
         return Formula(self._emit, self._emit.one(ReduceOr(axes), self.atom))
 
     def exp(self) -> Formula:
-        """e to the power of it."""
+        """Return e to the power of it."""
         return self.apply(EXP)
 
     def expm1(self) -> Formula:
-        """exp(x) - 1."""
+        """Return exp(x) - 1."""
         return self.apply(EXPM1)
 
     def log(self) -> Formula:
@@ -127,7 +127,7 @@ class Formula:
         return self.apply(LOG)
 
     def log1p(self) -> Formula:
-        """log(1 + x)."""
+        """Return log(1 + x)."""
         return self.apply(LOG1P)
 
     def sqrt(self) -> Formula:
@@ -135,11 +135,11 @@ class Formula:
         return self.apply(SQRT)
 
     def rsqrt(self) -> Formula:
-        """One over the square root."""
+        """Return one over the square root."""
         return self.apply(RSQRT)
 
     def lgamma(self) -> Formula:
-        """log |gamma|."""
+        """Return log |gamma|."""
         return self.apply(LGAMMA)
 
     def digamma(self) -> Formula:
@@ -160,12 +160,12 @@ FormulaFunction: TypeAlias = Callable[[Formulas], Formulas]
 
 
 def x_log_y(x: Formula, y: Formula) -> Formula:
-    """x log y; 0 where x is 0, also if the logarithm is infinite."""
+    """Return x log y; 0 where x is 0, also if the logarithm is infinite."""
     return x.apply(XLOGY, y)
 
 
 def x_log1p_y(x: Formula, y: Formula) -> Formula:
-    """x log(1 + y); 0 where x is 0, as `x_log_y`."""
+    """Return x log(1 + y); 0 where x is 0, as `x_log_y`."""
     return x.apply(XLOG1PY, y)
 
 

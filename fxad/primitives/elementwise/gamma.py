@@ -77,7 +77,7 @@ _LGAM1P: Final = tuple(
 
 
 def log_gamma_1p(a: Formula) -> Formula:
-    """log gamma(1 + a) with all digits for a < 1.5."""
+    """Return log gamma(1 + a) with all digits for a < 1.5."""
     more = a > 0.5
     b = more.where(a - 1, a)
     near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P)) - more.where(0, a).log1p()
@@ -85,25 +85,26 @@ def log_gamma_1p(a: Formula) -> Formula:
 
 
 def excess(mu: Formula, v: Formula, ratio: Formula) -> Formula:
-    """mu - log(1 + mu), for v = mu / (2 + mu) and ratio = 1 + mu, with all digits near mu = 0 and near ratio = 0."""
+    """Return mu - log(1 + mu), for v = mu / (2 + mu) and ratio = 1 + mu, with all digits near mu = 0 and near ratio =
+    0."""
     near = mu * v - 2 * v * v * v * polynomial(v * v, _ATANH)
     return (abs(mu) < 0.5).where(near, mu - ratio.log())
 
 
 def stirling(a: Formula) -> Formula:
-    """log gamma(a) less (a - 1/2) log a - a + log(2 pi) / 2, for a >= 10."""
+    """Return log gamma(a) less (a - 1/2) log a - a + log(2 pi) / 2, for a >= 10."""
     inverse = 1 / a
     return polynomial(inverse * inverse, _STIRLING) * inverse
 
 
 def log_gamma_ratio(a: Formula, b: Formula) -> Formula:
-    """log gamma(a + b) - log gamma(a), without cancellation, for a >= 10 and a + b >= 10."""
+    """Return log gamma(a + b) - log gamma(a), without cancellation, for a >= 10 and a + b >= 10."""
     total = a + b
     return (a - 0.5) * (b / a).log1p() + b * total.log() - b + stirling(total) - stirling(a)
 
 
 def density(a: Formula, x: Formula) -> Formula:
-    """x^a exp(-x) / gamma(a + 1), for a > 0 and x > 0."""
+    """Return x^a exp(-x) / gamma(a + 1), for a > 0 and x > 0."""
     phi = excess((x - a) / a, (x - a) / (x + a), x / a)
     large = (-a * phi - stirling(a)).exp() * (a * (2 * math.pi)).rsqrt()
     small = (a * x.log() - x - log_gamma_1p(a)).exp()
@@ -247,7 +248,7 @@ def _temme(a: Formula, x: Formula, *, upper: bool) -> Formula:
 
 
 def _temme_slope(a: Formula, x: Formula, *, sample: bool) -> Formula:
-    """d igamma / da near the mode; or, for `sample`, minus that over d igamma / dx.
+    """Return d igamma / da near the mode; or, for `sample`, minus that over d igamma / dx.
 
     With S the sum of c_k(eta) a^-k, and d eta / da = -mu / (a eta): d igamma / da is exp(-a eta^2 / 2) / sqrt(2 pi a)
     times eta / 2 - mu / eta + S (eta^2 / 2 + 1 / 2a - mu) - dS/da + (mu / eta) dS/deta / a.
@@ -407,7 +408,7 @@ class Igammac(Incomplete):
 
 
 def gamma_log_pdf(args: Formulas) -> Formulas:
-    """log of the density of the gamma distribution, x^(a-1) exp(-x) / gamma(a).
+    """Return log of the density of the gamma distribution, x^(a-1) exp(-x) / gamma(a).
 
     The terms (a - 1) log x, x and log gamma(a) nearly cancel for a large a, and x near it: there the logarithm is that
     of `density`. Operands of the other formula are replaced by 10, so that it adds no nan to a derivative.
@@ -448,7 +449,7 @@ def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangen
 
 
 def _score(a: Formula, x: Formula) -> Formula:
-    """log x - digamma(a)."""
+    """Return log x - digamma(a)."""
     large = a >= 10
     big = large.where(a, a.like(10))
     inverse = 1 / big
@@ -460,7 +461,7 @@ def _score(a: Formula, x: Formula) -> Formula:
 
 
 def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, *, sample: bool) -> HloValue:
-    """d igamma / da; or, for `sample`, minus that over d igamma / dx."""
+    """Return d igamma / da; or, for `sample`, minus that over d igamma / dx."""
     clear_a, clear_x, by_series, by_fraction = hlo.call(formula_program(f"{name}_start", (t, t), _split_lower), (a, x))
     total, dtotal = series(hlo, clear_a, clear_x, by_series, t, with_slope=True)
     ratio, dratio = fraction(hlo, clear_a, clear_x, by_fraction, t, with_slope=True)

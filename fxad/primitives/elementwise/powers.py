@@ -181,7 +181,7 @@ class IntegerPow(Unary):
 
 
 def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
-    """t times the derivative of x^n."""
+    """Return t times the derivative of x^n."""
     if n in (0, 1):
         return t if n else Zero(t.aval)
 

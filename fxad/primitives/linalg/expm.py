@@ -249,7 +249,7 @@ def _int_literal(value: int, like: Atom, dtype: dtypes.DType) -> Lit:
 
 
 def _per_matrix(b: Builder, x: Atom, like: Aval) -> Atom:
-    """One number for each matrix."""
+    """Return one number for each matrix."""
     wide = b.one(BroadcastInDim(like.shape, tuple(range(like.ndim - 2))), x)
     return as_complex(b.one, wide, like)
 

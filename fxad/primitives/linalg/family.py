@@ -104,7 +104,7 @@ def _placeholder(a: Aval) -> complex:
 
 
 def apply_to_each(f: Callable[..., Sequence[NDArray]], outs: tuple[Aval, ...], *args: NDArray) -> tuple[NDArray, ...]:
-    """`f` of each matrix of a batch, all operands of the rank of the first; nan where it raises LinAlgError."""
+    """Return `f` of each matrix of a batch, all operands of the rank of the first; nan where it raises LinAlgError."""
     batch = args[0].shape[:-2]
     results = tuple([np.full(a.shape, _placeholder(a), a.dtype) for a in outs])
     for at in np.ndindex(batch):

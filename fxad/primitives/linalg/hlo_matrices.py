@@ -14,8 +14,8 @@ from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_compare, l
 def or_nan(
     hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape, finite: HloValue | None = None
 ) -> HloValue:
-    """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others; nan also where the
-    mask `finite` does not hold."""
+    """Return `value` for the matrices of the batch whose routine succeeded (info 0), nan for the others; nan also where
+    the mask `finite` does not hold."""
     info_type = Aval(batch, dtypes.int32)
     (ok,) = lower_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, info_type))), info_type)
     if finite is not None:
@@ -64,7 +64,7 @@ def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
 
 
 def identity_constant(hlo: Hlo, aval: Aval) -> HloValue:
-    """Ones on the diagonal, zeros elsewhere."""
+    """Return ones on the diagonal, zeros elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
     (on_diagonal,) = lower_compare(hlo, "EQ", (rows, columns), counts)
     (out,) = hlo.op(
@@ -109,7 +109,7 @@ def with_longer_axis(aval: Aval, axis: int, by: int) -> Aval:
 
 
 def pad_axis(hlo: Hlo, value: HloValue, aval: Aval, axis: int, low: int, high: int, fill: int = 0) -> HloValue:
-    """`low` elements before an axis and `high` after it. Negative numbers remove elements."""
+    """Return `low` elements before an axis and `high` after it. Negative numbers remove elements."""
     amounts = [[by * (k == axis) for k in range(aval.ndim)] for by in (low, high, 0)]
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     attrs = {name: i64_array(by) for name, by in zip(names, amounts, strict=True)}

@@ -111,7 +111,7 @@ def zero_where(one: One[X], mask: Atom, a: Operand) -> X:
 
 
 def inverse_off_diagonal(emit: Emit, a: Atom, diagonal_mask: Atom) -> Atom:
-    """1 / a, and 0 on the diagonal, whatever a is there."""
+    """Return 1 / a, and 0 on the diagonal, whatever a is there."""
     unit = Lit.of(1, a.aval)
     return zero_where(emit.one, diagonal_mask, emit.one(DIV, unit, emit_where(emit, diagonal_mask, unit, a)))
 
@@ -161,17 +161,17 @@ def _slice_axis(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
 
 
 def columns(one: One[X], a: X, start: int, limit: int) -> X:
-    """Columns (of a vector: elements) from start to limit."""
+    """Return columns (of a vector: elements) from start to limit."""
     return _slice_axis(one, a, len(a.aval.shape) - 1, start, limit)
 
 
 def rows(one: One[X], a: X, start: int, limit: int) -> X:
-    """Rows from start to limit."""
+    """Return rows from start to limit."""
     return _slice_axis(one, a, len(a.aval.shape) - 2, start, limit)
 
 
 def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
-    """Zeros below and to the right."""
+    """Return zeros below and to the right."""
     if more_rows == 0 and more_columns == 0:
         return a
     n = len(a.aval.shape)
@@ -186,12 +186,12 @@ def as_complex(one: One[X], a: X, like: Aval) -> X:
 
 
 def column(one: One[X], v: Operand) -> X:
-    """Vectors as matrices of one column."""
+    """Return vectors as matrices of one column."""
     return one(Reshape((*v.aval.shape, 1)), v)
 
 
 def vector(one: One[X], a: Operand) -> X:
-    """Matrices of one column as vectors."""
+    """Return matrices of one column as vectors."""
     return one(Reshape(a.aval.shape[:-1]), a)
 
 

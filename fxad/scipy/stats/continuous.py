@@ -67,7 +67,7 @@ def _cauchy_isf(q: Array) -> Array:
 
 
 def _log1p_square(y: Array) -> Array:
-    """log(1 + y^2), where the square would overflow too."""
+    """Return log(1 + y^2), where the square would overflow too."""
     far = fnp.abs(y) > 1
     size = fnp.where(far, fnp.abs(y), 1)
     return 2 * fnp.log(size) + fnp.log1p(fnp.square(fnp.where(far, 1 / size, y)))
@@ -128,7 +128,8 @@ expon: Final = Continuous(
 
 
 def _power_of_abs(y: Array, power: Array) -> Array:
-    """|y| ** power. At 0 its derivatives are those that are continuous there; at a kink (power <= 1) they are 0."""
+    """Return |y| ** power. At 0 its derivatives are those that are continuous there; at a kink (power <= 1) they are
+    0."""
     zero = y == 0
     kink = zero & (power <= 1)
     size = fnp.where(kink, 1, y * fnp.where(zero, 1, fnp.sign(y)))
@@ -149,7 +150,7 @@ gennorm: Final = Continuous(
 
 
 def _gumbel_log_tail(y: Array) -> Array:
-    """log(1 - exp(-exp(y))), also where exp(y) underflows."""
+    """Return log(1 - exp(-exp(y))), also where exp(y) underflows."""
     small = y < -15
     size = fnp.exp(fnp.where(small, 0, y))
     return fnp.where(small, y - fnp.exp(y) / 2, log1mexp(size))

@@ -99,7 +99,8 @@ class Method:
 
 
 def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) -> Array:
-    """`value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the value."""
+    """Return `value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the
+    value."""
 
     def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
         (x, *parameters), (x_dot, *parameter_tangents) = primals, tangents
@@ -126,7 +127,7 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
 
 
 def _exp(log: Function, x: Array, *parameters: Array) -> Array:
-    """`exp(log(x, *parameters))`. Where it is 0, so is its derivative in x, also where that of the logarithm is
+    """Return `exp(log(x, *parameters))`. Where it is 0, so is its derivative in x, also where that of the logarithm is
     infinite."""
 
     def slope(out: Array, x: Array, *parameters: Array) -> Array:

@@ -72,7 +72,7 @@ def _mode(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def _first_of_equals(rows: Array) -> Array:
-    """For each element of sorted rows, the place of the first element equal to it."""
+    """Return for each element of sorted rows, the place of the first element equal to it."""
     places = fnp.broadcast_to(fnp.arange(rows.shape[1]), rows.shape)
     before = rows[:, :-1]
     equal = (rows[:, 1:] == before) | (fnp.isnan(rows[:, 1:]) & fnp.isnan(before))

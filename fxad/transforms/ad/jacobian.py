@@ -40,8 +40,8 @@ def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
 
 
 def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
-    """Axis 0 of `x` (total size, *rest), cut into one block for each of `avals`. The axis of a block is reshaped to the
-    shape of its aval: a block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
+    """Return axis 0 of `x` (total size, *rest), cut into one block for each of `avals`. The axis of a block is reshaped
+    to the shape of its aval: a block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
     rest = x.aval.shape[1:]
     out: list[Atom] = []
     offset = 0

@@ -67,7 +67,7 @@ def split_by_dependence(rule: Jaxpr, n_out: int, n_tangents: int) -> tuple[Jaxpr
 
 
 def _inline_nonlinear_calls(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
-    """Inlines the calls that take values which depend on the marked operands, and that are not linear in them."""
+    """Inline the calls that take values which depend on the marked operands, and that are not linear in them."""
     b = Builder.like(jaxpr)
     dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
 

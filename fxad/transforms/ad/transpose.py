@@ -126,7 +126,7 @@ def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) ->
 def _backward_negated_eqn(
     ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
 ) -> None:
-    """`backward_eqn` of a broadcast whose cotangent lost its negation: negates the cotangent of the operand."""
+    """Transpose a broadcast whose cotangent lost its negation: negates the cotangent of the operand."""
     (a,) = eqn.ins
     total = ct_env.pop(a, None)
     backward_eqn(ctx, eqn, linear_values, env, ct_env)
@@ -292,5 +292,5 @@ def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], mask: Mask) -> 
 
 
 def instantiate(cts: list[Cotangent]) -> list[Atom]:
-    """Cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
+    """Return cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
     return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]

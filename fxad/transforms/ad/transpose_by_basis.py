@@ -66,7 +66,7 @@ def _widest(body: Jaxpr) -> DType:
 
 
 def _unit_vectors(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
-    """For each operand, a stack of its part of all unit vectors."""
+    """Return for each operand, a stack of its part of all unit vectors."""
     stacks = iter(basis(b, parts))
     return [b.one(COMPLEX, next(stacks), next(stacks)) if a.dtype.kind == "c" else next(stacks) for a in avals]
 

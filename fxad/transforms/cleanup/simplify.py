@@ -217,13 +217,13 @@ def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _sub_or_div(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """x - 0 and x / 1 are x."""
+    """Replace x - 0 and x / 1 by x."""
     neutral = 0 if eqn.prim is SUB else 1
     return eqn.ins[0] if _is(eqn.ins[1], neutral) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
 
 
 def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """-(-x) and ~(~x) are x."""
+    """Replace -(-x) and ~(~x) by x."""
     inner = _defined_by(defs, eqn.ins[0], type(eqn.prim))
     return inner.ins[0] if inner else None
 
@@ -242,7 +242,7 @@ def _bitwise(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _max_or_min_of_same(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """max(x, x) and min(x, x) are x."""
+    """Replace max(x, x) and min(x, x) by x."""
     return eqn.ins[0] if eqn.ins[0] is eqn.ins[1] else None
 
 

@@ -300,7 +300,7 @@ class _Split(LinearizeBuilder):
             raise
 
     def _cut(self, known_ins: Mask, tangents: Tangents) -> Tangents:
-        """Cuts the linear program at the last equation of the primal program. Returns the tangents of its results."""
+        """Cut the linear program at the last equation of the primal program. Return the tangents of its results."""
         eqn = self.eqns[-1]
         dots = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
         ivjp_eqn = IvjpEqn(eqn, known_ins, tuple([isinstance(t, Lin) for t in tangents]))

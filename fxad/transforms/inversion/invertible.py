@@ -233,7 +233,7 @@ def _with_sketches(backward: BackwardProgram, compared: tuple[Var, ...]) -> Jaxp
 
 
 def _after_checks(rule: ReverseRule, n: int) -> ReverseRule:
-    """Orders the derivatives after the checks of a program with `n` results.
+    """Order the derivatives after the checks of a program with `n` results.
 
     The forward program performs the checks. Without this, derivatives that read none of its values could run before it.
     For example, the derivative of `check(x > 0); 2 * x` is 2 * t, which reads nothing of the forward program.

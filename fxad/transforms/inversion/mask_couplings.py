@@ -103,7 +103,7 @@ class _MaskedSum:
 
 
 def sums_as_choices(graph: Graph, known: Container[Atom]) -> Graph | None:
-    """Rewrites sums of complementary masked values as choices; None if there are none.
+    """Rewrite sums of complementary masked values as choices; None if there are none.
 
     The masks must be `known`, the masked values not. All values of the program remain values of the result.
     """
@@ -173,7 +173,7 @@ class _Rewriting:
         return Support((a, tuple(moves)), flipped) if isinstance(a, Var) else None
 
     def _masked_product(self, eqn: Eqn) -> _MaskedProduct | None:
-        """Recognises a product of a known mask and an unknown value."""
+        """Recognise a product of a known mask and an unknown value."""
         if not isinstance(eqn.prim, Mul):
             return None
         for mask, value in (eqn.ins, eqn.ins[::-1]):
@@ -194,7 +194,7 @@ class _Rewriting:
         return {support: mask for support, mask in first.items() if support in second}
 
     def _masked_sum(self, eqn: Eqn) -> _MaskedSum | None:
-        """Recognises a sum of two unknown values, one masked by a mask and the other by its complement."""
+        """Recognise a sum of two unknown values, one masked by a mask and the other by its complement."""
         if any([a in self.known or not isinstance(a, Var) for a in eqn.ins]):
             return None
         a, b = eqn.ins
@@ -218,7 +218,7 @@ class _Rewriting:
         return Eqn(SELECT_N, (mask.is_one, guarded, where_one), masked_sum.eqn.outs, masked_sum.eqn.source)
 
     def _as_choice(self, eqn: Eqn) -> Eqn:
-        """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""
+        """Rewrite a masked value as a choice, which reads the value only where the mask is 1."""
         product = self._masked_product(eqn)
         if product is None or product.support.origin not in self.masks:
             return eqn

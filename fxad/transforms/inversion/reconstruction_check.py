@@ -86,7 +86,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
 
 
 def _flattened(b: Builder, x: Atom) -> Atom:
-    """Flattens an array, in a dtype in which its sums do not overflow."""
+    """Flatten an array, in a dtype in which its sums do not overflow."""
     wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
     return emit_reshape(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
 

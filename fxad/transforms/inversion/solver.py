@@ -253,7 +253,7 @@ class _Search:
             self._queue_inverse(k)
 
     def _queue_inverse(self, k: int) -> None:
-        """Queues an equation to be run backwards, if enough of its results are known."""
+        """Queue an equation to be run backwards, if enough of its results are known."""
         eqn = self.graph.eqns[k]
         is_known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.of(eqn.prim)
@@ -398,7 +398,7 @@ class _Search:
         return part if isinstance(part, PartialValue) else None
 
     def _invert_on_part(self, b: StepBuilder, eqn: Eqn, part: MaskedPart) -> PartialValue | Atom | Refused | None:
-        """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
+        """Invert an equation of which only a part of the result is known. Return its unknown operand, or the same
         part of it; None while it has several unknown operands."""
         b.at(eqn)
         operand = invert_at_places(b, eqn, part, self._is_unknown, self.graph.producer.get)
@@ -442,7 +442,7 @@ class _Search:
                     self._add_step((reader,), b, {reader.outs[0]: result})
 
     def _invert_producer(self, v: Var, path: Path) -> None:
-        """Inverts the equation that computed the value, on a part of its result."""
+        """Invert the equation that computed the value, on a part of its result."""
         k = self.graph.index_of_producer.get(v, -1)
         if k < 0 or k in path:
             return

@@ -71,7 +71,8 @@ class MaskCtx(PaddedBuilder):
     # --------------------------------------------------------------------------------------------- filled and cleared
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
-        """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
+        """Return `x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d
+        atom."""
         padded = self.padded_axes(shape, axes)
         if not padded:
             return x
@@ -83,7 +84,7 @@ class MaskCtx(PaddedBuilder):
         return self._select(x, fill, padded)
 
     def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
-        """`x`, with the padding along `axes` replaced by `value`."""
+        """Return `x`, with the padding along `axes` replaced by `value`."""
         return self._select(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
 
     def _select(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
@@ -105,15 +106,16 @@ class MaskCtx(PaddedBuilder):
         return filled
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x` with zeros in the padding along `axes`, of any dtype."""
+        """Return `x` with zeros in the padding along `axes`, of any dtype."""
         return self.filled(x, shape, 0, axes)
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
+        """Return `x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then
+        zero."""
         return self.filled(x, shape, 0, axes) if x.aval.inexact else x
 
     def cleared_later(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x`, a result of a rule: cleared if its padding may be infinite or nan, else pending."""
+        """Return `x`, a result of a rule: cleared if its padding may be infinite or nan, else pending."""
         if isinstance(x, Lit):
             return x
         padded = self.padded_axes(shape, axes)
@@ -124,8 +126,9 @@ class MaskCtx(PaddedBuilder):
         return x
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added to it:
-        XLA fuses this sum with the product before and the exponential after. The sum of -0.0 and -0.0 is -0.0."""
+        """Return `x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added
+        to it: XLA fuses this sum with the product before and the exponential after. The sum of -0.0 and -0.0 is
+        -0.0."""
         for a in self.ragged(shape):
             if a in axes:
                 n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -146,11 +149,11 @@ class MaskCtx(PaddedBuilder):
             self._pending[x] = self.pending(x) | axes
 
     def clear_pending(self, x: Atom) -> Atom:
-        """`x`, cleared along the pending axes."""
+        """Return `x`, cleared along the pending axes."""
         return self.filled_along(x, 0, self.pending(x))
 
     def clear_unless_finite(self, x: Atom) -> Atom:
-        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        """Return `x`, cleared along the pending axes if the padding there may be infinite or nan."""
         return x if self.facts(x).finite_along(self.pending(x)) else self.clear_pending(x)
 
     def with_pending(self, prim: Primitive, *args: Atom) -> Var:

@@ -50,7 +50,8 @@ class HasMask(Primitive):
 
     @abstractmethod
     def mask(self, ctx: MaskCtx, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-        """As in `Write`. If a lane of the results depends on that lane of the operands only: `ctx(self, *args)`."""
+        """Mask the equation, as in `Write`. If a lane of the results depends on that lane of the operands only:
+        `ctx(self, *args)`."""
 
 
 @final

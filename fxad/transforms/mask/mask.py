@@ -37,7 +37,7 @@ def mask(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable = MASK_RULES) -> Jax
 
 @by_value
 def masked_body(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> Jaxpr:
-    """`mask` for a body: the padding of its operands and results holds anything. No result is pending."""
+    """Return `mask` for a body: the padding of its operands and results holds anything. No result is pending."""
     b, args = _context(jaxpr, bounds, rules)
     outs = _walk(b, jaxpr, args, rules)
     return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
@@ -47,8 +47,8 @@ def masked_body(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> Jaxpr:
 def masked_call(
     jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable, operands: PaddingStates
 ) -> tuple[Jaxpr, PaddingStates]:
-    """`mask` for a body that runs once, whose operands have these facts and pending axes. Returns the body, and the
-    facts and pending axes of its results."""
+    """Return `mask` for a body that runs once, whose operands have these facts and pending axes. Return the body, and
+    the facts and pending axes of its results."""
     b, args = _context(jaxpr, bounds, rules)
     b.add_states(args, operands)
     outs = _walk(b, jaxpr, args, rules)

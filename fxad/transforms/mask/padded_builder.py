@@ -118,8 +118,8 @@ class PaddedBuilder(Builder):
         return emit_broadcast(self, value, shape, ())
 
     def _type_of_count(self, size: int) -> Aval:
-        """i64[] if the value of a dimension, or of an operand of a size function in it, may not fit in 32 bits; i32[]
-        otherwise."""
+        """Return i64[] if the value of a dimension, or of an operand of a size function in it, may not fit in 32 bits;
+        i32[] otherwise."""
         most = self.padded_size(size)
         wide = type(most) is int and most > INT32_MAX
         factors = [factor for monomial, _ in size.terms for factor, _ in monomial] if type(size) is Size else []
@@ -171,7 +171,7 @@ class PaddedBuilder(Builder):
     # ------------------------------------------------------------------------------------------------ valid elements
 
     def iota(self, shape: Shape, axis: int) -> Atom:
-        """0, 1, 2, ... along an axis of a padded shape: i32."""
+        """Return 0, 1, 2, ... along an axis of a padded shape: i32."""
         return self.one(Iota(shape, dtypes.int32, axis))
 
     def below(self, shape: Shape, axis: int, count: Atom) -> Atom:

@@ -216,8 +216,8 @@ class _Origins:
     __slots__ = ("_ins", "_position", "_uses", "_value_of", "producer", "unmarked")
 
     def __init__(self, jaxpr: Jaxpr, flat: Jaxpr, primal: Jaxpr, computed: Sequence[Atom]) -> None:
-        """`flat` is `jaxpr` with its calls inlined. `computed` has, for each result of an equation of `flat`, the same
-        value in the primal program."""
+        """Relate the values. `flat` is `jaxpr` with its calls inlined. `computed` has, for each result of an equation
+        of `flat`, the same value in the primal program."""
         self._ins = primal.ins
         self.unmarked = unmarked_values(primal.eqns)
         self.producer: dict[Atom, Eqn] = {v: e for e in primal.eqns for v in e.outs}
@@ -320,7 +320,7 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
 
 
 def _results_of_body(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
-    """Pairs each result of a body with the number of the equation's result that it becomes."""
+    """Pair each result of a body with the number of the equation's result that it becomes."""
     return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 

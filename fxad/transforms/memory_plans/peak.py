@@ -81,7 +81,7 @@ def peak(jaxpr: Jaxpr) -> Peak:
 
 
 def _program(jaxpr: Jaxpr) -> _Body:
-    """Operands and results of a program are memory of the caller."""
+    """Refuse nothing: operands and results of a program are memory of the caller."""
     return _Body(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
 
 

@@ -38,7 +38,7 @@ def outline_before_ad(jaxpr: Jaxpr, min_equations: int = LONG_PROGRAM, min_cost:
 
 
 def _inlined(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
-    """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
+    """Inline the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:

@@ -48,7 +48,7 @@ TRUTH_VALUE: Final = "a truth value says less than its operands"
 def solve_for_unknown(
     args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused], both_unknown: Refused = BOTH_UNKNOWN
 ) -> Solved | Refused:
-    """Solves an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
+    """Solve an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
     one. Refuses if both are unknown, or with the reason `refusal` if it is not empty."""
     match args:
         case Hole(), (Var() | Lit()) as other:
@@ -217,7 +217,8 @@ def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refu
 
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
-    """Each case is known where it was chosen. If all other cases are nan, the result is the operand or nan."""
+    """Invert a choice: each case is known where it was chosen. If all other cases are nan, the result is the operand or
+    nan."""
     selector, *cases = args
     holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
     if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):

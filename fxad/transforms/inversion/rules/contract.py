@@ -320,7 +320,7 @@ class HasInverse(Primitive):
         `SolveRule`. Return an entry for each operand, None for known ones; or `Refused` with the reason."""
 
     def log_det(self, ctx: InverseCtx, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
-        """As in `LogDetRule`; None, as here, if it is not known."""
+        """Return the log-determinant as in `LogDetRule`; None, as here, if it is not known."""
         return None
 
 

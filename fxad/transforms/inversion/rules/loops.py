@@ -68,7 +68,8 @@ class CarrySource(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class BackwardLoop:
-    """How a loop runs backwards: the values that each step knows, and the operands of the body that it determines.
+    """How a loop runs backwards: the values that each step knows, and the operands of the body that it
+    determines.
 
     `known_consts`, `known_xs` and `known_rows` mark the known constants, slices and rows of stacked results. `carries`
     has the source of each carry. `solved` marks the operands that a step determines; it is empty until the step is
@@ -223,7 +224,7 @@ def _carry_sources(prim: Scan, operands: Args, outs: Args) -> tuple[CarrySource,
 
 
 def _invert_step(ctx: BodyCtx, loop: BackwardLoop) -> tuple[BackwardLoop, PartialInverse]:
-    """Inverts one step. Returns the loop with the sources that it uses: if the step does not determine a carry
+    """Invert one step. Return the loop with the sources that it uses: if the step does not determine a carry
     that is computed forward, these carries are stacked."""
     body = ctx.recur(loop.prim.body, loop.known_ins, loop.known_outs)
     run_forward = loop.carries_from(CarrySource.FORWARD_LAST)

@@ -27,7 +27,7 @@ Producer = Callable[[Atom], Eqn | None]
 def invert_at_places(
     emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: Producer
 ) -> MaskPart | Atom | None:
-    """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the
+    """Invert an equation for a part of its result. Return its one unknown operand, or a part of it; None if the
     positions are not constant."""
     if part.mask is None:
         return None

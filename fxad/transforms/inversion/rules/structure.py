@@ -86,7 +86,7 @@ def _slice_unless_whole(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> At
 
 
 def _sum(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
-    """Inverts a reduction over axes of size 1, which is a reshape."""
+    """Invert a reduction over axes of size 1, which is a reshape."""
     if outs[0].aval.size != args[0].aval.size:
         return Refused("it makes one element of several")
     return (emit_reshape(ctx, outs[0], args[0].aval.shape),)

@@ -81,7 +81,7 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Masks the function and its rules, which are programs. The sizes become captured operands."""
+    """Return masks the function and its rules, which are programs. The sizes become captured operands."""
     module = tuple([_masked_function(ctx, function) for function in prim.module])
     function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
@@ -139,7 +139,8 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
 
 
 def _sizes_last(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Each body takes the sizes last. A masked solver is such a program too: it iterates as for the true size."""
+    """Mask a branch: each body takes the sizes last. A masked solver is such a program too: it iterates as for the true
+    size."""
     masked = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
     return ctx(masked, *args, *ctx.size_operands)
 

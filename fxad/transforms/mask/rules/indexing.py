@@ -178,7 +178,7 @@ def _joined(ctx: MaskCtx, columns: Sequence[Atom]) -> Atom:
 
 
 def _all_clamped(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> list[Atom]:
-    """Index vectors between 0 and the last places `ends`."""
+    """Return index vectors between 0 and the last places `ends`."""
     return [_clamped(ctx, i, _last(ctx, end, 0)) for i, end in zip(columns, ends, strict=True)]
 
 
@@ -197,7 +197,7 @@ def _within(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> Atom:
 
 
 def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
-    """Index vectors, with a place out of range for those that are not kept."""
+    """Return index vectors, with a place out of range for those that are not kept."""
     signed = [ctx.one(ConvertElementType(dtypes.int64), i) if i.aval.dtype in dtypes.UNSIGNED else i for i in columns]
     return [ctx.one(SELECT_N, keep, Lit.of(-1, i.aval), i) for i in signed]
 
@@ -242,7 +242,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Places out of the true range, and the padding of indices and of windows, are left out.
+    """Return places out of the true range, and the padding of indices and of windows, are left out.
 
     The windows have the padded size. Along an axis where they have a masked size and are not the whole axis, their
     padding lies on valid elements of the operand. So there they are split into single places (`_each_place`).

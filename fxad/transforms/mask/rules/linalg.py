@@ -68,7 +68,7 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
 
 
 def _zero(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
-    """Arrays with zeros in the padding."""
+    """Return arrays with zeros in the padding."""
     return ctx.zero_filled(x, aval.shape)
 
 
@@ -129,7 +129,7 @@ def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
 
 
 def _apart(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
-    """Numbers between two and three times the bound, all different: (..., order)."""
+    """Return numbers between two and three times the bound, all different: (..., order)."""
     shape = (*bound.aval.shape, order)
     steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.iota(shape, len(shape) - 1))
     steps = ctx.one(DIV, steps, Lit.of(order, steps.aval))  # the order may depend on sizes that are masked later
@@ -176,7 +176,7 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 
 def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, padded: int) -> Atom:
-    """`x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
+    """Return `x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
     if start is None:
         return _window(ctx, x, axis, None, padded)
     pad = pad_along_axis(x.aval.ndim, axis, low=most, high=maximum(padded - x.aval.shape[axis], 0))
@@ -193,8 +193,8 @@ def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -
 
 
 def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
-    """Matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of the valid
-    block and more; and the place of that block, if it is not the first. No column exceeds the rows.
+    """Return matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of
+    the valid block and more; and the place of that block, if it is not the first. No column exceeds the rows.
 
     Example: (m, k) = (2, 1), padded to (3, 2). The rest of the diagonal is 2 - 1 = 1 element, so the block starts at 1.
     The frame has 3 + 2 rows, because the block may start as late as 2 and has up to 3 rows:
@@ -254,7 +254,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Packed reflections; those of the padding are the identity, because their scales are zero."""
+    """Return packed reflections; those of the padding are the identity, because their scales are zero."""
     a, *others = [_zero(ctx, x, aval) for x, aval in zip(args, ins, strict=True)]
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]

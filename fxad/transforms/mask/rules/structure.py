@@ -24,7 +24,7 @@ from fxad.transforms.mask.rules.lanes import lanewise
 
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
-    """`x` with an axis extended by zeros to at least `size`."""
+    """Return `x` with an axis extended by zeros to at least `size`."""
     missing = maximum(size - x.aval.shape[axis], 0)
     if missing == 0:
         return x
@@ -151,8 +151,8 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
-    """`x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the result
-    reads its element."""
+    """Return `x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the
+    result reads its element."""
     line = ctx.iota((padded,), 0)
     at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
     step = ctx.counts(interior + 1, line.aval.shape)

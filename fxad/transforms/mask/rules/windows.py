@@ -201,7 +201,7 @@ def _windows(
 
 
 def _elements(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> tuple[Atom, Atom]:
-    """For each place and each element of its window, the index of the element, and True if there is one.
+    """Return for each place and each element of its window, the index of the element, and True if there is one.
 
     Example: n = 3 elements, windows of 2, stride 1, one element before the array, m = 3 places. The indices are
     [[-1, 0], [0, 1], [1, 2]], and the first one is False. With a base dilation of 2, only every second position holds
@@ -358,7 +358,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
 
 
 def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, places: Shape) -> Atom:
-    """For each place, the number of the selected element in the flat padded `x`, or the number of all elements.
+    """Return for each place, the number of the selected element in the flat padded `x`, or the number of all elements.
 
     One axis after the other: of equal elements, the first one of the window has the least number.
     """
