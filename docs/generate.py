@@ -88,7 +88,7 @@ class Answers:
 
 
 def drawn_answers(cls: type[Primitive]) -> list[Answers]:
-    """Returns the answers of a primitive for drawn types and parameters, the same ones in each run."""
+    """Return the answers of a primitive for drawn types and parameters, the same ones in each run."""
     found: list[Answers] = []
     for smooth, count in ((True, FEW), (False, MANY if fields(cls) else FEW)):
         some = settings(
@@ -112,7 +112,7 @@ def equations(draw: st.DrawFn, cls: type[Primitive], smooth: bool) -> tuple[Prim
 
 
 def answers(prim: Primitive, program: Jaxpr) -> Answers:
-    """Returns the answers of a primitive for one equation."""
+    """Return the answers of a primitive for one equation."""
     n = len(program.ins)
     states = tuple([operand(program, k) for k in range(n)])
     live = [k for k, state in enumerate(states) if state]
@@ -141,7 +141,7 @@ class Backwards(Builder):
 
 
 def backwards(prim: Primitive, program: Jaxpr) -> Mapping[tuple[int, ...], str]:
-    """Returns the answer of the inverse rule of an equation for each operand alone, and for all together."""
+    """Return the answer of the inverse rule of an equation for each operand alone, and for all together."""
     row, n = INVERSE_RULES.rows.get(type(prim)), len(program.ins)
     found: dict[tuple[int, ...], str] = {}
     if row is None or isinstance(prim, HigherOrder) or n > MOST:
@@ -158,7 +158,7 @@ def backwards(prim: Primitive, program: Jaxpr) -> Mapping[tuple[int, ...], str]:
 
 
 def inverse(cls: type[Primitive], found: Sequence[Answers]) -> str:
-    """Returns the cell of the inverse."""
+    """Return the cell of the inverse."""
     if cls in REASONS:
         return f"none: {REASONS[cls]}"
     if issubclass(cls, HigherOrder):
@@ -189,7 +189,7 @@ CARRIED: Mapping[type[Primitive], str] = {
 
 
 def operand(program: Jaxpr, k: int) -> str:
-    """Returns the kind of derivative with respect to one operand."""
+    """Return the kind of derivative with respect to one operand."""
     if not program.in_avals[k].inexact:
         return ""
     try:
@@ -200,7 +200,7 @@ def operand(program: Jaxpr, k: int) -> str:
 
 
 def answerer(cls: type[Primitive], question: str) -> type:
-    """Returns the most specific class that answers a question about `cls`."""
+    """Return the most specific class that answers a question about `cls`."""
     for base in cls.__mro__:
         if any(
             n in base.__dict__ and not getattr(base.__dict__[n], "__isabstractmethod__", False)
@@ -211,13 +211,13 @@ def answerer(cls: type[Primitive], question: str) -> type:
 
 
 def who(cls: type[Primitive], question: str) -> str:
-    """Returns the name of the class that answers."""
+    """Return the name of the class that answers."""
     base = answerer(cls, question)
     return "own" if base is cls else base.__name__
 
 
 def derivative(cls: type[Primitive], found: Sequence[Answers]) -> str:
-    """Returns the cell of the derivative."""
+    """Return the cell of the derivative."""
     if cls is HostCall:  # drawn with integers, because the laws of derivatives need them
         return f"{who(cls, 'derivative')}: refused; Zero, where its results are {DISCRETE}"
     if not any(any(a.operands) for a in found):
@@ -242,14 +242,14 @@ def derivative(cls: type[Primitive], found: Sequence[Answers]) -> str:
 
 
 def state_text(states: set[str]) -> str:
-    """Returns the kind of derivative with respect to an operand, from its kinds in all applications."""
+    """Return the kind of derivative with respect to an operand, from its kinds in all applications."""
     if "refused" in states:
         return "refused" if "in" not in states else "in, partly refused"
     return "in" if "in" in states else "Zero" if states else ""
 
 
 def linearity(cls: type[Primitive], found: Sequence[Answers]) -> str:
-    """Returns the cell of the transpose."""
+    """Return the cell of the transpose."""
     if cls in CARRIED:
         return f"{who(cls, 'transpose')}: {CARRIED[cls]}"
     if cls is HostCall:
@@ -272,7 +272,7 @@ def linearity(cls: type[Primitive], found: Sequence[Answers]) -> str:
 
 
 def field_of(cls: type[Primitive], name: str) -> str:
-    """Returns an aligned field of the docstring (`Rule:`) of a primitive, or of its family, on one line."""
+    """Return an aligned field of the docstring (`Rule:`) of a primitive, or of its family, on one line."""
     for base in cls.__mro__:
         found: list[str] = []
         for line in inspect.cleandoc(base.__dict__.get("__doc__") or "").splitlines():
@@ -288,7 +288,7 @@ def field_of(cls: type[Primitive], name: str) -> str:
 
 
 def rule(cls: type[Primitive], found: Sequence[Answers]) -> str:
-    """Returns the cell of the rule. Raises: LookupError without one."""
+    """Return the cell of the rule. Raises: LookupError without one."""
     text = field_of(cls, "Rule")
     if not text and all(a.discrete or not any(a.operands) for a in found):
         return "nothing to derive."
@@ -298,7 +298,7 @@ def rule(cls: type[Primitive], found: Sequence[Answers]) -> str:
 
 
 def row(cls: type[Primitive]) -> str:
-    """Returns the line of one primitive."""
+    """Return the line of one primitive."""
     found = drawn_answers(cls)
     cells = [derivative(cls, found), linearity(cls, found), inverse(cls, found), masked(cls)]
     cells += [body_fields(cls), rule(cls, found)]
@@ -306,13 +306,13 @@ def row(cls: type[Primitive]) -> str:
 
 
 def masked(cls: type[Primitive]) -> str:
-    """Returns the cell of mask."""
+    """Return the cell of mask."""
     known = MASK_RULES.rows.get(cls)
     return "none: it has no rule" if known is None else known.summary
 
 
 def stated(cls: type[Primitive]) -> str:
-    """Returns the cells that the class alone determines, without drawn applications."""
+    """Return the cells that the class alone determines, without drawn applications."""
     parameters = [f"`{f.name}`" for f in fields(cls)]
     cells = [f"`{cls.name}`", " ".join(parameters) or "none"]
     cells += [who(cls, q) for q in ("type", "meaning", "lowering", "batching")]
@@ -320,14 +320,14 @@ def stated(cls: type[Primitive]) -> str:
 
 
 def body_fields(cls: type[Primitive]) -> str:
-    """Returns the cell of the bodies."""
+    """Return the cell of the bodies."""
     if not issubclass(cls, HigherOrder):
         return "none: no parameter is a program"
     return " ".join([f"`{f.name}`" for f in fields(cls) if "Jaxpr" in str(f.type) or fields_of(cls)[f.name].records])
 
 
 def rule_matrix() -> str:
-    """Returns the page."""
+    """Return the page."""
     parts = [HEAD]
     for module, group in groupby(ALL, key=lambda cls: cls.__module__):
         classes = list(group)
@@ -341,7 +341,7 @@ def rule_matrix() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the page, or checks it."""
+    """Write the page, or checks it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     fresh = rule_matrix()

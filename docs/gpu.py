@@ -43,7 +43,7 @@ def _names_platform(node: ast.expr) -> bool:
 
 
 def _decides(node: ast.AST) -> bool:
-    """Returns True for a comparison with a platform, a use of its stored result, and names of CUDA."""
+    """Return True for a comparison with a platform, a use of its stored result, and names of CUDA."""
     match node:
         case ast.Compare():
             return any([_names_platform(side) for side in (node.left, *node.comparators)])
@@ -56,7 +56,7 @@ def _decides(node: ast.AST) -> bool:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yields the lines of a file that depend on the platform: their number, their function, and their text."""
+    """Yield the lines of a file that depend on the platform: their number, their function, and their text."""
     text = path.read_text(encoding="utf-8")
     found: dict[int, str] = {}
 
@@ -74,7 +74,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def table() -> str:
-    """The list, as a table."""
+    """Return the list, as a table."""
     rows = ["| file and line | in | code |", "|---|---|---|"]
     for path in sorted((ROOT / "fxad").rglob("*.py")):
         where = path.relative_to(ROOT).as_posix()
@@ -87,13 +87,13 @@ def table() -> str:
 
 
 def refreshed(page: str) -> str:
-    """Returns the page with the current list."""
+    """Return the page with the current list."""
     before, _, rest = page.partition(BEGIN)
     return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the list, or checks it."""
+    """Write the list, or checks it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     old = PAGE.read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^``
 
 
 def refreshed(page: Path) -> str:
-    """Returns the text of a page with the current outputs of its blocks, which run in order, in one namespace."""
+    """Return the text of a page with the current outputs of its blocks, which run in order, in one namespace."""
     text = page.read_text(encoding="utf-8")
     module, before = ModuleType("page"), sys.modules.get("page")
     sys.modules["page"] = module  # dataclasses and pickle look up the classes of a page in this module
@@ -42,7 +42,7 @@ def refreshed(page: Path) -> str:
 
 @contextmanager
 def folders_removed() -> Iterator[None]:
-    """Removes temporary folders of the blocks at the end."""
+    """Remove temporary folders of the blocks at the end."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory() as home:
         tempfile.tempdir = home
@@ -61,7 +61,7 @@ def _run(page: Path, line: int, code: str, module: ModuleType) -> str:
 
 
 def main(pages: Sequence[str]) -> int:
-    """Writes the outputs of pages."""
+    """Write the outputs of pages."""
     for page in map(Path, pages):
         page.write_text(refreshed(page), encoding="utf-8")
     return 0

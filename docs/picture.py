@@ -17,7 +17,7 @@ BLOCK = runpy.run_path(str(Path(__file__).with_name("outputs.py")))["BLOCK"]
 
 
 def drawn(page: Path) -> str:
-    """Returns the picture of the plan that the first blocks of a page make."""
+    """Return the picture of the plan that the first blocks of a page make."""
     module = ModuleType("page")
     for block in list(BLOCK.finditer(page.read_text(encoding="utf-8")))[:2]:
         with redirect_stdout(io.StringIO()):

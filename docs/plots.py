@@ -18,7 +18,7 @@ MARKERS: Final = "o^svDPXd*"
 
 
 def ways(data: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Returns colour and marker of each way to store, the same in all panels."""
+    """Return colour and marker of each way to store, the same in all panels."""
     names = dict.fromkeys([name for network in data["networks"] for name in network["rows"]])
     return dict(zip(names, zip(INK, MARKERS, strict=True), strict=False))
 
@@ -93,7 +93,7 @@ def budgets(data: dict[str, Any]) -> Any:
 
 
 def growth(data: dict[str, Any], along: str, title: str) -> Any:
-    """Stored states against the length or depth of a program."""
+    """Return stored states against the length or depth of a program."""
     figure = Figure(figsize=(5.4, 3.8), layout="constrained")
     ax = figure.subplots()
     at = data[along]

@@ -26,17 +26,17 @@ RENAMING = re.compile(r"env\.get\((\w+), \1\) for \1 in \w+\.ins")
 
 
 def sources() -> dict[str, str]:
-    """Returns the files of the package, by their paths in it."""
+    """Return the files of the package, by their paths in it."""
     return {p.relative_to(PACKAGE).as_posix(): p.read_text(encoding="utf-8") for p in sorted(PACKAGE.rglob("*.py"))}
 
 
 def matches(pattern: re.Pattern[str], files: dict[str, str]) -> dict[str, int]:
-    """Returns how often a pattern occurs in each file that contains it."""
+    """Return how often a pattern occurs in each file that contains it."""
     return {name: n for name, text in files.items() if (n := len(pattern.findall(text)))}
 
 
 def shared_names(files: dict[str, str]) -> list[tuple[str, int]]:
-    """Returns names of module-level functions that four or more modules define."""
+    """Return names of module-level functions that four or more modules define."""
     names: Counter[str] = Counter()
     for text in files.values():
         names.update({f.name.lstrip("_") for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)})
@@ -44,7 +44,7 @@ def shared_names(files: dict[str, str]) -> list[tuple[str, int]]:
 
 
 def report() -> str:
-    """Yields the counts, a line each."""
+    """Yield the counts, a line each."""
     files = sources()
     outside = {name: text for name, text in files.items() if not name.startswith(OWN_FILES)}
     switches, loops = matches(SWITCH, outside), matches(RENAMING, files)

@@ -67,7 +67,7 @@ class State:
 
 
 def initial(key: fx.Array, layers: int = LAYERS) -> Params:
-    """Returns random parameters, a function of the key."""
+    """Return random parameters, a function of the key."""
     normal = nn.initializers.lecun_normal()
     at_characters, at_blocks = random.split(key)
 
@@ -101,7 +101,7 @@ def layer(x: fx.Array, block: Block) -> tuple[fx.Array, None]:
 
 
 def logits(params: Params, text: fx.Array, *, lean: bool = True) -> fx.Array:
-    """Returns scores of the next character for each position of texts [batch, position]."""
+    """Return scores of the next character for each position of texts [batch, position]."""
     x = params.characters[text]
     x, _ = lax.scan(fx.remat(layer) if lean else layer, x, params.blocks)
     return nn.standardize(x) @ params.head
@@ -114,7 +114,7 @@ def loss(params: Params, text: fx.Array, *, lean: bool = True) -> fx.Array:
 
 
 def windows(text: fx.Array, starts: fx.Array) -> fx.Array:
-    """Returns pieces of a text that are one character longer than the context."""
+    """Return pieces of a text that are one character longer than the context."""
     return text[starts[:, None] + fnp.arange(CONTEXT + 1)]
 
 
@@ -145,13 +145,13 @@ def write(params: Params, key: fx.Array, prompt: fx.Array, length: int, temperat
 
 
 def entropy(text: str) -> float:
-    """Returns nats for each character if only their frequencies are known."""
+    """Return nats for each character if only their frequencies are known."""
     p = np.unique(list(text), return_counts=True)[1] / len(text)
     return float(-np.sum(p * np.log(p)))
 
 
 def encode(text: str) -> fx.Array:
-    """A text as numbers of characters."""
+    """Return a text as numbers of characters."""
     return fnp.asarray(np.array([ALPHABET.index(c) for c in text], np.int32))
 
 

@@ -37,7 +37,7 @@ Run = Callable[[Waves], tuple[Waves, list[fx.Array]]]
 
 
 def strike(place: fx.Array) -> fx.Array:
-    """Returns the membrane pushed at one place."""
+    """Return the membrane pushed at one place."""
     at = fnp.arange(SIDE, dtype="float32")
     return fnp.exp(-((at[:, None] - place[0]) ** 2 + (at[None, :] - place[1]) ** 2) / 20)
 
@@ -52,7 +52,7 @@ def step(waves: Waves, _: None) -> tuple[Waves, fx.Array]:
 
 
 def listen(place: fx.Array, steps: int, budget: int | None) -> fx.Array:
-    """Returns the sound if the membrane is struck at a place."""
+    """Return the sound if the membrane is struck at a place."""
     start = strike(place), strike(place)
     scan: Callable[..., Any] = lax.scan if budget is None else partial(lax.checkpointed_scan, budget=budget)
     heard: fx.Array = scan(step, start, None, steps)[1]
@@ -60,7 +60,7 @@ def listen(place: fx.Array, steps: int, budget: int | None) -> fx.Array:
 
 
 def advances(steps: int, snapshots: int) -> int:
-    """Returns the least number of recomputed steps: Griewank and Walther, Algorithm 799: revolve (2000). With at most r
+    """Return the least number of recomputed steps: Griewank and Walther, Algorithm 799: revolve (2000). With at most r
     repetitions, snapshots suffice for comb(snapshots + r, r) steps."""
     r = 0
     while comb(snapshots + r, r) < steps:
@@ -69,7 +69,7 @@ def advances(steps: int, snapshots: int) -> int:
 
 
 def binomial(step: Step, steps: int, snapshots: int) -> Run:
-    """Runs all steps. Reverse mode stores as many states as there are snapshots, with the fewest recomputations.
+    """Run all steps. Reverse mode stores as many states as there are snapshots, with the fewest recomputations.
 
     The first part is a segment. Its start is a snapshot, from which it is run again after the later parts are done; for
     its gradient it is split in the same way. The other part starts from a snapshot too, so it has one less.
@@ -96,7 +96,7 @@ def binomial(step: Step, steps: int, snapshots: int) -> Run:
 
 
 def steps_computed(jaxpr: fx.Jaxpr) -> int:
-    """Returns how often a program computes a step, by counting sines."""
+    """Return how often a program computes a step, by counting sines."""
     count = 0
     for eqn in jaxpr.eqns:
         inside = sum([steps_computed(body) for body in getattr(eqn.prim, "bodies", ())])
@@ -105,7 +105,7 @@ def steps_computed(jaxpr: fx.Jaxpr) -> int:
 
 
 def compare(guess: fx.Array, steps: int) -> dict[str, float]:
-    """Prints the number of computed steps, with the same number of stored states in both ways."""
+    """Print the number of computed steps, with the same number of stored states in both ways."""
     one = fx.jit(step)
 
     def loudness(run: Callable[[Waves], Any], place: fx.Array) -> fx.Array:
@@ -137,7 +137,7 @@ def compare(guess: fx.Array, steps: int) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Prints the cost of each budget. Returns kilobytes of temporaries, and the difference of the gradients."""
+    """Print the cost of each budget. Return kilobytes of temporaries, and the difference of the gradients."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--unrolled", type=int, default=UNROLLED, help="steps of binomial checkpointing")

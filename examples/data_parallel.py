@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     mesh = make_mesh((8,), ("data",))
 
     def loss(params: Params, text: fx.Array) -> fx.Array:
-        """The loss on one device, whose part of the batch is `text`."""
+        """Return the loss on one device, whose part of the batch is `text`."""
         return lax.pmean(characters.loss(params, text), "data")
 
     parallel = fx.shard_map(loss, mesh, in_specs=(P(), P("data")), out_specs=P())

@@ -52,7 +52,7 @@ class Params:
 
 
 def initial(rng: np.random.Generator) -> Params:
-    """Returns weights that keep the variance of activations."""
+    """Return weights that keep the variance of activations."""
     return Params(
         tuple(
             Layer(
@@ -65,7 +65,7 @@ def initial(rng: np.random.Generator) -> Params:
 
 
 def logits(params: Params, x: fx.Array) -> fx.Array:
-    """Returns ten scores for each row of `x`."""
+    """Return ten scores for each row of `x`."""
     *hidden, last = params.layers
     for layer in hidden:
         x = fnp.tanh(x @ layer.w + layer.b)
@@ -81,7 +81,7 @@ def loss(params: Params, x: fx.Array, y: fx.Array) -> fx.Array:
 
 
 def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
-    """Returns images and labels for training, and held-out ones."""
+    """Return images and labels for training, and held-out ones."""
     with gzip.open(DATA, "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     table = np.random.default_rng(seed).permutation(table)
@@ -91,7 +91,7 @@ def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
 
 
 def shifted(x: Images, rng: np.random.Generator) -> Images:
-    """Returns the images, each shifted by at most a pixel: the label does not depend on the position."""
+    """Return the images, each shifted by at most a pixel: the label does not depend on the position."""
     padded = np.pad(x.reshape(-1, 8, 8), ((0, 0), (1, 1), (1, 1)), constant_values=-1)
     rows, columns = rng.integers(0, 3, (2, len(x), 1)) + np.arange(8)[None, None, :]
     moved: Images = padded[np.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]].reshape(-1, 64)
@@ -99,7 +99,7 @@ def shifted(x: Images, rng: np.random.Generator) -> Images:
 
 
 def batches(x: Images, y: Labels, steps: int, rng: np.random.Generator) -> Iterator[tuple[fx.Array, fx.Array]]:
-    """Yields minibatches, drawn without replacement until all images are used, and then again."""
+    """Yield minibatches, drawn without replacement until all images are used, and then again."""
     order = np.empty(0, np.int64)
     for _ in range(steps):
         if len(order) < BATCH:
@@ -109,7 +109,7 @@ def batches(x: Images, y: Labels, steps: int, rng: np.random.Generator) -> Itera
 
 
 def size(jaxpr: Jaxpr) -> int:
-    """Returns the number of equations; those of a shared body count once."""
+    """Return the number of equations; those of a shared body count once."""
     bodies, todo = set[Jaxpr](), [jaxpr]
     while todo:
         for equation in todo.pop().eqns:
@@ -121,13 +121,13 @@ def size(jaxpr: Jaxpr) -> int:
 
 
 def stored(program: fx.Program[..., fx.Array]) -> int:
-    """Returns the bytes that are stored for the backward pass: residuals of the gradient that are no arguments."""
+    """Return the bytes that are stored for the backward pass: residuals of the gradient that are no arguments."""
     primal = fx.linearize(program, argnums=0).primal.jaxpr
     return sum(atom.aval.nbytes for atom in set(primal.outs[1:]) - set(primal.ins))
 
 
 def report(stages: dict[str, fx.Program[..., object]]) -> Table:
-    """Prints a line for each stage: the size of the program, and its memory when compiled.
+    """Print a line for each stage: the size of the program, and its memory when compiled.
 
     Rematerialising the whole network as one segment does not lower the peak, because all values are recomputed at once.
     It lowers the memory between the forward and the backward pass: see `residual bytes`.

@@ -46,7 +46,7 @@ class Params:
 
 
 def initial(rng: np.random.Generator) -> Params:
-    """Returns weights for which the layer is a contraction, also after some training."""
+    """Return weights for which the layer is a contraction, also after some training."""
 
     def normal(n: int, m: int, scale: float) -> fx.Array:
         return fnp.asarray(rng.normal(0, scale * n**-0.5, (n, m)).astype(np.float32))
@@ -55,12 +55,12 @@ def initial(rng: np.random.Generator) -> Params:
 
 
 def layer(params: Params, x: fx.Array, z: fx.Array) -> fx.Array:
-    """Applies the layer once."""
+    """Apply the layer once."""
     return fnp.tanh(z @ params.w + x @ params.u + params.b)
 
 
 def equilibrium(params: Params, x: fx.Array) -> tuple[fx.Array, lax.Convergence]:
-    """Returns the fixed point, and the report of its iteration."""
+    """Return the fixed point, and the report of its iteration."""
 
     def solve(f: Any, z: Any) -> Any:
         return lax.fixed_point_iteration(f, z, tol=1e-4, maxiter=100)
@@ -75,7 +75,7 @@ def equilibrium(params: Params, x: fx.Array) -> tuple[fx.Array, lax.Convergence]
 
 
 def unrolled(params: Params, x: fx.Array) -> tuple[fx.Array, None]:
-    """The same by a fixed number of steps, which are differentiated one by one."""
+    """Return the same by a fixed number of steps, which are differentiated one by one."""
     step = lax.fori_loop(0, UNROLLED, lambda _, z: layer(params, x, z), fnp.zeros((x.shape[0], WIDTH)))
     return step, None
 
@@ -87,7 +87,7 @@ def cross_entropy(params: Params, z: fx.Array, y: fx.Array) -> fx.Array:
 
 
 def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
-    """Returns images and labels for training, and held-out ones."""
+    """Return images and labels for training, and held-out ones."""
     table = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
     table = np.random.default_rng(seed).permutation(table)
     x: Images = (table[:, :-1] / 8 - 1).astype(np.float32)
@@ -96,7 +96,7 @@ def load(seed: int) -> tuple[Images, Labels, Images, Labels]:
 
 
 def batches(x: Images, y: Labels, steps: int, rng: np.random.Generator) -> Iterator[tuple[fx.Array, fx.Array]]:
-    """Returns minibatches, drawn independently."""
+    """Return minibatches, drawn independently."""
     for _ in range(steps):
         chosen = rng.choice(len(x), BATCH, replace=False)
         yield fnp.asarray(x[chosen]), fnp.asarray(y[chosen])

@@ -26,7 +26,7 @@ State = tuple[fx.Array, fx.Array]
 
 
 def force(x: fx.Array, stiffness: fx.Array) -> fx.Array:
-    """Returns the force of gravity and springs on each pendulum."""
+    """Return the force of gravity and springs on each pendulum."""
     stretch = x[1:] - x[:-1]
     nothing = fnp.zeros((1,), x.dtype)
     pull = fnp.concatenate([stretch, nothing]) - fnp.concatenate([nothing, stretch])
@@ -46,12 +46,12 @@ def swing(state: State, stiffness: fx.Array, steps: int, dt: float = 0.02) -> St
 
 
 def reach(run: Callable[..., State], state: State, stiffness: fx.Array) -> fx.Array:
-    """Returns the squared amplitude of the last pendulum."""
+    """Return the squared amplitude of the last pendulum."""
     return fnp.sum(run(state, stiffness)[0][-1:] ** 2)
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Prints memory, agreement of gradients and error of the reconstruction. Returns the figures of the longest run."""
+    """Print memory, agreement of gradients and error of the reconstruction. Return the figures of the longest run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pendulums", type=int, default=PENDULUMS)
     n = parser.parse_args(argv).pendulums

@@ -24,7 +24,7 @@ TIME_STEP, THRESHOLD = 0.05, 0.2
 
 
 def simulate(conductivity: fx.Array) -> fx.Array:
-    """Returns the rod after all steps, from a front at its left end."""
+    """Return the rod after all steps, from a front at its left end."""
     place = fnp.arange(CELLS, dtype="float32")
 
     def step(u: fx.Array, _: None) -> tuple[fx.Array, None]:
@@ -38,12 +38,12 @@ def simulate(conductivity: fx.Array) -> fx.Array:
 
 
 def misfit(logarithm: fx.Array, seen: fx.Array) -> fx.Array:
-    """The mean square difference between the simulation and the data."""
+    """Return the mean square difference between the simulation and the data."""
     return fnp.mean((simulate(fnp.exp(logarithm)) - seen) ** 2)
 
 
 def kib(program: fx.Program[..., object]) -> float:
-    """Returns the temporaries of the compiled program in KiB."""
+    """Return the temporaries of the compiled program in KiB."""
     return fx.lower(program).compile().memory().temp_bytes / 1024
 
 

@@ -60,7 +60,7 @@ def layer(p: dict[str, fx.Array], x: fx.Array) -> fx.Array:
 
 
 def loss(params: Params, text: fx.Array) -> fx.Array:
-    """The mean of -log p of the sorted digits."""
+    """Return the mean of -log p of the sorted digits."""
     x = params["digits"][text] + params["places"]
     for p in params["layers"]:
         x = layer(p, x)
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     text = random.randint(random.key(1), (BATCH, LENGTH), 0, DIGITS)
 
     def training(program: fx.Program[..., Any]) -> fx.Program[..., Any]:
-        """A step of the optimiser, with the gradient of a program."""
+        """Return a step of the optimiser, with the gradient of a program."""
 
         def step(params: Params, state: Any, text: fx.Array) -> tuple[Params, Any, fx.Array]:
             error, gradient = fx.value_and_grad(program)(params, text)

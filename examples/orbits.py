@@ -61,7 +61,7 @@ class Evidence:
 
 
 def planets() -> System:
-    """Returns the true system: planets on tilted circles, with the star at rest."""
+    """Return the true system: planets on tilted circles, with the star at rest."""
     radius, angle, tilt, mass = [np.array(x) for x in (RADIUS, ANGLE, TILT, MASS)]
     out = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
     along = np.stack([-np.sin(angle) * np.cos(tilt), np.cos(angle) * np.cos(tilt), np.sin(tilt)], axis=1)
@@ -85,13 +85,13 @@ def leapfrog(_: fx.Array, s: System) -> System:
 
 
 def interval(s: System, _: None) -> tuple[System, System]:
-    """Simulates from one observation to the next."""
+    """Simulate from one observation to the next."""
     s = lax.fori_loop(0, BETWEEN, leapfrog, s)
     return s, s
 
 
 def simulate(start: System, *, lean: bool = False) -> System:
-    """Returns the system at each observation. With `lean`, reverse mode recomputes each interval."""
+    """Return the system at each observation. With `lean`, reverse mode recomputes each interval."""
     return lax.scan(fx.remat(interval) if lean else interval, start, length=SEEN)[1]
 
 
@@ -104,12 +104,12 @@ def energy(s: System) -> fx.Array:
 
 
 def unknowns(s: System) -> fx.Array:
-    """Returns the unknowns as a vector: logarithms of the masses, which keep them positive, and velocities."""
+    """Return the unknowns as a vector: logarithms of the masses, which keep them positive, and velocities."""
     return fnp.concat([fnp.log(s.mass), s.velocity.ravel()])
 
 
 def residuals(x: fx.Array, known: Evidence, *, lean: bool = False) -> fx.Array:
-    """Returns the residuals of unknowns `x` in standard deviations: of the prior guess, and of the observations."""
+    """Return the residuals of unknowns `x` in standard deviations: of the prior guess, and of the observations."""
     start = System(fnp.exp(x[:BODIES]), known.position, x[BODIES:].reshape(BODIES, 3))
     apart = (simulate(start, lean=lean).position - known.seen) / NOISE
     apart = fnp.where(fnp.arange(SEEN)[:, None, None] < known.until, apart, 0)
@@ -123,7 +123,8 @@ def misfit(x: fx.Array, known: Evidence, *, lean: bool = False) -> fx.Array:
 
 
 def newton(x: fx.Array, known: Evidence, damping: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
-    """A Gauss-Newton step, damped as by Levenberg and Marquardt. Returns the gradient and the curvature at `x` too."""
+    """Return a Gauss-Newton step, damped as by Levenberg and Marquardt. Return the gradient and the curvature at `x`
+    too."""
     jacobian = fx.jacfwd(residuals)(x, known)
     gradient, curvature = jacobian.T @ residuals(x, known), jacobian.T @ jacobian
     damped = curvature + damping * fnp.diag(fnp.diagonal(curvature))
@@ -131,7 +132,7 @@ def newton(x: fx.Array, known: Evidence, damping: fx.Array) -> tuple[fx.Array, f
 
 
 def milliseconds(gradient: Callable[[fx.Array, Evidence], fx.Array], x: fx.Array, known: Evidence) -> float:
-    """Returns the time of a call, the least of five."""
+    """Return the time of a call, the least of five."""
     taken = []
     for _ in range(5):
         start = time.perf_counter()
@@ -141,7 +142,7 @@ def milliseconds(gradient: Callable[[fx.Array, Evidence], fx.Array], x: fx.Array
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Simulates, observes and fits, and returns the figures."""
+    """Simulate, observes and fits, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)

@@ -40,7 +40,7 @@ def loss(params: Params, x: fx.Array, y: fx.Array) -> fx.Array:
 
 
 def mean_loss(params: Params, xs: fx.Array, ys: fx.Array) -> fx.Array:
-    """The mean loss of many examples: the same function, mapped."""
+    """Return the mean loss of many examples: the same function, mapped."""
     return fnp.mean(fx.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys))
 
 
@@ -50,7 +50,7 @@ def squared_norm(grads: Params) -> fx.Array:
 
 
 def pull(params: Params, x: fx.Array, y: fx.Array) -> fx.Array:
-    """Returns the influence of one example on the parameters."""
+    """Return the influence of one example on the parameters."""
     return squared_norm(fx.grad(loss)(params, x, y))
 
 

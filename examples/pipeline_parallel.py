@@ -28,7 +28,7 @@ DIVISION = Params(characters=P(), blocks=P("stage"), head=P())
 
 
 def loss(params: Params, text: fx.Array) -> fx.Array:
-    """The loss on one device: `params.blocks` has its layer alone, `text` is the whole batch."""
+    """Return the loss on one device: `params.blocks` has its layer alone, `text` is the whole batch."""
     stage = lax.axis_index("stage")
     block = fx.tree.map(lambda leaf: leaf[0], params.blocks)
     text = text.reshape(MICROBATCHES, -1, text.shape[1])

@@ -39,7 +39,7 @@ def init(key: fx.Array) -> Params:
 
 
 def loss(params: Params, cloud: fx.Array, label: fx.Array) -> fx.Array:
-    """The cross entropy of one cloud, of shape (n, 2)."""
+    """Return the cross entropy of one cloud, of shape (n, 2)."""
     radius = fnp.sqrt((cloud * cloud).sum(-1, keepdims=True) + 1e-6)
     seen = nn.gelu(fnp.concatenate([cloud, radius], axis=-1) @ params["point"] + params["bias"])
     both = fnp.concatenate([seen.mean(0), seen.max(0)])
@@ -50,7 +50,7 @@ masked = fx.mask(loss, (None, "(n>=1, _)", None))
 
 
 def batch_loss(params: Params, clouds: fx.Array, labels: fx.Array, sizes: fx.Array) -> fx.Array:
-    """The mean loss of padded clouds."""
+    """Return the mean loss of padded clouds."""
 
     def one(cloud: fx.Array, label: fx.Array, n: fx.Array) -> fx.Array:
         found: fx.Array = masked(params, cloud, label, sizes={"n": n})
@@ -66,7 +66,7 @@ def step(params: Params, clouds: fx.Array, labels: fx.Array, sizes: fx.Array) ->
 
 
 def clouds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns padded clouds (the padding is nan), labels, and numbers of points from 3 to `PADDED`."""
+    """Return padded clouds (the padding is nan), labels, and numbers of points from 3 to `PADDED`."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(3, PADDED + 1, count).astype(np.int32)
     labels = rng.integers(0, 2, count).astype(np.int32)
@@ -79,7 +79,7 @@ def clouds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def difference(params: Params) -> float:
-    """Returns the largest difference between the gradient of a padded batch and that of a loop over its clouds."""
+    """Return the largest difference between the gradient of a padded batch and that of a loop over its clouds."""
     given, labels, sizes = clouds(4, 7)
     padded = fx.grad(batch_loss)(params, fnp.asarray(given), fnp.asarray(labels), fnp.asarray(sizes))
 

@@ -32,7 +32,7 @@ Params = dict[str, Any]
 
 
 def block(halves: Halves, w: Params) -> Halves:
-    """Changes each half by a function of the other."""
+    """Change each half by a function of the other."""
     a, b = halves
     a = a + nn.relu(b @ w["f"]) @ w["p"]
     return a, b + nn.relu(a @ w["g"]) @ w["q"]
@@ -52,7 +52,7 @@ def loss(blocks: Callable[[Halves, Params], Halves], params: Params, images: fx.
 
 
 def initial(depth: int, seed: int = 0) -> Params:
-    """Returns weights, smaller ones for more blocks."""
+    """Return weights, smaller ones for more blocks."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float) -> np.ndarray[Any, Any]:
@@ -65,14 +65,14 @@ def initial(depth: int, seed: int = 0) -> Params:
 
 
 def digits() -> tuple[Any, Any]:
-    """Returns images of 8 x 8 pixels, and their digits, one-hot."""
+    """Return images of 8 x 8 pixels, and their digits, one-hot."""
     with gzip.open(DIGITS, "rt") as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.float32)
     return rows[:, :64] / 16 - 0.5, np.eye(10, dtype=np.float32)[rows[:, 64].astype(int)]
 
 
 def figures_of(depth: int, images: Any, labels: Any) -> dict[str, float]:
-    """Returns temporaries stored and reconstructed, the difference of the gradients, and the error of the
+    """Return temporaries stored and reconstructed, the difference of the gradients, and the error of the
     reconstruction."""
     params, lean = initial(depth), fx.invertible(scanned, keep="blocks")
     programs = [fx.trace(partial(loss, f), params, images, labels) for f in (scanned, lean)]
@@ -87,7 +87,7 @@ def figures_of(depth: int, images: Any, labels: Any) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Prints memory by depth, then trains. Returns the figures and the accuracy on held-out digits."""
+    """Print memory by depth, then trains. Return the figures and the accuracy on held-out digits."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=300)
     steps = parser.parse_args(argv).steps

@@ -30,7 +30,7 @@ Data = tuple[fx.Array, fx.Array]
 
 
 def draw(seed: int) -> tuple[Data, Data, Data]:
-    """Returns data to fit, to choose penalties, and to test: of 40 features, five have an effect."""
+    """Return data to fit, to choose penalties, and to test: of 40 features, five have an effect."""
     rng = np.random.default_rng(seed)
     w = np.zeros(FEATURES)
     w[:USEFUL] = rng.normal(0, 1, USEFUL)
@@ -43,7 +43,7 @@ def draw(seed: int) -> tuple[Data, Data, Data]:
 
 
 def fit(log_penalty: fx.Array, data: Data) -> fx.Array:
-    """Returns the weights: the solution of (X^T X + exp(l)) w = X^T y."""
+    """Return the weights: the solution of (X^T X + exp(l)) w = X^T y."""
     x, y = data
 
     def normal(w: fx.Array) -> fx.Array:

@@ -54,7 +54,7 @@ class Schools:
 
 
 def effects(s: Schools) -> fx.Array:
-    """Returns mu, tau and the eight effects of a sample."""
+    """Return mu, tau and the eight effects of a sample."""
     mu, tau = PRIOR * s.mean, PRIOR * fnp.exp(s.log_spread)
     return fnp.concat([fnp.stack([mu, tau]), mu + tau * s.offsets])
 
@@ -67,7 +67,7 @@ def log_posterior(s: Schools) -> fx.Array:
 
 
 def normal_like(key: fx.Array, x: T) -> T:
-    """Returns standard normal numbers in the shape of a tree."""
+    """Return standard normal numbers in the shape of a tree."""
     leaves = fx.tree.leaves(x)
     keys = random.split(key, len(leaves))
     drawn = [random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
@@ -120,7 +120,8 @@ def adapt(density: Density[T], x: T, keys: fx.Array) -> tuple[T, fx.Array]:
 
 
 def chain(density: Density[T], like: T, key: fx.Array, *, warm_up: int, draws: int) -> tuple[T, fx.Array]:
-    """A chain of trees like `like`. Returns draws along axis 0 of each leaf, and the acceptance probability of each."""
+    """Return a chain of trees like `like`. Return draws along axis 0 of each leaf, and the acceptance probability of
+    each."""
     at_start, at_warm_up, at_draws = random.split(key, 3)
     x, size = adapt(density, normal_like(at_start, like), random.split(at_warm_up, warm_up))
 
@@ -132,7 +133,7 @@ def chain(density: Density[T], like: T, key: fx.Array, *, warm_up: int, draws: i
 
 
 def diagnose(draws: fx.Array) -> tuple[fx.Array, fx.Array, fx.Array]:
-    """Returns means of draws [chain, draw, quantity], effective sample sizes, and split R-hat."""
+    """Return means of draws [chain, draw, quantity], effective sample sizes, and split R-hat."""
     chains, n, quantities = draws.shape
     halves = draws[:, : n // 2 * 2].reshape(2 * chains, n // 2, quantities)
     m, n = halves.shape[:2]

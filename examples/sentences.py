@@ -42,7 +42,7 @@ def init(key: fx.Array) -> Params:
 
 
 def loss(params: Params, sentence: fx.Array, label: fx.Array) -> fx.Array:
-    """The cross entropy of one sentence."""
+    """Return the cross entropy of one sentence."""
     x = params["words"][sentence]
     scores = (x @ params["query"]) @ (x @ params["key"]).T
     mixed = fnp.tanh(nn.softmax(scores, axis=-1) @ x - x).max(0)
@@ -50,7 +50,7 @@ def loss(params: Params, sentence: fx.Array, label: fx.Array) -> fx.Array:
 
 
 def sentences(count: int, seed: int) -> list[tuple[np.ndarray, np.int32]]:
-    """Returns sentences of 2 to 20 words, and True if a word occurs twice."""
+    """Return sentences of 2 to 20 words, and True if a word occurs twice."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -64,7 +64,7 @@ masked = fx.mask(loss, (None, "n>=1", None))
 
 
 def batch_loss(params: Params, words: fx.Array, labels: fx.Array, lengths: fx.Array) -> fx.Array:
-    """The mean loss of a ragged batch."""
+    """Return the mean loss of a ragged batch."""
 
     def one(sentence: fx.Array, label: fx.Array, n: fx.Array) -> fx.Array:
         found: fx.Array = masked(params, sentence, label, sizes={"n": n})
@@ -80,7 +80,7 @@ def step(params: Params, words: fx.Array, labels: fx.Array, lengths: fx.Array) -
 
 
 def difference(params: Params, seed: int = 1) -> float:
-    """Returns the largest difference between the gradient of a ragged batch and that of a loop over its sentences."""
+    """Return the largest difference between the gradient of a ragged batch and that of a loop over its sentences."""
     some = [s for s in sentences(40, seed) if len(s[0]) <= 8][:4]
     ((words, labels), lengths), *_ = fx.ragged_batches(some, len(some), length=lambda s: len(s[0]))
     words = np.where(np.arange(words.shape[1]) < lengths[:, None], words, -(2**31))  # for any padding

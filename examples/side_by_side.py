@@ -17,7 +17,7 @@ RATE = 0.5
 
 
 def trained(loss: Loss, params: Params, division: Any, steps: int) -> tuple[Params, list[float]]:
-    """Returns the parameters and losses of some steps of gradient descent. `division` has a sharding for each
+    """Return the parameters and losses of some steps of gradient descent. `division` has a sharding for each
     parameter, or is None."""
     key, text = random.key(1), encode(TEXT)
 

@@ -27,7 +27,7 @@ P: Any = fx.P  # a tree of specs has the structure of the parameters, but not th
 
 
 def by_head(params: Params) -> Params:
-    """Returns the parameters with an axis for the heads, which can be divided: [layer, WIDTH, 3, HEADS, size of a
+    """Return the parameters with an axis for the heads, which can be divided: [layer, WIDTH, 3, HEADS, size of a
     head]."""
     b = params.blocks
     heads = b.query_key_value.reshape(LAYERS, WIDTH, 3, HEADS, WIDTH // HEADS)
@@ -48,7 +48,7 @@ DIVISION = Params(
 
 
 def layer(x: fx.Array, block: Block) -> tuple[fx.Array, None]:
-    """A layer on one device: `block` has its heads and hidden units, `x` is whole."""
+    """Return a layer on one device: `block` has its heads and hidden units, `x` is whole."""
     query, key, value = fnp.moveaxis(fnp.tensordot(nn.standardize(x), block.query_key_value, 1), 2, 0)
     here = fnp.arange(x.shape[1])
     bias = block.near[:, fnp.abs(here[:, None] - here)]
@@ -58,14 +58,14 @@ def layer(x: fx.Array, block: Block) -> tuple[fx.Array, None]:
 
 
 def loss(params: Params, text: fx.Array) -> fx.Array:
-    """The loss of `characters`, with the layers above."""
+    """Return the loss of `characters`, with the layers above."""
     x, _ = lax.scan(layer, params.characters[text[:, :-1]], params.blocks)
     scores = nn.log_softmax(nn.standardize(x) @ params.head)
     return lax.pmean(-fnp.mean(fnp.take_along_axis(scores, text[:, 1:, None], axis=-1)), "data")
 
 
 def plain(params: Params, text: fx.Array) -> fx.Array:
-    """The same loss on one device."""
+    """Return the same loss on one device."""
     b = params.blocks
     whole = Block(b.query_key_value.reshape(LAYERS, WIDTH, 3 * WIDTH), b.near, b.out, b.up, b.down)
     return characters.loss(Params(params.characters, whole, params.head), text)

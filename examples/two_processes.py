@@ -52,7 +52,7 @@ def train(process: int, processes: int, address: str) -> np.ndarray:
 
 
 def main(processes: int = 2) -> int:
-    """Starts the processes and waits for them."""
+    """Start the processes and waits for them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

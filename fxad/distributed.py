@@ -75,5 +75,5 @@ __all__ = ["barrier", "initialize", "is_initialized", "shutdown"]
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

@@ -143,7 +143,7 @@ _PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType({**dict(_ALONE), *
 
 
 def short(dtype: DType) -> str:
-    """The dtype's name in program text, as in `f32`."""
+    """Return the dtype's name in program text, as in `f32`."""
     return _SHORT[dtype]
 
 
@@ -221,39 +221,39 @@ def canonicalize_dtype(dtype: object, allow_extended_dtype: bool = False) -> DTy
 
 
 def is_complex(dtype: DType) -> bool:
-    """Returns True if the dtype is complex."""
+    """Return True if the dtype is complex."""
     return dtype in COMPLEX
 
 
 def is_inexact(dtype: DType) -> bool:
-    """Returns True if values of this dtype have tangents (floating or complex)."""
+    """Return True if values of this dtype have tangents (floating or complex)."""
     return dtype in INEXACT
 
 
 def is_integer(dtype: DType) -> bool:
-    """Returns True if the dtype is a signed or unsigned integer (bool is not)."""
+    """Return True if the dtype is a signed or unsigned integer (bool is not)."""
     return dtype in INTEGER
 
 
 def is_signed(dtype: DType) -> bool:
-    """Returns True if the dtype is a signed integer."""
+    """Return True if the dtype is a signed integer."""
     return dtype in SIGNED
 
 
 def real_part(dtype: DType) -> DType:
-    """float32 for complex64, float64 for complex128; a real dtype is its own."""
+    """Return float32 for complex64, float64 for complex128; a real dtype is its own."""
     if dtype == complex64:
         return float32
     return float64 if dtype == complex128 else dtype
 
 
 def accumulated(dtype: DType) -> DType:
-    """The dtype that sums and products of this dtype are accumulated in: float32 for floats below 32 bits."""
+    """Return the dtype that sums and products of this dtype are accumulated in: float32 for floats below 32 bits."""
     return float32 if dtype in FLOATING and dtype.itemsize < 4 else dtype
 
 
 def complex_of(dtype: DType) -> DType:
-    """complex64 for float32, complex128 for float64."""
+    """Return complex64 for float32, complex128 for float64."""
     if dtype == float32:
         return complex64
     if dtype == float64:

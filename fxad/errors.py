@@ -25,7 +25,7 @@ import optree
 
 
 def _folder_in_code() -> str:
-    """The folder of this file in tracebacks: not that of `__file__`, if the file was compiled elsewhere."""
+    """Return the folder of this file in tracebacks: not that of `__file__`, if the file was compiled elsewhere."""
     return os.path.dirname(_folder_in_code.__code__.co_filename) + os.sep
 
 
@@ -41,7 +41,8 @@ _INTERNAL_FILES: Final = (
 
 
 def _caller() -> tuple[str, str]:
-    """The user's line that called fxad, and the public function of fxad that it called; empty strings without a line.
+    """Return the user's line that called fxad, and the public function of fxad that it called; empty strings without a
+    line.
 
     It is the line of the innermost frame of the user. A rule of the user's primitive counts as part of fxad, with the
     functions that it calls, so in this stack it is the line in `main`:
@@ -78,14 +79,14 @@ _GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
 
 
 def is_rule(frame: FrameType) -> bool:
-    """Returns True if a frame runs a rule of a primitive. Rules of users count as part of fxad."""
+    """Return True if a frame runs a rule of a primitive. Rules of users count as part of fxad."""
     code = frame.f_code
     own = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     return hasattr(type(own), "abstract_eval")
 
 
 def _public_name(frame: FrameType) -> str:
-    """The public name of the function of a frame: its name in the outermost package that exports it."""
+    """Return the public name of the function of a frame: its name in the outermost package that exports it."""
     name, module = frame.f_code.co_name, frame.f_globals.get("__name__", "")
     parts = module.split(".")
     for k in range(1, len(parts) + 1):
@@ -111,7 +112,7 @@ _NOTE: Final = "  equation      "
 
 
 def exception_text(e: BaseException) -> str:
-    """The class and the message of an exception, also if its `__str__` raises."""
+    """Return the class and the message of an exception, also if its `__str__` raises."""
     try:
         return f"{type(e).__name__}: {e}"
     except Exception as own:  # noqa: BLE001  any error of the user's __str__
@@ -128,18 +129,19 @@ NEEDS_STATIC: Final = (
 
 
 def remedy_of(e: BaseException) -> str:
-    """The remedy of an error of fxad; of any other, nothing."""
+    """Return the remedy of an error of fxad; of any other, nothing."""
     return e.remedy if isinstance(e, FxadError) else ""
 
 
 def described(value: object) -> str:
-    """The type of a value with its article: `an int`, `a Tracer`."""
+    """Return the type of a value with its article: `an int`, `a Tracer`."""
     name = type(value).__qualname__
     return f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
 
 def shown(value: object, width: int = 60) -> str:
-    """The beginning of the text of a value, for messages. An object that cannot give its text is named by its type."""
+    """Return the beginning of the text of a value, for messages. An object that cannot give its text is named by its
+    type."""
     try:
         return f"{value!r}"[:width]
     except Exception:  # noqa: BLE001  # the user's code
@@ -153,7 +155,7 @@ def shown(value: object, width: int = 60) -> str:
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """A warning that points at the user's line, not at fxad's."""
+    """Warn with a message that points at the user's line, not at fxad's."""
     frame, level = sys._getframe(1), 2
     while frame.f_code.co_filename.startswith(_INTERNAL_FILES) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1

@@ -139,7 +139,7 @@ def _check_layout(prim: HigherOrder, args: tuple[object, ...]) -> None:
 
 
 def call(jaxpr: Jaxpr, *args: object) -> tuple[Array, ...]:
-    """The results of a jaxpr for arrays: run now, or recorded as one equation in the active trace.
+    """Return the results of a jaxpr for arrays: run now, or recorded as one equation in the active trace.
 
     Raises: ArgumentError, ShapeError, DTypeError for operands of other types.
     """
@@ -162,7 +162,8 @@ def rule_for(prim: Primitive, transformation: str) -> TransformRule | None:
 
 
 def emit(ctx: Emit, function: Callable[..., object], *args: Atom) -> Atom:
-    """The result of a Python function of arrays, written into a program: a rule may be written with `fxad.numpy`.
+    """Return the result of a Python function of arrays, written into a program: a rule may be written with
+    `fxad.numpy`.
 
     Raises: ArgumentError for a function that closes over arrays, or does not return one array.
     """
@@ -277,5 +278,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

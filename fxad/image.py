@@ -38,7 +38,7 @@ class ResizeMethod(Enum):
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
-        """The method of a name. Raises: ParameterError."""
+        """Return the method of a name. Raises: ParameterError."""
         name = _OTHER_NAMES.get(s, s)
         if name not in [m.value for m in ResizeMethod]:
             names = " ".join([m.value for m in ResizeMethod])
@@ -84,7 +84,7 @@ _KERNELS: Final = MappingProxyType({
 
 
 def _weights(n: int, m: int, scale: Array, translation: Array, method: ResizeMethod, antialias: bool) -> Array:
-    """The matrix (n, m) that resamples an axis of n elements to m.
+    """Return the matrix (n, m) that resamples an axis of n elements to m.
 
     Element j of the result is read at (j + 0.5 - translation) / scale - 0.5 in the image. From 2 elements to 4
     by the method linear, these are -0.25, 0.25, 0.75, 1.25, and the weights are
@@ -228,5 +228,5 @@ __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

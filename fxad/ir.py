@@ -92,7 +92,7 @@ class Eqn:
         return self
 
     def __str__(self) -> str:
-        """The equation as in program text, with bodies by their names."""
+        """Return the equation as in program text, with bodies by their names."""
         return printing.equation(self, printing.labels(jaxprs_in_params(self.prim)))
 
 
@@ -103,7 +103,7 @@ class _Unfrozen:
 
 
 def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> Eqn:
-    """`Eqn(prim, ins, outs, source)` in two fifths of the time. Every pass calls it for every equation."""
+    """Return `Eqn(prim, ins, outs, source)` in two fifths of the time. Every pass calls it for every equation."""
     made: Any = _Unfrozen()  # no `__init__`, and no tuple of the fields: each takes a fifth of the time
     made.prim = prim
     made.ins = ins
@@ -122,7 +122,7 @@ class _Bucket(list[weakref.ref["Jaxpr"]]):
     __slots__ = ("__weakref__",)
 
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
-        """The first live program with these parts, or None."""
+        """Return the first live program with these parts, or None."""
         for ref in tuple(self):
             program = ref()
             if program is not None and program.ins == ins and program.outs == outs and program.eqns == eqns:
@@ -232,7 +232,7 @@ class Jaxpr:
         return once_from_bodies(self, "digest", _digest)
 
     def __str__(self) -> str:
-        """The program as text, exact; `fxad.text.parse` reads it back."""
+        """Return the program as text, exact; `fxad.text.parse` reads it back."""
         return printing.program(distinct_jaxprs(self))
 
     def __repr__(self) -> str:
@@ -244,7 +244,7 @@ class Jaxpr:
 
 
 def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, computed once and stored on the program under `key`."""
+    """Return `compute(jaxpr)`, computed once and stored on the program under `key`."""
     if key not in jaxpr._memo:
         jaxpr._memo[key] = compute(jaxpr)
     result: T = jaxpr._memo[key]
@@ -252,8 +252,8 @@ def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
 
 
 def once_from_bodies(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """`compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first, because
-    deep nesting must not recur."""
+    """Return `compute(jaxpr)`, which reads its result for the bodies, computed once. It is computed for bodies first,
+    because deep nesting must not recur."""
     if key not in jaxpr._memo:
         for inner in jaxprs_without_memo(jaxpr, key):
             inner._memo[key] = compute(inner)
@@ -275,14 +275,15 @@ Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | Recor
 
 
 def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
-    """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
+    """Return the static parameters of a primitive, or the fields of a record: names and values, in the order of the
+    class."""
     return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))
 
 
 def map_parameter(
     value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
 ) -> object:
-    """A parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
+    """Return a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
     `of_record` may give another record for one."""
     if type(value) is tuple:
         return tuple([map_parameter(v, fn, of_record) for v in value])
@@ -297,7 +298,7 @@ def map_parameter(
 
 
 def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
-    """The programs among the parameters of a primitive or a record, in the order of its fields."""
+    """Return the programs among the parameters of a primitive or a record, in the order of its fields."""
     out: list[Jaxpr] = []
     stack: list[Param] = [value for _, value in reversed(params(prim))]
     while stack:
@@ -312,7 +313,7 @@ def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
 
 
 def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The distinct programs nested in `jaxpr`, each after its own bodies; `jaxpr` itself is last.
+    """Return the distinct programs nested in `jaxpr`, each after its own bodies; `jaxpr` itself is last.
 
     Cost: linear in the distinct equations, for any depth of nesting and any sharing of bodies.
     """
@@ -320,13 +321,13 @@ def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 
 def all_prims(jaxpr: Jaxpr) -> list[Primitive]:
-    """The primitives of `jaxpr` and of the programs nested in it. A primitive may occur several times."""
+    """Return the primitives of `jaxpr` and of the programs nested in it. A primitive may occur several times."""
     return [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims]
 
 
 def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
-    """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last.
-    If a program has the entry, its bodies are assumed to have it too."""
+    """Return the programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr`
+    itself, last. If a program has the entry, its bodies are assumed to have it too."""
     done: dict[Jaxpr, None] = {}
     stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(subjaxprs(jaxpr)))]
     while stack:
@@ -341,7 +342,8 @@ def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 
 
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
+    """Return the distinct bodies in the equations. The result is memoised, because every pass calls
+    `distinct_jaxprs`."""
     return once(jaxpr, "subjaxprs", _find_subjaxprs)
 
 
@@ -379,7 +381,7 @@ _PickledEqn: TypeAlias = Eqn | _PickledHigherOrder
 
 
 def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
-    """The pickled form of a program whose bodies have been converted already."""
+    """Return the pickled form of a program whose bodies have been converted already."""
     pickled: _PickledJaxpr | None = jaxpr._memo.get("pickled")
     if pickled is None:
         eqns = (
@@ -397,7 +399,7 @@ def _pickled_eqn(eqn: Eqn) -> _PickledHigherOrder:
 
 
 def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
-    """The last of the pickled programs. Each program comes after its bodies."""
+    """Return the last of the pickled programs. Each program comes after its bodies."""
     for pickled in records:
         if pickled.jaxpr is None:
             eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
@@ -457,7 +459,8 @@ class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
     def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-        """`vmap` of a body over an axis that is not the mapped axis of the context, with all batch axes given."""
+        """Return `vmap` of a body over an axis that is not the mapped axis of the context, with all batch axes
+        given."""
 
 
 class BatchCtx(Batching, Protocol):
@@ -483,10 +486,12 @@ class BatchCtx(Batching, Protocol):
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
-        """A program that binds the size `declared`, at the size of the mapped axis; None if it has no meaning there."""
+        """Return a program that binds the size `declared`, at the size of the mapped axis; None if it has no meaning
+        there."""
 
     def with_fresh_size(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
-        """The size that a program binds, and the program: renamed if the size of the mapped axis depends on it."""
+        """Return the size that a program binds, and the program: renamed if the size of the mapped axis depends on
+        it."""
 
 
 class DerivativeCtx(Batching, Protocol):
@@ -502,7 +507,7 @@ class DerivativeCtx(Batching, Protocol):
         equation is added. A `Zero` beside a `Lin` becomes an array of zeros."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        """`lin` for an equation with a single result."""
+        """Return `lin` for an equation with a single result."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""
@@ -537,7 +542,7 @@ class LinearizeCtx(DerivativeCtx, Protocol):
         results: Atoms,
         resumed: Resume,
     ) -> Tangents:
-        """`lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
+        """Return `lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
         linearized, some of these may be residuals anyway. `resumed` gets their mask, and returns the primitive that
         takes them as further operands instead of recomputing them, or None."""
 
@@ -616,12 +621,13 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        """Types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and values."""
+        """Return types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and
+        values."""
 
     @abstractmethod
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        """The results, computed with NumPy. Pure; the reference for tests and `interpret`. Results have the dtypes and
-        shapes of `abstract_eval`. The operands may be read-only, and must not be modified."""
+        """Return the results, computed with NumPy. Pure; the reference for tests and `interpret`. Results have the
+        dtypes and shapes of `abstract_eval`. The operands may be read-only, and must not be modified."""
 
     @abstractmethod
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -629,13 +635,13 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        """Results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at least one
-        operand is batched, or the equation uses the mapped axis. Returns the results and their batch axes."""
+        """Return results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at
+        least one operand is batched, or the equation uses the mapped axis. Return the results and their batch axes."""
 
     @abstractmethod
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        """Results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of such
-        results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
+        """Return results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of
+        such results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
 
 
 class Linear(Primitive):
@@ -645,12 +651,12 @@ class Linear(Primitive):
 
     @abstractmethod
     def linear_in(self, mask: Mask) -> bool:
-        """Returns True if the equation is linear in the marked operands taken together, with the others held fixed."""
+        """Return True if the equation is linear in the marked operands taken together, with the others held fixed."""
 
     @abstractmethod
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        """Cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not `Zero`.
-        A cotangent has exactly the type of its operand."""
+        """Return cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not
+        `Zero`. A cotangent has exactly the type of its operand."""
 
 
 class LinearMap(Linear):
@@ -690,11 +696,11 @@ class HigherOrder(Primitive):
 
     @abstractmethod
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Primitive:
-        """The same primitive with other bodies, which have the same operand and result types."""
+        """Return the same primitive with other bodies, which have the same operand and result types."""
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Primitive:
-        """The same primitive with other bodies, which may have other operands and results. A pass that removes or adds
-        operands or results calls it.
+        """Return the same primitive with other bodies, which may have other operands and results. A pass that removes
+        or adds operands or results calls it.
 
         `operands` and `results` are the sizes that the groups of the layout then have: `operands[g]` is that of group
         g. Groups marked `fixed` keep their size. Override it if a parameter counts members of a group, and compute that
@@ -717,6 +723,6 @@ class HigherOrder(Primitive):
         return prim
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn | None:
-        """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A
-        primitive with rules overrides this method. Returns None if the layout suffices to do it."""
+        """Return `eqn`, an equation of this primitive, without unused results and the operands that only these need. A
+        primitive with rules overrides this method. Return None if the layout suffices to do it."""
         return None

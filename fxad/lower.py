@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Final, TypeAlias, cast, final
 
 from fxad import dtypes, lowering
 from fxad.core.builder import Builder
@@ -75,8 +75,6 @@ from fxad.primitives.meshes import (
     without_replica_axis,
 )
 
-# A value while a function is written: its SSA name and its type, as text.
-_Value: TypeAlias = tuple[str, str]
 # Appends the operations of a block to the function that is being written.
 _WriteBlock: TypeAlias = Callable[[], None]
 
@@ -108,7 +106,7 @@ class ModuleSharding:
         return tuple(sorted({n for n in counts if n > 1}))
 
     def parts(self, where: Sequence[tuple[int, DimensionAxes] | None], avals: Sequence[Aval]) -> list[Aval | None]:
-        """The types of the parts of operands or results; None where XLA decides."""
+        """Return the types of the parts of operands or results; None where XLA decides."""
         return [
             None if w is None else a.with_shape(local_shape(self.meshes[w[0]], w[1], a.shape))
             for w, a in zip(where, avals, strict=True)
@@ -140,7 +138,7 @@ class LoweredModule:
         return (*self.out_avals, DONE) if self.calls_host else self.out_avals
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
-        """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
+        """Return the module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
 
         Raises: ParameterError if an operand in `donate` does not exist.
         """
@@ -148,7 +146,7 @@ class LoweredModule:
         return f"{header}{self.body}{self.locations}"
 
     def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
-        """A map from donated operands to the results that reuse their memory.
+        """Return a map from donated operands to the results that reuse their memory.
 
         On several devices, the parts of both must have one type. The other donated operands get the results whose
         sharding XLA chooses, if the whole arrays have one type: XLA is expected to choose that of the operand.
@@ -179,7 +177,7 @@ _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of 
 
 
 def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
-    """The StableHLO module of a program; `@main` takes its operands and returns its results, in order.
+    """Return the StableHLO module of a program; `@main` takes its operands and returns its results, in order.
 
     Only calls of libraries and of the host depend on the platform.
 
@@ -190,7 +188,8 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
 
 
 def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
-    """The program that is written to the module of `jaxpr`. The docstring of `fxad.lowering` lists the rewrites."""
+    """Return the program that is written to the module of `jaxpr`. The docstring of `fxad.lowering` lists the
+    rewrites."""
     if not runs_on_devices(jaxpr):
         return with_host_calls_ordered(jaxpr)
     rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
@@ -227,13 +226,14 @@ def _identity(aval: Aval) -> Jaxpr:
 
 
 def _calls_loop(body: Jaxpr) -> bool:
-    """Returns True if the body calls a function that has a loop."""
+    """Return True if the body calls a function that has a loop."""
     runs = [b.runs for p in all_prims(body) if isinstance(p, HigherOrder) for b in p.layout.bodies]
     return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 
 
 def aliases(ins: Sequence[Hashable], outs: Sequence[Hashable], donate: Sequence[int]) -> dict[int, int]:
-    """A map from donated operands to the results that reuse their memory: the first unassigned one of the same type.
+    """Return a map from donated operands to the results that reuse their memory: the first unassigned one of the same
+    type.
 
     No result can reuse an operand that is not in the map. Raises: ParameterError if an operand does not exist.
     """
@@ -298,7 +298,7 @@ class _Module:
         self.locations = Locations()
 
     def symbol(self, sub: Jaxpr, mesh: MeshAxes) -> str:
-        """The symbol of a sub-program's function, numbered by first use."""
+        """Return the symbol of a sub-program's function, numbered by first use."""
         depends_on_mesh = mesh and (sub.free_axes or runs_on_devices(sub) or calls_host(sub))
         key = (sub, mesh if depends_on_mesh else ())
         symbol = self.symbols.get(key)
@@ -308,11 +308,11 @@ class _Module:
         return symbol
 
     def mesh_number(self, mesh: MeshAxes) -> int:
-        """The number of a mesh that covers all devices."""
+        """Return the number of a mesh that covers all devices."""
         return self.meshes.setdefault(mesh, len(self.meshes))
 
     def sharding_of(self, jaxpr: Jaxpr) -> ModuleSharding | None:
-        """The sharding of the module of the whole program; None if it runs on one device."""
+        """Return the sharding of the module of the whole program; None if it runs on one device."""
         if not self.meshes:
             return None
         ids = lowering.shardings.ids_of_devices(jaxpr, self.devices)
@@ -324,7 +324,7 @@ class _Module:
         return ModuleSharding(self.devices, tuple(self.meshes), all_ins, tuple(outs), ids)
 
     def function(self, jaxpr: Jaxpr, mesh: MeshAxes) -> str:
-        """The operations of a program, up to the end of its function."""
+        """Return the operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
         if (jaxpr, mesh) in self.symbols:  # XLA inlines it
@@ -344,9 +344,9 @@ class _Operations:
         self.types = types
         self.n_names = 0  # SSA names are numbered through the function, nested blocks included
         self.location = ""  # the alias of the location of the equation that is being written
-        self.constants: dict[Lit, _Value] = {}  # of the block being written
+        self.constants: dict[Lit, HloValue] = {}  # of the block being written
 
-    def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[_Value, ...]:
+    def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[HloValue, ...]:
         """Append an operation whose text is complete except for its results."""
         n = self.n_names
         self.n_names = n + 1
@@ -361,7 +361,7 @@ class _Operations:
         return results
 
     def constant(self, lit: Lit) -> HloValue:
-        """A splat constant, once per block; see `fxad.ir.Hlo`."""
+        """Return a splat constant, once per block; see `fxad.ir.Hlo`."""
         value = self.constants.get(lit)
         if value is None:
             (value,) = self.append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
@@ -369,7 +369,7 @@ class _Operations:
         return value
 
     def zeros(self, aval: Aval) -> HloValue:
-        """A constant of zeros."""
+        """Return a constant of zeros."""
         return self.constant(Zero(aval).instantiate())
 
     def block_args(self, avals: Sequence[Aval]) -> list[HloValue]:
@@ -381,7 +381,7 @@ class _Operations:
         return list(args)
 
     def nested(self, writers: Sequence[_WriteBlock]) -> str:
-        """The text of nested blocks, each written by a function."""
+        """Return the text of nested blocks, each written by a function."""
         lines, constants, location = self.lines, self.constants, self.location
         texts = []
         for write in writers:
@@ -407,7 +407,7 @@ class _Function(_Operations):
         self.with_constant: set[tuple[str, str]] = set()
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
-        """The operations of a body over `args`, ended by `terminator`."""
+        """Write the operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
         alias, name, constant = self.module.locations.alias, self.name, self.constant
         apart = self.module.apart
@@ -438,7 +438,7 @@ class _Function(_Operations):
     def op(
         self,
         name: str,
-        operands: Sequence[Any],  # of `_Value`; a cast would cost on the hot path
+        operands: Sequence[HloValue],
         outs: Sequence[Aval],
         attrs: Mapping[str, str] = _NO_ATTRS,
         regions: Sequence[Jaxpr | Region | str | _WriteBlock] = (),
@@ -474,9 +474,9 @@ class _Function(_Operations):
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
-    def _with_constant(self, name: str, operands: Sequence[_Value], outs: Sequence[Aval]) -> tuple[_Value, ...]:
-        """A sum or product. If one operand is a constant, and the other one may be such a sum or product of a constant
-        too, a barrier keeps XLA from adding or multiplying the constants."""
+    def _with_constant(self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]) -> tuple[HloValue, ...]:
+        """Return a sum or product. If one operand is a constant, and the other one may be such a sum or product of a
+        constant too, a barrier keeps XLA from adding or multiplying the constants."""
         kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
         values = list(operands)
         folded = [value[0] in constants for value in values]
@@ -509,9 +509,7 @@ class _Function(_Operations):
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
         if WITH_CONSTANT:
-            self.with_constant.update(
-                [(name, kind) for name, _ in cast("tuple[_Value, ...]", results) for kind in "+*"]
-            )
+            self.with_constant.update([(name, kind) for name, _ in results for kind in "+*"])
         return results
 
     def on_devices(
@@ -557,23 +555,23 @@ class _Function(_Operations):
         return self.module.platform
 
     def channel(self) -> int:
-        """A number for one collective; see `fxad.ir.Hlo`."""
+        """Return a number for one collective; see `fxad.ir.Hlo`."""
         self.module.channels += 1
         return self.module.channels
 
     def host(self, call: Primitive) -> int:
-        """The index of a host call; see `fxad.ir.Hlo`."""
+        """Return the index of a host call; see `fxad.ir.Hlo`."""
         where = source_location(self.module.locations.source(self.location))
         # `Hlo` says Primitive: its module stands below the primitives that call the host
         self.module.host.append((cast(CallsHost, call), str(where or "")))
         return len(self.module.host) - 1
 
     def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
-        """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
+        """Return the attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
         return sharding_attribute(self.module.mesh_number(with_replica_axis(mesh, self.module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.
+        """Return a call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.
 
         XLA merges no operations across the border of a branch. It removes an `optimization_barrier` before it merges,
         so a barrier alone does not suffice. The barrier inside the branch keeps XLA from turning a branch of cheap
@@ -595,8 +593,8 @@ class _Function(_Operations):
 
 
 def _true(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
-    """An i1 that is true for every value, which XLA cannot prove: the first element has no more bits that are set than
-    bits."""
+    """Return an i1 that is true for every value, which XLA cannot prove: the first element has no more bits that are
+    set than bits."""
     first = aval.with_shape((1,) * aval.ndim)
     if aval.ndim:
         zeros, ones = [f"array<i64: {', '.join([text] * aval.ndim)}>" for text in "01"]

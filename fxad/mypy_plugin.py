@@ -56,7 +56,7 @@ _SCALARS: Final = ("numpy.generic", "builtins.complex")  # int, float and bool a
 
 
 def _signature(context: MethodSigContext) -> FunctionLike:
-    """The signature of a call, with wider types of arguments."""
+    """Return the signature of a call, with wider types of arguments."""
     declared = context.default_signature
     any_type = AnyType(TypeOfAny.explicit)
     numpy: list[Type] = [
@@ -67,7 +67,7 @@ def _signature(context: MethodSigContext) -> FunctionLike:
 
 
 def _widened(declared: Type, numpy: list[Type]) -> Type:
-    """An annotation that also admits NumPy arrays in place of arrays, in containers too."""
+    """Return an annotation that also admits NumPy arrays in place of arrays, in containers too."""
     proper = get_proper_type(declared)
     if isinstance(proper, UnionType):
         return UnionType.make_union([_widened(t, numpy) for t in proper.items])
@@ -97,7 +97,7 @@ def _is_array(declared: Type) -> bool:
 
 
 def _result_of_operator(context: MethodContext) -> Type:
-    """The type of an operator of NumPy: an `Array` if the other operand is one."""
+    """Return the type of an operator of NumPy: an `Array` if the other operand is one."""
     array = next((a for types in context.arg_types for t in types for a in _arrays_in(t)), None)
     if array is None:
         return context.default_return_type
@@ -116,7 +116,8 @@ def _arrays_in(declared: Type) -> list[Instance]:
 
 
 def _signature_of_partial(context: FunctionSigContext) -> FunctionLike:
-    """The signature of `partial(f, ...)` for an `f` of fxad with overloads: it gives the overloads that are left."""
+    """Return the signature of `partial(f, ...)` for an `f` of fxad with overloads: it gives the overloads that are
+    left."""
     declared = context.default_signature
     if len(context.args) != 3 or len(context.args[0]) != 1:  # function, *args, **kwargs
         return declared
@@ -147,7 +148,7 @@ def _is_of_fxad(function: Overloaded) -> bool:
 
 
 def _after_arguments(overload: CallableType, by_position: list[Type], by_name: dict[str, Type]) -> CallableType | None:
-    """The signature of an overload after these arguments; None if it does not take them."""
+    """Return the signature of an overload after these arguments; None if it does not take them."""
     overload = overload.with_unpacked_kwargs().with_normalized_var_args()
     n = len(by_position)
     if any(kind.is_named() or kind.is_star() for kind in overload.arg_kinds[:n]) or n > len(overload.arg_types):
@@ -171,7 +172,7 @@ def _after_arguments(overload: CallableType, by_position: list[Type], by_name: d
 
 
 def _fits(given: Type, formal: Type) -> bool:
-    """Returns True if a parameter takes an argument. A type with type variables takes every argument."""
+    """Return True if a parameter takes an argument. A type with type variables takes every argument."""
     return has_type_vars(formal) or is_subtype(given, formal)
 
 
@@ -179,19 +180,19 @@ class FxadPlugin(Plugin):
     """Gives mypy the hooks."""
 
     def get_method_signature_hook(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
-        """The hook of calls of programs and of jitted functions."""
+        """Return the hook of calls of programs and of jitted functions."""
         return _signature if fullname in _CALLED else None
 
     def get_method_hook(self, fullname: str) -> Callable[[MethodContext], Type] | None:
-        """The hook of the operators of NumPy."""
+        """Return the hook of the operators of NumPy."""
         module, _, name = fullname.partition(".")
         return _result_of_operator if module == "numpy" and name.rpartition(".")[2] in _OPERATORS else None
 
     def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
-        """The hook of `functools.partial`."""
+        """Return the hook of `functools.partial`."""
         return _signature_of_partial if fullname == "functools.partial" else None
 
 
 def plugin(_version: str) -> type[Plugin]:
-    """The entry point of mypy."""
+    """Return the entry point of mypy."""
     return FxadPlugin

@@ -49,7 +49,7 @@ class Pass:
     function: Callable[[Jaxpr], Jaxpr] = field(repr=False)
 
     def __call__(self, jaxpr: Jaxpr) -> Jaxpr:
-        """The program after the pass.
+        """Return the program after the pass.
 
         Raises: ArgumentError for a function that does not give a program with the operands and results of its argument.
         """
@@ -123,7 +123,7 @@ def check_passes(what: str, passes: object) -> None:
 
 
 def run_passes(jaxpr: Jaxpr, passes: Passes) -> Jaxpr:
-    """The program after all passes, in order."""
+    """Return the program after all passes, in order."""
     for p in passes:
         jaxpr = _run_pass(jaxpr, p).result or jaxpr
     return jaxpr
@@ -150,7 +150,7 @@ def _run_pass(jaxpr: Jaxpr, p: Pass) -> _PassResult:
 
 
 def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> UnitPlan:
-    """The plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
+    """Return the plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
 
     Passes that the caller gives run here, on any program. The default pipeline is for "auto" only, and runs in
     `_plan_by_cost`, between the check that the program is large enough and the choice of units.
@@ -173,13 +173,14 @@ def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), pas
 
 @by_value
 def _plan_by_choice(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]) -> UnitPlan | None:
-    """The plan with the units that the user chose; None if it has one step only, or runs on several devices."""
+    """Return the plan with the units that the user chose; None if it has one step only, or runs on several devices."""
     return None if runs_on_devices(jaxpr) else linked_plan(jaxpr, chosen, donate, jaxpr.name)
 
 
 @by_value
 def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> UnitPlan | None:
-    """The plan with the units that the cost model chooses; None if there is one step only, or if units do not pay.
+    """Return the plan with the units that the cost model chooses; None if there is one step only, or if units do not
+    pay.
 
     `passes` run after the program was found large enough, and the units are chosen in their result. A program on
     several devices is one unit (docs/adr/0077).
@@ -200,8 +201,8 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
 
 @by_value
 def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> UnitPlan | None:
-    """The plan of a program that has a long stretch of fusible equations, whose pieces are units; None for another
-    program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
+    """Return the plan of a program that has a long stretch of fusible equations, whose pieces are units; None for
+    another program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
     if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_OPERATIONS or recomputes(jaxpr):
         return None
     cut, chosen = cut_stretches(drop_derivative_rules(jaxpr), ())
@@ -253,7 +254,7 @@ class Stages:
         return iter(self.stages)
 
     def __getitem__(self, k: int | str) -> Stage:
-        """The stage at an index, or that of the pass with a name. Raises: ParameterError for an unknown name."""
+        """Return the stage at an index, or that of the pass with a name. Raises: ParameterError for an unknown name."""
         if isinstance(k, int):
             return self.stages[k]
         stage = next((s for s in reversed(self.stages) if s.name == k), None)
@@ -265,7 +266,7 @@ class Stages:
         return stage
 
     def table(self, *, times: bool = True) -> str:
-        """The stages as text; `times` adds the milliseconds of each pass."""
+        """Return the stages as text; `times` adds the milliseconds of each pass."""
         return self._table(times).text()
 
     def __str__(self) -> str:
@@ -282,7 +283,7 @@ class Stages:
 
 
 def stages_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
-    """The program, and the result of each pass that `plan_of` runs on it."""
+    """Return the program, and the result of each pass that `plan_of` runs on it."""
     if passes is None:
         passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
     stages = [Stage("program", jaxpr)]
@@ -306,5 +307,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

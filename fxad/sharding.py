@@ -192,7 +192,7 @@ class Mesh:
 
 
 def _check_has_devices(what: str, mesh: Mesh) -> None:
-    """Raises: ParameterError for a mesh without devices, which divides nothing."""
+    """Raise ParameterError for a mesh without devices, which divides nothing."""
     if mesh.empty:
         raise ParameterError(f"{what}: {mesh} has no devices", remedy="give a mesh with at least one device: make_mesh")
 
@@ -254,11 +254,11 @@ class _ShardingBase(ABC):
 
     @abstractmethod
     def devices_indices_map(self, shape: Shape) -> Places:
-        """For each device, the part of an array of this shape that it has."""
+        """Return for each device, the part of an array of this shape that it has."""
 
     @abstractmethod
     def shard_shape(self, shape: Shape) -> Shape:
-        """The shape of one part. Raises: ShapeError, AxisNameError."""
+        """Return the shape of one part. Raises: ShapeError, AxisNameError."""
 
     @property
     @abstractmethod
@@ -281,11 +281,11 @@ class _ShardingBase(ABC):
         return all([d.is_local for d in self.device_set])
 
     def addressable_devices_indices_map(self, shape: Shape) -> Places:
-        """For each device of this process, the part of an array of this shape that it has."""
+        """Return for each device of this process, the part of an array of this shape that it has."""
         return {d: at for d, at in self.devices_indices_map(shape).items() if d.is_local}
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """True if both give each device the same part of every array of `ndim` axes that they divide.
+        """Return True if both give each device the same part of every array of `ndim` axes that they divide.
 
         Raises: ArgumentError for an `other` that is not a sharding.
         """
@@ -335,13 +335,13 @@ class NamedSharding(_ShardingBase):
         return self.mesh, self.spec.names
 
     def shard_shape(self, shape: Shape) -> Shape:
-        """The shape of one part. Raises: ShapeError, AxisNameError."""
+        """Return the shape of one part. Raises: ShapeError, AxisNameError."""
         return part_type(
             "NamedSharding", tuple(self.mesh.shape.items()), self.spec, Aval(shape, "bool"), "the array"
         ).shape
 
     def devices_indices_map(self, shape: Shape) -> Places:
-        """For each device, the part of an array of this shape that it has."""
+        """Return for each device, the part of an array of this shape that it has."""
         shape = Aval(shape, "bool").shape
         self.shard_shape(shape)
         sharding, spec = buffer_sharding(self), self.spec.names
@@ -375,11 +375,11 @@ class SingleDeviceSharding(_ShardingBase):
         runtime.require_device("SingleDeviceSharding", self.device)
 
     def shard_shape(self, shape: Shape) -> Shape:
-        """The shape of the array."""
+        """Return the shape of the array."""
         return Aval(shape, "bool").shape
 
     def devices_indices_map(self, shape: Shape) -> Places:
-        """The device, which has the whole array."""
+        """Return the device, which has the whole array."""
         return {self.device: (slice(None),) * Aval(shape, "bool").ndim}
 
     @property
@@ -427,7 +427,7 @@ def _is_sharding(x: object) -> bool:
 
 
 def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:
-    """The axes of a mesh, or of names and sizes without devices. Raises: ArgumentError, ParameterError."""
+    """Return the axes of a mesh, or of names and sizes without devices. Raises: ArgumentError, ParameterError."""
     if isinstance(mesh, Mesh):
         _check_has_devices(what, mesh)
         return tuple(mesh.shape.items())
@@ -465,7 +465,8 @@ def check_axes(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path:
 
 
 def part_type(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
-    """The type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
+    """Return the type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the
+    sizes."""
     check_axes(what, mesh, spec, aval, path)
     sizes, names = dict(mesh), spec.names
     shape = list(aval.shape)
@@ -482,8 +483,8 @@ def part_type(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: 
 
 
 def sharding_in_program(what: str, sharding: NamedSharding, aval: Aval, path: str) -> ShardingConstraint:
-    """The form in programs of a sharding of an array. Raises: AxisNameError, ShapeError naming the array, the axis and
-    the sizes."""
+    """Return the form in programs of a sharding of an array. Raises: AxisNameError, ShapeError naming the array, the
+    axis and the sizes."""
     mesh, spec = sharding.mesh, sharding.spec
     axes = tuple(mesh.shape.items())
     closed = PartitionSpec(*[None if e == OPEN else e for e in spec])
@@ -492,13 +493,13 @@ def sharding_in_program(what: str, sharding: NamedSharding, aval: Aval, path: st
 
 
 def ids_of(devices: tuple[runtime.Device, ...]) -> Ids:
-    """The form in maps of the ids of devices: () for the first ones of their platform, so that a map may be inside of
-    another one, or beside one over more devices."""
+    """Return the form in maps of the ids of devices: () for the first ones of their platform, so that a map may be
+    inside of another one, or beside one over more devices."""
     return () if runtime.devices(devices[0].platform)[: len(devices)] == devices else tuple([d.id for d in devices])
 
 
 def sharding_of(buffer: runtime.Buffer) -> Sharding:
-    """The sharding of a buffer."""
+    """Return the sharding of a buffer."""
     sharding = buffer._sharding
     if isinstance(sharding, runtime.MeshSharding):
         return named_sharding_of(sharding)
@@ -506,7 +507,7 @@ def sharding_of(buffer: runtime.Buffer) -> Sharding:
 
 
 def named_sharding_of(sharding: runtime.MeshSharding) -> NamedSharding:
-    """The `NamedSharding` of a sharding of buffers."""
+    """Return the `NamedSharding` of a sharding of buffers."""
     sizes = [n for _, n in sharding.mesh]
     mesh = Mesh(np.array(sharding.devices, dtype=object).reshape(sizes), [name for name, _ in sharding.mesh])
     entries = [None if not group else group[0] if len(group) == 1 else group for group in sharding.spec]
@@ -514,7 +515,7 @@ def named_sharding_of(sharding: runtime.MeshSharding) -> NamedSharding:
 
 
 def buffer_sharding(sharding: NamedSharding) -> runtime.MeshSharding:
-    """The form of a sharding in buffers."""
+    """Return the form of a sharding in buffers."""
     mesh = sharding.mesh
     return runtime.MeshSharding(tuple(mesh.devices.flat), tuple(mesh.shape.items()), sharding.spec.names)
 
@@ -535,7 +536,8 @@ class Shard(Generic[T]):
 
 
 def picture(sharding: Sharding, shape: Sequence[int]) -> str:
-    """The layout of an array as text: the ids of the devices of each part. Arrays of one or two axes are drawn."""
+    """Return the layout of an array as text: the ids of the devices of each part. Arrays of one or two axes are
+    drawn."""
     if not isinstance(sharding, _ShardingBase):
         raise ArgumentError(
             f"picture: {described(sharding)} is not a sharding: {sharding!r:.60}", remedy="give x.sharding"
@@ -557,7 +559,7 @@ def picture(sharding: Sharding, shape: Sequence[int]) -> str:
 
 
 def _grid(drawn: Mapping[tuple[tuple[int, int], ...], str]) -> list[str]:
-    """Parts of one or two axes as boxes: axis 0 of a matrix goes down, the axis of a vector to the right."""
+    """Return parts of one or two axes as boxes: axis 0 of a matrix goes down, the axis of a vector to the right."""
     at = {key if len(key) == 2 else ((0, 0), *key): text for key, text in drawn.items()}
     tops, lefts = [sorted({key[axis] for key in at}) for axis in (0, 1)]
     width = max([len(text) for text in at.values()])

@@ -44,32 +44,33 @@ from fxad.core.tree_paths import (
 
 
 def all_leaves(iterable: Iterable[object], is_leaf: IsLeaf = None) -> bool:
-    """Returns True if none of the values is a container."""
+    """Return True if none of the values is a container."""
     return all([treedef_is_leaf(tree.structure(x, is_leaf)) for x in iterable])
 
 
 def is_tree_node(typ: type) -> bool:
-    """Returns True if the values of a type are containers."""
+    """Return True if the values of a type are containers."""
     return tree.is_container(typ)
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Returns True for the structure of a single leaf."""
+    """Return True for the structure of a single leaf."""
     return treedef.num_nodes == 1 and treedef.num_leaves == 1
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """The structures of the children of the outermost container."""
+    """Return the structures of the children of the outermost container."""
     return list(treedef.children())
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """The structure of a tuple of trees."""
+    """Return the structure of a tuple of trees."""
     return tree.tuple_structure(*treedefs)
 
 
 def build_tree(treedef: PyTreeDef, xs: Sequence[object]) -> object:
-    """The outermost container of a structure with other children. Raises: TreeError for another number of children."""
+    """Return the outermost container of a structure with other children. Raises: TreeError for another number of
+    children."""
     outer = treedef.one_level()
     return tree.unflatten(tree.structure(0) if outer is None else outer, xs)
 
@@ -86,5 +87,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

@@ -25,5 +25,5 @@ __all__ = ["ArrayLike", "DTypeLike", "SupportsDType"]
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import keyword
 import re
 import runpy
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fxad as fx
 import fxad.numpy as fnp
 from fxad.primitives import ALL
 
@@ -84,6 +86,35 @@ def test_docstrings_name_parameters_that_exist() -> None:
     known = {*NOT_OF_FXAD, *keyword.kwlist, *[part for path in paths for part in path.with_suffix("").parts]}
     known.update(name for module in modules for name in defined(module))
     assert [found for module in modules for found in unknown_names(module, known)] == []
+
+
+MODULES = (
+    "custom_batching custom_derivatives debug distributed extend flatten_util image lax lax.linalg nn nn.initializers "
+    "numpy numpy.fft numpy.linalg ops optim passes random scipy.fft scipy.integrate scipy.interpolate scipy.linalg "
+    "scipy.ndimage scipy.optimize scipy.signal scipy.special scipy.stats sharding testing text tree tree_util"
+)
+
+
+def public_functions() -> Iterator[tuple[str, object]]:
+    """Yield the functions and methods of the public modules, with their names."""
+    for module in [fx, *[importlib.import_module(f"fxad.{m}") for m in MODULES.split()]]:
+        for name in getattr(module, "__all__", dir(module)):
+            value = getattr(module, name)
+            members = vars(value) if inspect.isclass(value) else {name: value}
+            yield from [
+                (f"{module.__name__}.{name}: {member}", f)
+                for member, f in members.items()
+                if inspect.isfunction(f) and f.__module__.startswith("fxad") and not member.startswith("_")
+            ]
+
+
+def test_public_docstrings_begin_with_a_verb_in_the_imperative() -> None:
+    """ruff's D401 refuses "Returns", "The" and "A". Formulas, names in backquotes and plurals are refused here."""
+    docs = {name: f.__doc__ for name, f in public_functions() if f.__doc__}
+    assert len(docs) > 1000
+    verb = re.compile(r"\s*[A-Z][a-z]*([^\Ws]|ss),?\s")
+    wrong = {name: doc.split(".")[0] for name, doc in docs.items() if not verb.match(doc)}
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

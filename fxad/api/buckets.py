@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
-    """The smallest of the sizes `least`, `least * growth`, `least * growth**2`, ... (rounded up) that holds n.
+    """Return the smallest of the sizes `least`, `least * growth`, `least * growth**2`, ... (rounded up) that holds n.
 
     Law:    at most `max(least, growth * n)`, up to rounding; O(log n) different values.
     Raises: ArgumentError, ParameterError.
@@ -52,7 +52,7 @@ def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
 
 
 def _steps(op: str, least: int, growth: float) -> tuple[int, float]:
-    """Raises: ArgumentError for what is not a number; ParameterError for steps that do not grow."""
+    """Raise ArgumentError for what is not a number; ParameterError for steps that do not grow."""
     least, growth = to_int(op, "least", least), number(op, "growth", growth)
     if least < 1 or not 1 < growth < inf:
         raise ParameterError(
@@ -80,7 +80,8 @@ def bucketed(
 def bucketed(
     f: Callable[..., Any], in_shapes: Shapes, out_shapes: Shapes = None, *, least: int = 8, growth: float = 2.0
 ) -> Any:
-    """The function, compiled for padded arguments: calls with any lengths take one trace and O(log n) compilations.
+    """Return the function, compiled for padded arguments: calls with any lengths take one trace and O(log n)
+    compilations.
 
     A call pads its arguments to sizes `least * growth**k` in host memory, runs `jit(mask(f))`, and cuts the results.
     Inside a trace, where sizes are fixed, it is `f` itself.
@@ -133,7 +134,8 @@ def bucketed(
 
 
 def _of_leaves(program: Program[..., T]) -> Program[..., T]:
-    """The program with one positional argument for each leaf: so no keyword of the function is taken for `sizes`."""
+    """Return the program with one positional argument for each leaf: so no keyword of the function is taken for
+    `sizes`."""
     in_tree = tree.call_structure(tree.structure((0,) * program.in_tree.num_leaves))
     return Program(program.jaxpr, in_tree, program.out_tree, program.bound, program.paths, program.name)
 
@@ -156,7 +158,7 @@ def ragged_batches(
     growth: float = 2.0,
     drop_last: bool = False,
 ) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
-    """Batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
+    """Return batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
 
     The first axis of each ragged array is padded, to one of the sizes of `padded_size`; other arrays are stacked. An
     example waits for others of its padded size; what is left at the end makes smaller batches, unless `drop_last`.
@@ -215,13 +217,13 @@ def _ragged_batches(
 
 
 def _numpy(x: object) -> NDArray:
-    """A leaf of an example in NumPy. Raises: DTypeError for a Python int that has no dtype in fxad."""
+    """Return a leaf of an example in NumPy. Raises: DTypeError for a Python int that has no dtype in fxad."""
     is_number = isinstance(x, bool | int | float | complex)
     return np.asarray(x, aval_of(x, "ragged_batches: a number of an example").dtype if is_number else None)
 
 
 def _marks(ragged: object, structure: Structure) -> list[bool]:
-    """For each array of an example, whether it is ragged."""
+    """Return for each array of an example, whether it is ragged."""
     return tree.broadcast_prefix(ragged, structure, "ragged_batches: ragged", lambda x: isinstance(x, bool))
 
 

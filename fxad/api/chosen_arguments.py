@@ -101,7 +101,7 @@ class ChosenArguments:
         return [kwargs[k] if isinstance(k, str) else args[k] for k in self.keys]
 
     def others_of_call(self, args: Sequence[T], kwargs: Mapping[str, T]) -> tuple[list[T], dict[str, T]]:
-        """The values of the other arguments of a call."""
+        """Return the values of the other arguments of a call."""
         keys = self.keys
         return [a for k, a in enumerate(args) if k not in keys], {k: a for k, a in kwargs.items() if k not in keys}
 
@@ -138,13 +138,13 @@ class ChosenArguments:
 
 
 def operand_mask(program: Program[..., object], leaves: Collection[int]) -> tuple[bool, ...]:
-    """Marks the operands of the jaxpr (bound ones first) that are these argument leaves."""
+    """Mark the operands of the jaxpr (bound ones first) that are these argument leaves."""
     chosen = set(leaves)
     return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
 
 
 def ranks(leaves: Sequence[int]) -> list[int]:
-    """For each leaf, its place among these leaves in increasing order, which is the order of results of the jaxpr of a
-    derivative."""
+    """Return for each leaf, its place among these leaves in increasing order, which is the order of results of the
+    jaxpr of a derivative."""
     rank = {leaf: k for k, leaf in enumerate(sorted(leaves))}
     return [rank[leaf] for leaf in leaves]

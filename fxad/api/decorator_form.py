@@ -31,7 +31,7 @@ class Rewrite(Protocol):
 
 
 def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
-    """The transformation, which without its first argument is a decorator: `vmap(in_axes=1)(f)` is
+    """Return the transformation, which without its first argument is a decorator: `vmap(in_axes=1)(f)` is
     `vmap(f, in_axes=1)`.
 
     Type:   that of the overloads.

@@ -75,7 +75,8 @@ def _is_target(x: object) -> bool:
 
 
 def _checked_target(x: object) -> Device | Sharding:
-    """A device or a sharding. Raises: ArgumentError for another value, ParameterError for a spec without a mesh."""
+    """Return a device or a sharding. Raises: ArgumentError for another value, ParameterError for a spec without a
+    mesh."""
     if isinstance(x, NamedSharding | PartitionSpec):
         return resolve_sharding("device_put", x)
     if isinstance(x, SingleDeviceSharding):
@@ -99,7 +100,7 @@ def _same_devices(have: Sharding, want: NamedSharding) -> bool:
 
 
 def _numpy(data: object, dtype: DType | None = None) -> NDArray:
-    """Data of the user in NumPy. Python numbers have the dtypes that they have in fxad."""
+    """Return the data of the user in NumPy. Python numbers have the dtypes that they have in fxad."""
     if dtype is None and isinstance(data, bool | int | float | complex | list | tuple):
         data = fnp.asarray(data)
     return np.asarray(data, dtype)

@@ -48,7 +48,7 @@ _COTANGENT: Final = CotangentName("cotangent")
 
 
 def _inexact_positional(program: Program[..., object]) -> list[int]:
-    """The leaves of positional arguments that have tangents."""
+    """Return the leaves of positional arguments that have tangents."""
     return [k for k, a in enumerate(program.in_avals[: program.args_tree.num_leaves]) if a.inexact]
 
 
@@ -140,8 +140,8 @@ def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, 
 
 
 def _with_number_tangents(program: Program[..., object], primals: Primals, tangents: Primals) -> Primals:
-    """The tangents, with those of Python numbers in the dtypes of the operands: a number has no dtype, so its tangent
-    may be an array of float32 beside arrays of any dtype."""
+    """Return the tangents, with those of Python numbers in the dtypes of the operands: a number has no dtype, so its
+    tangent may be an array of float32 beside arrays of any dtype."""
     leaves, structure = tree.flatten(primals)
     tangent_leaves = tree.flatten_up_to(structure, tangents) if any(map(is_number, leaves)) else None
     if tangent_leaves is None:
@@ -329,7 +329,7 @@ class ResidualProgram(Program[P, R]):
 
     @classmethod
     def of(cls, program: Program[P, R]) -> ResidualProgram[P, R]:
-        """The program as a pytree."""
+        """Return the program as a pytree."""
         return cls(program.jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
 
@@ -438,7 +438,7 @@ def vjp(
 
 
 def result_and_aux(what: str, program: Program[..., object]) -> tuple[Structure, Structure]:
-    """The trees of the result and of the auxiliary results. Raises: ArgumentError."""
+    """Return the trees of the result and of the auxiliary results. Raises: ArgumentError."""
     if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
         raise ArgumentError(
             f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(program.out_tree)}",
@@ -473,7 +473,7 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
 def _vjp_call(
     program: Program[..., object], primals: Primals, kwargs: dict[str, object], has_aux: bool
 ) -> tuple[object, ...]:
-    """The results, the function of their cotangent, and the auxiliary results if there are any."""
+    """Return the results, the function of their cotangent, and the auxiliary results if there are any."""
     ct_tree = result_and_aux("vjp", program)[0] if has_aux else program.out_tree
     n_ct = ct_tree.num_leaves
     halves = transforms.vjp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
@@ -494,8 +494,8 @@ def _vjp_call(
 
 
 def _with_zero_cotangents(backward: Jaxpr, ct_avals: Sequence[Aval], aux_avals: Sequence[Aval]) -> Jaxpr:
-    """The backward program (cotangents, residuals) -> cotangents of operands, with zeros for the cotangents of auxiliary
-    results, which are the last ones."""
+    """Return the backward program (cotangents, residuals) -> cotangents of operands, with zeros for the cotangents of
+    auxiliary results, which are the last ones."""
     if not aux_avals:
         return backward
     b = Builder()
@@ -509,7 +509,7 @@ def _with_zero_cotangents(backward: Jaxpr, ct_avals: Sequence[Aval], aux_avals: 
 
 
 def transpose(f: Callable[..., object], *examples: object, argnums: Argnums | None = None) -> Program[..., Any]:
-    """The adjoint of a program that is linear in the chosen arguments (all of them by default).
+    """Return the adjoint of a program that is linear in the chosen arguments (all of them by default).
 
     A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
     an int `argnums`, a tuple of trees otherwise. A callable is traced on examples of its arguments (values or `Spec`s):

@@ -133,8 +133,8 @@ class _Inside:
         return _Inside((*self.labels, label), (*self.eqns, eqn), (*self.programs, program), (*self.operands, operands))
 
     def nearest(self, program: Jaxpr, eqn: Eqn) -> tuple[int, ...]:
-        """The operands of the outermost program from which the fewest equations lead to an equation of `program`,
-        inside of each body; empty if the operands of a body are parts of those of its equation."""
+        """Return the operands of the outermost program from which the fewest equations lead to an equation of
+        `program`, inside of each body; empty if the operands of a body are parts of those of its equation."""
         found = _nearest(program, eqn.ins)
         for outer, of, operands in zip(self.programs[::-1], self.eqns[::-1], self.operands[::-1], strict=True):
             if operands is None:
@@ -144,7 +144,7 @@ class _Inside:
 
 
 def _nearest(program: Jaxpr, atoms: Iterable[Atom]) -> tuple[int, ...]:
-    """The operands of a program from which the fewest equations lead to some values."""
+    """Return the operands of a program from which the fewest equations lead to some values."""
     operands = {v: k for k, v in enumerate(program.ins)}
     producer = {v: e for e in program.eqns for v in e.outs}
     level = dict.fromkeys([a for a in atoms if not isinstance(a, Lit)])

@@ -38,7 +38,7 @@ class Exported:
         return self._run.in_avals
 
     def memory(self) -> MemoryStats:
-        """Bytes of arguments, results and temporaries, as XLA planned them."""
+        """Return bytes of arguments, results and temporaries, as XLA planned them."""
         return self._run.memory()
 
     def __copy__(self) -> Self:

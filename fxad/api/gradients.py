@@ -78,7 +78,7 @@ class _Wrt:
 
 
 def _check_real(what: str, program: Program[..., object], leaves: Sequence[int], *, complex_too: bool) -> None:
-    """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating, nor complex if
+    """Raise NotDifferentiableError naming the first of the argument leaves that is not real floating, nor complex if
     `complex_too`."""
     avals = program.in_avals
     for k in leaves:
@@ -96,7 +96,7 @@ def _check_real(what: str, program: Program[..., object], leaves: Sequence[int],
 
 
 def _check_complex(what: str, program: Program[..., object], leaves: Sequence[int]) -> None:
-    """Raises: NotDifferentiableError naming the first of the argument leaves that is not complex."""
+    """Raise NotDifferentiableError naming the first of the argument leaves that is not complex."""
     avals = program.in_avals
     for k in leaves:
         if avals[k].dtype not in COMPLEX:
@@ -109,7 +109,7 @@ def _check_complex(what: str, program: Program[..., object], leaves: Sequence[in
 def _check_results(
     what: str, program: Program[..., object], has_aux: bool, holomorphic: bool = False
 ) -> Structure | None:
-    """The tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError, NotDifferentiableError."""
+    """Return the tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError, NotDifferentiableError."""
     check = _check_complex_scalar if holomorphic else _check_scalar
     out = program.out_tree
     if not has_aux:
@@ -183,7 +183,7 @@ def _grad(
 def _holomorphic(
     what: str, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
 ) -> Program[..., object]:
-    """The derivative of a holomorphic function: its vjp, applied to 1. Raises: as `grad`."""
+    """Return the derivative of a holomorphic function: its vjp, applied to 1. Raises: as `grad`."""
     chosen = ChosenArguments.by_number(what, program, argnums)
     _check_complex(what, program, chosen.inexact_leaves if allow_int else chosen.leaves)
     _check_results(what, program, has_aux, holomorphic=True)
@@ -272,7 +272,7 @@ def grad(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """The gradient of a scalar function with respect to positional arguments.
+    """Return the gradient of a scalar function with respect to positional arguments.
 
     The gradient has the tree of the argument; a sequence of `argnums` gives a tuple of gradients. With `has_aux`, `f`
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
@@ -363,7 +363,7 @@ def value_and_grad(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
+    """Return (value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
     what = "value_and_grad"
     check_no_reduce_axes(what, reduce_axes)
     transform = partial(_holomorphic, what) if flag(what, "holomorphic", holomorphic) else _value_and_grad
@@ -463,7 +463,8 @@ def jacfwd(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """The Jacobian by forward mode: for each result leaf, for each argument leaf, (*result shape, *argument shape).
+    """Return the Jacobian by forward mode: for each result leaf, for each argument leaf, (*result shape, *argument
+    shape).
 
     The tree is that of the result with the tree of the argument(s) at each leaf.
 
@@ -533,8 +534,8 @@ def jacrev(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """The Jacobian by reverse mode; the same value as `jacfwd`. With `allow_int`, None stands for the Jacobian of an
-    integer argument. Arguments may be complex: each row is what `grad` gives for one result.
+    """Return the Jacobian by reverse mode; the same value as `jacfwd`. With `allow_int`, None stands for the Jacobian
+    of an integer argument. Arguments may be complex: each row is what `grad` gives for one result.
 
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
@@ -583,7 +584,7 @@ def hessian(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
+    """Return the Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
     holomorphic, has_aux = flag("hessian", "holomorphic", holomorphic), flag("hessian", "has_aux", has_aux)
 
     def transform(p: Program[..., object]) -> Program[..., object]:

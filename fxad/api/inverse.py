@@ -41,7 +41,7 @@ def inverse(
 ) -> Callable[[Callable[..., object]], Callable[..., Any]]: ...
 @decorator_form
 def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bool = False) -> Callable[..., Any]:
-    """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
+    """Return the function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
 
     It takes the results of `f` as one argument, then the other arguments of `f`. `argnums` are numbers or names; one
     gives that argument, a sequence a tuple of them. With `log_det` it returns (arguments, log|det J|), where J is the
@@ -121,7 +121,7 @@ def _trace_from_results(
 
 
 def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: bool) -> Program[..., object]:
-    """The inverse of a program.
+    """Return the inverse of a program.
 
     Its trees are those of the program, in another arrangement. To arrange them, leaves are numbered: the arguments,
     then the results, then the log-determinant. For example, of f(x, w, y) = (x * w, y + w), x, w, y are the leaves 0,
@@ -135,7 +135,7 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     leaf_of_log_det = n_args + n_out
 
     def arranged(values: Sequence[object], result: object, log_det_value: object) -> tuple[object, object]:
-        """The arguments and the results of the inverse, with a value for each argument of the program."""
+        """Return the arguments and the results of the inverse, with a value for each argument of the program."""
         n = len(program.positional_arguments)
         args, kwargs = tuple(values[:n]), {a.name: x for a, x in zip(program.arguments[n:], values[n:], strict=True)}
         other_args, other_kwargs = chosen.others_of_call(args, kwargs)
@@ -196,7 +196,7 @@ def invertible(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> object:
-    """The same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
+    """Return the same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
 
     Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
     over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
@@ -282,7 +282,8 @@ def custom_inverse(
 def custom_inverse(
     fun: Callable[..., Any], inverse: Callable[..., object] | None = None, *, keep: ArgumentNames = ()
 ) -> Any:
-    """A function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see `definverse`.
+    """Return a function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see
+    `definverse`.
 
     Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` tests this.
     Raises: when it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
@@ -305,7 +306,7 @@ def custom_ivjp(
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
 @decorator_form
 def custom_ivjp(fun: Callable[..., Any], ivjp: Callable[..., object] | None = None, *, keep: ArgumentNames = ()) -> Any:
-    """A function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
+    """Return a function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
     `defivjp`.
 
     Raises: as `custom_inverse`; NotLinearError, NotInvertibleError if the reconstructed arguments depend on cotangents

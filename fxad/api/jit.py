@@ -359,8 +359,8 @@ _MANY_COMPILATIONS: Final = 10  # for the calls at one line
 
 
 def _recompilation_reason(program: Program[..., object], compiled: Sequence[Program[..., object]]) -> str:
-    """The reason for a recompilation, as a line of the log: the difference between a program and the nearest of those
-    that are compiled."""
+    """Return the reason for a recompilation, as a line of the log: the difference between a program and the nearest of
+    those that are compiled."""
     if not compiled:
         arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
         return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
@@ -828,14 +828,14 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def _check_jax_options(**options: object) -> None:
-    """Raises: ParameterError for an option of JAX that jit does not have."""
+    """Raise ParameterError for an option of JAX that jit does not have."""
     for name, value in options.items():
         if value is not None:
             raise ParameterError(f"jit: {name} is {shown(value)}, which jit does not take", remedy=_INSTEAD[name])
 
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
-    """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
+    """Return the donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
     named: list[Any] = []  # `parse_donation` refuses what names no arguments
     for arguments in (argnums, argnames):
         if arguments is not None:

@@ -38,7 +38,7 @@ def lift(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[..., object]:
-    """`transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
+    """Return `transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
 
     `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.
     """
@@ -65,8 +65,8 @@ def lift(
 
 
 def importable_name(f: object) -> str | None:
-    """The name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if the
-    module has another object under that name, or is a script whose functions are pickled by value."""
+    """Return the name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if
+    the module has another object under that name, or is a script whose functions are pickled by value."""
     name: object = getattr(f, "__qualname__", None)
     module = str(getattr(f, "__module__", None))
     value: object = sys.modules.get(module)
@@ -78,7 +78,8 @@ def importable_name(f: object) -> str | None:
 
 
 def pickles_by_value() -> bool:
-    """Returns True if this process has imported a library that pickles functions by value. joblib and ray have a copy."""
+    """Return True if this process has imported a library that pickles functions by value. joblib and ray have a
+    copy."""
     return any([name.rpartition(".")[2] in ("cloudpickle", "dill") for name in list(sys.modules)])
 
 
@@ -90,7 +91,7 @@ def bind_static_arguments(
     kwargs: dict[str, object],
     argnums: Argnums | None = None,
 ) -> FunctionCall:
-    """A function with the static values of a call, and the arguments, with None for those.
+    """Return a function with the static values of a call, and the arguments, with None for those.
 
     Raises: ArgumentError for a static value that is not hashable, also in a tree, and for argnums that choose one.
     """
@@ -108,8 +109,8 @@ def bind_static_arguments(
 def bind_known_arguments(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None
 ) -> FunctionCall:
-    """`with_known_leaves` for the arguments by which a function is not differentiated. None: it is not differentiated at
-    all, and arrays and scalars of NumPy are arguments of its program."""
+    """Return `with_known_leaves` for the arguments by which a function is not differentiated. None: it is not
+    differentiated at all, and arrays and scalars of NumPy are arguments of its program."""
     n, is_passed = len(args), is_known if argnums is None else is_known_or_of_numpy
     differentiated = set() if argnums is None else {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
@@ -125,8 +126,8 @@ def bind_known_arguments(
 def bind_arguments_without_tangent(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None = None
 ) -> FunctionCall:
-    """`with_known_leaves` for keyword arguments, for positional arguments that are not in `argnums` (None: all are), and
-    for leaves without a tangent: integers, bools and everything that is not an array."""
+    """Return `with_known_leaves` for keyword arguments, for positional arguments that are not in `argnums` (None: all
+    are), and for leaves without a tangent: integers, bools and everything that is not an array."""
     if argnums is not None:
         f, args, kwargs = bind_known_arguments(f, args, kwargs, argnums)
     leaves, structure = tree.flatten((args, kwargs))
@@ -136,7 +137,7 @@ def bind_arguments_without_tangent(
 
 
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
-    """Raises: ArgumentError for static arguments of a program."""
+    """Raise ArgumentError for static arguments of a program."""
     if argument_keys(argnums) != () or argument_keys(argnames) != ():
         raise ArgumentError(
             f"{what}: {program.name} is a Program, which has no static arguments",
@@ -163,7 +164,7 @@ def before_differentiation(program: Program[P, R]) -> Program[P, R]:
 
 
 def check_function(what: str, f: object) -> None:
-    """Raises: ArgumentError for what is not callable."""
+    """Raise ArgumentError for what is not callable."""
     if not callable(f):
         raise ArgumentError(
             f"{what}: {described(f)} is neither a Program nor a function: {shown(f)}",
@@ -172,7 +173,7 @@ def check_function(what: str, f: object) -> None:
 
 
 def check_program(what: str, program: object, further: str = "") -> None:
-    """Raises: ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
+    """Raise ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
     if not isinstance(program, Program):
         raise ArgumentError(
             f"{what}: takes a Program, got {shown(program)}",
@@ -196,7 +197,7 @@ def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
 
 
 def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:
-    """Raises: ParameterError for axes over which JAX once summed cotangents."""
+    """Raise ParameterError for axes over which JAX once summed cotangents."""
     if not isinstance(reduce_axes, tuple | list) or reduce_axes:
         raise ParameterError(
             f"{what}: reduce_axes is {shown(reduce_axes)}", remedy="sum over the named axis in the function: lax.psum"

@@ -38,7 +38,7 @@ _OUT_AXES: Final = "out_axes gives the place of the mapped axis in each result, 
 
 
 def _is_axis(x: object) -> bool:
-    """Returns True for an int, or what converts to one, or None."""
+    """Return True for an int, or what converts to one, or None."""
     if x is None or type(x) is int:
         return True
     if isinstance(x, bool | np.bool_) or not isinstance(x, SupportsIndex):
@@ -62,7 +62,7 @@ def _check_axes(what: str, axes: Axes) -> None:
 
 
 def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
-    """The mapped axis of each argument leaf. Raises: ArgumentError, TreeError."""
+    """Return the mapped axis of each argument leaf. Raises: ArgumentError, TreeError."""
     _check_axes(what, in_axes)
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
@@ -75,7 +75,7 @@ def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | No
 
 
 def _normalize_axis(axis: int | None, ndim: int, what: str, remedy: str = _IN_AXES) -> int | None:
-    """An axis counted from the front. Raises: AxisError."""
+    """Return an axis counted from the front. Raises: AxisError."""
     if axis is None:
         return None
     axis = index(axis)
@@ -96,7 +96,7 @@ def _number_of_examples(what: str, size: int) -> int:
 def _infer_size(
     what: str, axis_size: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
 ) -> int:
-    """The number of examples. Raises: ShapeError, ArgumentError, ParameterError."""
+    """Return the number of examples. Raises: ShapeError, ArgumentError, ParameterError."""
     sources = {} if axis_size is None else {_number_of_examples(what, axis_size): ["axis_size"]}
     for a, d, p in zip(avals, dims, paths, strict=True):
         if d is not None:
@@ -130,7 +130,7 @@ class MappedArguments:
     size: int
 
     def trace(self, axis: MappedAxis) -> Program[..., object]:
-        """The program of one example, traced inside the map."""
+        """Return the program of one example, traced inside the map."""
         with mapped_over(axis):
             return trace_tree(self.f, self.in_tree, self.example, self.name, self.names)
 
@@ -144,7 +144,7 @@ def mapped_arguments(
     in_axes: Axes,
     axis_size: int | None,
 ) -> MappedArguments:
-    """The arguments of a call, checked. `op` is the name of the map. Raises: as `vmap`."""
+    """Return the arguments of a call, checked. `op` is the name of the map. Raises: as `vmap`."""
     what, names = f"{op} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(op, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
@@ -166,8 +166,8 @@ def mapped_arguments(
 
 
 def size_of_map(op: str, program: Program[..., object], axis_size: int | None, axis_name: str | None) -> int | None:
-    """The number of examples of a map of a Program: `axis_size`, or the size of the axis that the program was traced
-    with. None if neither is given. `op` is the name of the map.
+    """Return the number of examples of a map of a Program: `axis_size`, or the size of the axis that the program was
+    traced with. None if neither is given. `op` is the name of the map.
 
     Raises: AxisNameError if the program was traced with another size; ParameterError.
     """
@@ -185,7 +185,7 @@ def size_of_map(op: str, program: Program[..., object], axis_size: int | None, a
 
 
 def mapped_axes_of_program(op: str, program: Program[..., object], in_axes: Axes) -> list[int | None]:
-    """The mapped axes of the arguments of a Program. `op` is the name of the map. Raises: as `vmap`."""
+    """Return the mapped axes of the arguments of a Program. `op` is the name of the map. Raises: as `vmap`."""
     what = f"{op} of {program.name}"
     axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
     # in_axes are axes of the stacked argument, which has the mapped axis too
@@ -198,7 +198,8 @@ def mapped_axes_of_program(op: str, program: Program[..., object], in_axes: Axes
 def mapped_axes_of_results(
     what: str, program: Program[..., object], out_axes: Axes
 ) -> tuple[list[int | None], list[str]]:
-    """The mapped axes of the results, and the paths of the results. Raises: ArgumentError, TreeError, AxisError."""
+    """Return the mapped axes of the results, and the paths of the results. Raises: ArgumentError, TreeError,
+    AxisError."""
     _check_axes(f"{what}: out_axes", out_axes)
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
     paths = tree.paths(program.out_tree, "result")

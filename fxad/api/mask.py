@@ -84,7 +84,8 @@ def mask(
     padding: Mapping[str, int] | None = None,
     check: bool = False,
 ) -> object:
-    """The function on padded arrays, for every length up to the padding: `mask(f, in_shapes)(*padded, sizes={"n": n})`.
+    """Return the function on padded arrays, for every length up to the padding: `mask(f, in_shapes)(*padded,
+    sizes={"n": n})`.
 
     `in_shapes` is a tree prefix of the tuple of positional arguments: texts as `"(n, 2*m+1, _)"`, where `_` is the size
     that the array has, or None for an array without named sizes. `n>=1` states an assumption. `out_shapes` is compared
@@ -136,7 +137,8 @@ def mask(
 
 
 def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes = None) -> Any:
-    """The shapes of the results of `f` for arguments of symbolic shape, as texts; compared with `out_shapes` if given.
+    """Return the shapes of the results of `f` for arguments of symbolic shape, as texts; compared with `out_shapes` if
+    given.
 
     `in_shapes` has one entry for each leaf of the positional arguments: a text, whose dtype is float32, or a `Spec`.
 
@@ -172,7 +174,7 @@ def _text(shape: Sequence[int]) -> str:
 
 
 def check_result_shapes(op: str, program: Program[..., object], out_shapes: Shapes) -> None:
-    """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
+    """Raise ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
     entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"{op} {program.name}: out_shapes", is_shape, True)
@@ -230,14 +232,14 @@ def _masked_function(
 
 
 def _operand(x: object, want: Aval) -> Array:
-    """An argument as an array. A Python number has the dtype of the operand, if that holds its kind."""
+    """Return an argument as an array. A Python number has the dtype of the operand, if that holds its kind."""
     if is_number(x) and not want.shape and dtype_of_number(x, want.dtype) is want.dtype:
         return asarray(number_array(x, want.dtype))
     return x if isinstance(x, Array) else asarray(x)
 
 
 def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds:
-    """The largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
+    """Return the largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
     what = f"mask of {program.name}"
     for aval, want, path in zip(padded, program.in_avals, program.paths, strict=True):
         if aval.dtype is not want.dtype:
@@ -273,7 +275,7 @@ def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds
 
 
 def _grows(size: int) -> bool:
-    """Returns True for a sum of products of named sizes: it has its largest value where they have theirs."""
+    """Return True for a sum of products of named sizes: it has its largest value where they have theirs."""
     return isinstance(size, Size) and all(
         [c > 0 and all([isinstance(part, SizeName) for part, _ in product]) for product, c in size.terms if product]
     )
@@ -310,8 +312,8 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
 
 
 def _masked_program(program: Program[..., object], padding: SizeBounds) -> Program[..., object]:
-    """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
-    some sizes there, and gets more."""
+    """Return the program on padded arrays, with the sizes as a further keyword argument. A program that is masked
+    already has some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
     first, kwargs = len(jaxpr.ins) - len(padding) - program.kwargs_tree.num_leaves, program.kwargs_tree
     numbers = range(first, first + kwargs.num_leaves)  # of the operands of keyword arguments
@@ -327,14 +329,14 @@ def _masked_program(program: Program[..., object], padding: SizeBounds) -> Progr
 
 
 def _are_sizes(argument: object, jaxpr: Jaxpr) -> bool:
-    """Returns True if an argument, given as the numbers of its operands, is `sizes` of a masked program."""
+    """Return True if an argument, given as the numbers of its operands, is `sizes` of a masked program."""
     return isinstance(argument, dict) and all(
         [isinstance(name, str) and type(k) is int and jaxpr.in_avals[k] is INT32_SCALAR for name, k in argument.items()]
     )
 
 
 def _requires_sizes(f: Callable[..., object]) -> bool:
-    """Returns True for a function with a keyword-only parameter `sizes` without a default."""
+    """Return True for a function with a keyword-only parameter `sizes` without a default."""
     try:
         parameter = inspect.signature(f).parameters.get("sizes")
     except (TypeError, ValueError):
@@ -343,7 +345,7 @@ def _requires_sizes(f: Callable[..., object]) -> bool:
 
 
 def _sizes_taken(name: str) -> ArgumentError:
-    """The error for a program or a function with an argument `sizes` of its own."""
+    """Return the error for a program or a function with an argument `sizes` of its own."""
     return ArgumentError(
         f"mask: {name} takes a keyword argument named sizes, as its masked form does",
         remedy="rename that argument, or pass it by position",
@@ -351,14 +353,14 @@ def _sizes_taken(name: str) -> ArgumentError:
 
 
 def _least_sizes(program: Program[..., object]) -> dict[str, int]:
-    """The named sizes of a program, and the least that each may be."""
+    """Return the named sizes of a program, and the least that each may be."""
     return {n.name: n.at_least for n in size_names(program.jaxpr)}
 
 
 def _size_operands(
     what: str, program: Program[..., object], padding: SizeBounds, user_names: Mapping[str, str], sizes: object
 ) -> list[Array]:
-    """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
+    """Return the operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
     if sizes is None:
         names = ", ".join([user_names.get(name, name) for name, _ in padding])
         raise ArgumentError(f"{what}: the sizes are missing: {names}", remedy='sizes={"n": n}')
@@ -384,8 +386,8 @@ def _size_operands(
 
 
 def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
-    """A size as an i32[] array. Raises: ArgumentError; ShapeError for one that is known and not between `least` and
-    `bound`."""
+    """Return a size as an i32[] array. Raises: ArgumentError; ShapeError for one that is known and not between `least`
+    and `bound`."""
     if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
         raise ArgumentError(
             f"{what} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy_for_size(value)
@@ -410,7 +412,7 @@ def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
 def _check_dimensions(
     what: str, program: Program[..., object], user_names: Mapping[str, str], sizes: Mapping[str, object] | None
 ) -> None:
-    """Raises: ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
+    """Raise ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
     values: dict[str, int] = {}
     for name in _least_sizes(program):
         x = (sizes or {}).get(user_names.get(name, name))
@@ -431,7 +433,7 @@ def _check_dimensions(
 
 
 def _remedy_for_size(value: object) -> str:
-    """Returns the remedy for a value that is not a size."""
+    """Return the remedy for a value that is not a size."""
     if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
         return "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
     return "give an int, or an array of one integer"

@@ -148,7 +148,7 @@ def pmap(
 
 
 def checked_devices(op: str, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Devices as a tuple. Raises: ArgumentError for what is not a sequence of devices."""
+    """Return devices as a tuple. Raises: ArgumentError for what is not a sequence of devices."""
     devices = to_tuple(op, "devices", devices)
     for device in devices:
         check_device(f"{op}: devices", device)
@@ -165,9 +165,9 @@ def map_each_index(
     static_argnames: Argnames,
     on_devices: Callable[[str, Program[..., object], str, int, Sequence[int | None]], Callable[..., object]],
 ) -> Callable[..., object]:
-    """The map `op`, `pmap` or `soft_pmap`, of a function or of a Program. `on_devices` makes it of the program of one
-    index, given the words for messages, that program, the name and the size of the axis, and the mapped axes of its
-    arguments."""
+    """Return the map `op`, `pmap` or `soft_pmap`, of a function or of a Program. `on_devices` makes it of the program
+    of one index, given the words for messages, that program, the name and the size of the axis, and the mapped axes of
+    its arguments."""
     if isinstance(f, Program):
         check_no_statics(op, f, static_argnums, static_argnames)
         size = size_of_map(op, f, axis_size, axis_name)
@@ -211,8 +211,8 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
 def _constant_results(
     what: str, program: Program[..., object], manual: ManualAxes, out_axes: Axes
 ) -> tuple[object] | None:
-    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. They are
-    in a tuple. None for any other program, and if there are more indices than devices."""
+    """Return the results of a pmap of a program without equations whose results are no arguments: nothing is compiled.
+    They are in a tuple. None for any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
     ((name, size),) = manual.mesh
     by_id = {d.id: d for d in default_devices()}
@@ -232,8 +232,8 @@ def _constant_results(
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
-    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError for another number of
-    distinct devices than of indices."""
+    """Return the axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError for another
+    number of distinct devices than of indices."""
     if type(size) is Size:
         raise ShapeError(
             f"{what}: the mapped axis has size {size}, and the number of devices is a number",
@@ -254,7 +254,7 @@ def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | N
 
 
 def _name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
-    """`axis_name`, or a new name that neither a map around nor the body of the map uses."""
+    """Return `axis_name`, or a new name that neither a map around nor the body of the map uses."""
     if axis_name is not None:
         return axis_name
     inside = dict(mesh_of_maps(body)) if body is not None else {}
@@ -285,5 +285,5 @@ def _pmapped(
 
 
 def spec_along(name: str, d: int | None) -> DimensionAxes:
-    """The spec of an array whose axis `d` an axis of devices divides; None is the whole array on each device."""
+    """Return the spec of an array whose axis `d` an axis of devices divides; None is the whole array on each device."""
     return () if d is None else (*[()] * d, (name,))

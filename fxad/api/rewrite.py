@@ -75,7 +75,8 @@ def remat(
     static_argnames: Argnames = (),
     prevent_cse: bool | Sequence[object] = True,
 ) -> object:
-    """The same function. Reverse mode stores its arguments and the values that `policy` selects, and recomputes others.
+    """Return the same function. Reverse mode stores its arguments and the values that `policy` selects, and recomputes
+    others.
 
     `remat` of a function that another function calls makes the call a segment; segments may be nested. `remat(policy=...)`
     alone is a decorator. Policies are values, in `fxad.policies`, or functions `(prim, *avals, **params)` as in JAX; None
@@ -172,7 +173,7 @@ def dce(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def dce(f: Callable[P, R]) -> Callable[P, R]: ...
 def dce(f: Callable[..., object]) -> object:
-    """The same function without unused equations, including those in bodies of calls."""
+    """Return the same function without unused equations, including those in bodies of calls."""
     return lift("dce", f, lambda p: p.replace(transforms.dce(p.jaxpr)))
 
 
@@ -181,7 +182,7 @@ def cse(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def cse(f: Callable[P, R]) -> Callable[P, R]: ...
 def cse(f: Callable[..., object]) -> object:
-    """The same function with equal equations computed once."""
+    """Return the same function with equal equations computed once."""
     return lift("cse", f, lambda p: p.replace(transforms.cse(p.jaxpr)))
 
 
@@ -190,12 +191,12 @@ def simplify(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def simplify(f: Callable[P, R]) -> Callable[P, R]: ...
 def simplify(f: Callable[..., object]) -> object:
-    """The same function with constants folded and identities removed; never changes a floating result."""
+    """Return the same function with constants folded and identities removed; never changes a floating result."""
     return lift("simplify", f, lambda p: p.replace(transforms.simplify(p.jaxpr)))
 
 
 def specialize(program: Program[P, R], /, **sizes: int) -> Program[P, R]:
-    """The program of symbolic shape with named sizes replaced by ints: `specialize(program, n=32)`.
+    """Return the program of symbolic shape with named sizes replaced by ints: `specialize(program, n=32)`.
 
     Law:    the same object as the program that is traced at those sizes, where the function uses its sizes in shapes
             and as values; no Python code of the function runs. At sizes 0 and 1 some functions trace less, as a slice
@@ -213,7 +214,7 @@ def inline(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def inline(f: Callable[P, R]) -> Callable[P, R]: ...
 def inline(f: Callable[..., object]) -> object:
-    """The same function without `call` equations, at any depth."""
+    """Return the same function without `call` equations, at any depth."""
     return lift("inline", f, lambda p: p.replace(transforms.inline(p.jaxpr)))
 
 
@@ -227,7 +228,7 @@ def apply_passes(f: Callable[P, R], passes: Passes) -> Callable[P, R]: ...
 def apply_passes(*, passes: Passes) -> Rewrite: ...
 @decorator_form
 def apply_passes(f: Callable[..., object], passes: Passes) -> object:
-    """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
+    """Return the same function after all passes of a tuple, in order: those of the default pipeline, or others.
 
     A program or a function that is differentiated goes through `fxad.passes.BEFORE_DIFFERENTIATION` first. So
     `apply_passes(program, BEFORE_DIFFERENTIATION)` is the program that `grad(program)` differentiates.

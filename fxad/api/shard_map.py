@@ -154,7 +154,8 @@ class ManualAxes:
 
     @classmethod
     def of(cls, what: str, mesh: Mesh | Mapping[str, int] | None, names: Collection[str], checked: bool) -> ManualAxes:
-        """The arguments of `shard_map`, checked. Raises: ParameterError without a mesh, AxisNameError, ArgumentError."""
+        """Return the arguments of `shard_map`, checked. Raises: ParameterError without a mesh, AxisNameError,
+        ArgumentError."""
         checked = flag(what, "check_vma", checked)
         if mesh is None:
             depend_on_mesh()
@@ -232,8 +233,8 @@ def map_over_devices(
     paths: Sequence[str],
     wording: Wording = FOR_OUT_SPECS,
 ) -> Program[..., object]:
-    """The program over whole arrays, with one equation, of a program over parts. `wording` is that of the error for a
-    result that is not the same for all indices."""
+    """Return the program over whole arrays, with one equation, of a program over parts. `wording` is that of the error
+    for a result that is not the same for all indices."""
     body, mesh = remove_dead_eqns(program.jaxpr), manual.mesh
     specs = [*[()] * len(program.bound), *ins]
     check_equal_results(what, body, mesh, specs, outs, paths if manual.checked else None, wording)
@@ -272,7 +273,7 @@ def check_equal_results(
 def varying_result_error(
     what: str, body: Jaxpr, result: int, path: str, name: str, wording: Wording = FOR_OUT_SPECS
 ) -> ShapeError:
-    """The error for a result that differs between the indices of an axis, and must not."""
+    """Return the error for a result that differs between the indices of an axis, and must not."""
     source = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
     return ShapeError(
         f"{what}: {path} differs along axis {name!r}, {wording[0]}",

@@ -118,7 +118,8 @@ def _split(
 
 
 def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | None) -> tuple[int, tuple[Device, ...]]:
-    """The number of devices, and the devices if they are listed. Raises: ShapeError, ParameterError, ArgumentError."""
+    """Return the number of devices, and the devices if they are listed. Raises: ShapeError, ParameterError,
+    ArgumentError."""
     if devices is None:
         depend_on_transforms()
         around = prod([axis.size for axis in enclosing_transforms()[0] if not axis.stacked])

@@ -113,7 +113,7 @@ def typeof(x: object) -> Aval:
 
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Inside it, operations on values are computed at once, also while a function is traced.
+    """Return a context. Inside it, operations on values are computed at once, also while a function is traced.
 
     Raises: LeakedTracerError for an operation on a tracer, whose value is not known.
     """
@@ -123,7 +123,7 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Inside it, functions of `jit` run operation by operation, so that a debugger sees values.
+    """Return a context. Inside it, functions of `jit` run operation by operation, so that a debugger sees values.
 
     Control flow (`scan`, `cond`, ...) and transformations still trace their functions.
     """
@@ -163,7 +163,7 @@ def checkpoint(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
-    """`remat` by JAX's name. A recompute is real for every `prevent_cse`."""
+    """Return `remat` by JAX's name. A recompute is real for every `prevent_cse`."""
     return remat(
         fun,
         policy=policy,
@@ -181,7 +181,7 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 def named_call(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @decorator_form
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
-    """The function under a name. Where it is traced as a program of its own, the program has the name."""
+    """Return the function under a name. Where it is traced as a program of its own, the program has the name."""
     check_function("named_call", fun)
     if name is not None:
         _check_name("named_call", name)
@@ -196,7 +196,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """A scope, for a block or a decorated function, that names the operations inside: "layer 3". Scopes nest.
+    """Return a scope, for a block or a decorated function, that names the operations inside: "layer 3". Scopes nest.
 
     The name stands behind the user's line in errors, tables and explanations, and in the names of operations in XLA's
     profiles. It is not part of the value of a program. Outside of a trace it has no effect.

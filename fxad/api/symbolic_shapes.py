@@ -27,7 +27,7 @@ FITTING: Final = "one size for each axis; _ is the size that the array has"
 
 
 def is_shape(x: object) -> bool:
-    """Returns True for one shape: a leaf of a tree prefix."""
+    """Return True for one shape: a leaf of a tree prefix."""
     return (
         x is None
         or isinstance(x, str)
@@ -40,7 +40,7 @@ def is_shape(x: object) -> bool:
 
 
 def read_prefix(shapes: Sequence[str | _Shape]) -> list[_Shape]:
-    """Shapes as tuples; the texts share their assumptions."""
+    """Return shapes as tuples; the texts share their assumptions."""
     texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
     return [next(texts) if isinstance(s, str) else s for s in shapes]
 
@@ -48,7 +48,7 @@ def read_prefix(shapes: Sequence[str | _Shape]) -> list[_Shape]:
 def trace_symbolic(
     what: str, f: Callable[..., object], in_shapes: Shapes, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Program[..., object], Mapping[str, str]]:
-    """The program of symbolic shape for arguments, and the user's names of sizes that it has by other names.
+    """Return the program of symbolic shape for arguments, and the user's names of sizes that it has by other names.
 
     Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
     """
@@ -66,8 +66,8 @@ def symbolic_types(
     in_tree: Structure,
     role: str = "in_shapes",
 ) -> tuple[tuple[Aval, ...], Mapping[str, str]]:
-    """The types of arguments with the sizes that `in_shapes` names, and the user's names of those that were taken.
-    `role` is the name of `in_shapes` in messages."""
+    """Return the types of arguments with the sizes that `in_shapes` names, and the user's names of those that were
+    taken. `role` is the name of `in_shapes` in messages."""
     name, parameters = function_name(f), parameter_names(f)
     positional, keywords = in_tree.children()
     prefix = tuple(in_shapes) if isinstance(in_shapes, list) else in_shapes
@@ -105,7 +105,7 @@ def symbolic_types(
 
 
 def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
-    """Returns True if a tuple has an entry for each positional argument, rather than the sizes of one shape."""
+    """Return True if a tuple has an entry for each positional argument, rather than the sizes of one shape."""
     return len(prefix) == positional.num_children and all([n is None or isinstance(n, str | tuple) for n in prefix])
 
 
@@ -114,7 +114,7 @@ def _names_in_shape(shape: _Shape) -> tuple[SizeName, ...]:
 
 
 def _unused_name(name: SizeName, taken: set[str]) -> int:
-    """The size under a name that the enclosing program does not use."""
+    """Return the size under a name that the enclosing program does not use."""
     k = 1
     while f"{name.name}_{k}" in taken:
         k += 1
@@ -122,5 +122,5 @@ def _unused_name(name: SizeName, taken: set[str]) -> int:
 
 
 def shown_shape(shape: Sequence[int | None]) -> str:
-    """A shape in a message: `(n, _)`."""
+    """Return a shape in a message: `(n, _)`."""
     return f"({', '.join(['_' if n is None else str(n) for n in shape])}{',' if len(shape) == 1 else ''})"

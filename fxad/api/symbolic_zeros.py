@@ -32,7 +32,7 @@ class SymbolicZero:
         return self.aval.dtype
 
     def instantiate(self) -> Array:
-        """The array of zeros."""
+        """Return the array of zeros."""
         return splat(Zero(self.aval).instantiate())
 
 
@@ -46,12 +46,13 @@ class CustomVJPPrimal:
 
 
 def custom_vjp_primal_tree_values(tree_of_primals: object) -> Any:
-    """The arguments of a `fwd` with symbolic zeros, as without: each `CustomVJPPrimal` is replaced by its value."""
+    """Return the arguments of a `fwd` with symbolic zeros, as without: each `CustomVJPPrimal` is replaced by its
+    value."""
     return tree.map(lambda x: x.value, tree_of_primals, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
 
 
 def zero_from_primal(val: ArrayLike, symbolic_zeros: bool = False) -> Array | SymbolicZero | None:
-    """The tangent of `val` that is zero: an array, a `SymbolicZero`, or None for an integer."""
+    """Return the tangent of `val` that is zero: an array, a `SymbolicZero`, or None for an integer."""
     aval = aval_of(val, "zero_from_primal: argument 0")
     if not aval.inexact:
         return None

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
-    """The leaves of a tree of arrays in one vector, and the function from such a vector to such a tree.
+    """Return the leaves of a tree of arrays in one vector, and the function from such a vector to such a tree.
 
     Rule:   the vector has the common dtype of the leaves, by promotion; `unravel` gives each leaf its own dtype back:
             a real leaf is the real part of complex elements.
@@ -38,7 +38,7 @@ def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
 
 
 def _arrays(what: str, leaves: Sequence[Any], structure: Structure) -> list[Array]:
-    """The leaves of a tree as arrays. Raises: ArgumentError naming the path of another leaf."""
+    """Return the leaves of a tree as arrays. Raises: ArgumentError naming the path of another leaf."""
     arrays = []
     for k, x in enumerate(leaves):
         try:
@@ -84,7 +84,7 @@ def _unravel(
 
 
 def global_norm(values: object) -> Array:
-    """The Euclidean norm of all elements of a tree of arrays, a scalar; 0.0 for a tree without leaves.
+    """Return the Euclidean norm of all elements of a tree of arrays, a scalar; 0.0 for a tree without leaves.
 
     Type: float32, or wider where a leaf is. float16 and bfloat16 are summed in float32.
     """

@@ -127,7 +127,7 @@ def vmap(
 
 
 def _spmd_names(value: SpmdNames) -> tuple[str, ...]:
-    """The axes of a mesh that divide the mapped axis. Raises: ArgumentError."""
+    """Return the axes of a mesh that divide the mapped axis. Raises: ArgumentError."""
     names = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(names, tuple) or not all([isinstance(n, str) and n for n in names]):
         raise ArgumentError(

@@ -159,7 +159,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def absent(package: str, name: str) -> str:
-    """The message of the AttributeError for a name that a package does not have."""
+    """Return the message of the AttributeError for a name that a package does not have."""
     message = f"module {package!r} has no attribute {name!r}"
     instead = _INSTEAD.get(f"{package}.{name}")
     if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):
@@ -197,12 +197,12 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 
 def absent_attribute(owner: str, name: str) -> str:
-    """The message of the AttributeError for an attribute that an object of class `owner` does not have."""
+    """Return the message of the AttributeError for an attribute that an object of class `owner` does not have."""
     message = f"{owner!r} object has no attribute {name!r}"
     remedies = [remedy for names, remedy in _ATTRIBUTES[owner].items() if name in names.split()]
     return f"{message}: {remedies[0]}" if remedies else message
 
 
 def explained() -> Mapping[str, str]:
-    """The names of the table, for tests: the path in fxad, and what to write instead."""
+    """Return the names of the table, for tests: the path in fxad, and what to write instead."""
     return _INSTEAD

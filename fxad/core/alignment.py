@@ -42,8 +42,8 @@ class DiffLine:
 
 
 def aligned(a: Jaxpr, b: Jaxpr) -> tuple[DiffLine, ...]:
-    """The lines of a diff of two programs; none if they are equal. Bodies that differ stand below their equation, each
-    pair of bodies once.
+    """Return the lines of a diff of two programs; none if they are equal. Bodies that differ stand below their
+    equation, each pair of bodies once.
 
     Cost: near linear in the equations, for programs that share most of them.
     """
@@ -129,7 +129,7 @@ class _Writer:
 
 
 def programs_in(value: Param) -> list[Jaxpr]:
-    """The programs in a parameter, in order."""
+    """Return the programs in a parameter, in order."""
     if isinstance(value, tuple):
         return [body for item in value for body in programs_in(item)]
     if isinstance(value, Record):
@@ -141,7 +141,7 @@ def programs_in(value: Param) -> list[Jaxpr]:
 
 
 def _align(a: Sequence[Eqn], b: Sequence[Eqn]) -> list[_Pair]:
-    """The pairs of two lists of equations, in an order that keeps that of both lists."""
+    """Return the pairs of two lists of equations, in an order that keeps that of both lists."""
     pairs = _pairs(_expressions(a), _expressions(b), (0, len(a)), (0, len(b)))
     for key in _WEAKER_KEYS:
         pairs += _pairs_in_gaps([key(e) for e in a], [key(e) for e in b], sorted(pairs))
@@ -156,7 +156,8 @@ _WEAKER_KEYS: Final[tuple[Callable[[Eqn], Hashable], ...]] = (
 
 
 def _expressions(eqns: Sequence[Eqn]) -> list[Hashable]:
-    """A key for each equation: the hash of its expression over operands of the program, and how often it has occurred.
+    """Return a key for each equation: the hash of its expression over operands of the program, and how often it has
+    occurred.
 
     Hashes of variables that no equation here computes are those of their positions, so they agree in two programs.
     """
@@ -175,8 +176,8 @@ def _expressions(eqns: Sequence[Eqn]) -> list[Hashable]:
 def _pairs(
     a: Sequence[Hashable], b: Sequence[Hashable], of_a: tuple[int, int], of_b: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """The positions of a long common subsequence of two parts of lists: what they begin and end with, and between
-    that, unless it is too long, the blocks of difflib."""
+    """Return the positions of a long common subsequence of two parts of lists: what they begin and end with, and
+    between that, unless it is too long, the blocks of difflib."""
     (i, m), (j, n) = of_a, of_b
     pairs: list[tuple[int, int]] = []
     while i < m and j < n and a[i] == b[j]:
@@ -193,7 +194,7 @@ def _pairs(
 
 
 def _pairs_in_gaps(a: Sequence[Hashable], b: Sequence[Hashable], pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The pairs between consecutive `pairs`."""
+    """Return the pairs between consecutive `pairs`."""
     ends = [(-1, -1), *pairs, (len(a), len(b))]
     return [pair for (i, j), (m, n) in pairwise(ends) for pair in _pairs(a, b, (i + 1, m), (j + 1, n))]
 

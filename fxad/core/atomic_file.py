@@ -30,7 +30,7 @@ READING: Final = FOLLOWING | _flag("O_NOFOLLOW")
 
 
 def open_file(path: str, flags: int) -> FileIO:
-    """A file to read, opened with flags of `os.open`. Raises: OSError, IsADirectoryError.
+    """Return a file to read, opened with flags of `os.open`. Raises: OSError, IsADirectoryError.
 
     The descriptor gets its owner in C: an asynchronous exception leaks none.
     """
@@ -64,7 +64,7 @@ def replace_file(path: str, write: Callable[[str], None]) -> None:
 
 
 def _machine() -> str:
-    """Eight digits for this machine, or container: the numbers of processes are unique on it."""
+    """Return eight digits for this machine, or container: the numbers of processes are unique on it."""
     text = platform.node()
     with suppress(OSError):
         text += str(os.stat("/proc/self/ns/pid").st_ino)
@@ -99,7 +99,8 @@ def _is_abandoned(item: os.DirEntry[str], process: int, machine: str) -> bool:
 
 
 def _shortened(path: str) -> str:
-    """A path whose last part leaves room for the suffix of a temporary file: file systems allow names of 255 bytes."""
+    """Return a path whose last part leaves room for the suffix of a temporary file: file systems allow names of 255
+    bytes."""
     folder, name = os.path.split(path)
     while len(os.fsencode(name)) > _MAX_NAME_BYTES:
         name = name[:-1]
@@ -128,7 +129,7 @@ def _sync_directory(path: str) -> None:
 
 
 def checksum(parts: Sequence[bytes | memoryview]) -> bytes:
-    """SHA-256 of the concatenation of the parts."""
+    """Return SHA-256 of the concatenation of the parts."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part)

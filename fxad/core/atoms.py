@@ -106,15 +106,15 @@ class Aval:
         return self.dtype in dtypes.INEXACT
 
     def with_shape(self, shape: Iterable[int]) -> Aval:
-        """The same dtype with another shape."""
+        """Return the same dtype with another shape."""
         return Aval(tuple(shape), self.dtype)
 
     def stacked(self, size: int, axis: int = 0) -> Aval:
-        """The type of a stack of `size` arrays of this type along a new axis."""
+        """Return the type of a stack of `size` arrays of this type along a new axis."""
         return Aval((*self.shape[:axis], size, *self.shape[axis:]), self.dtype)
 
     def with_dtype(self, dtype: object) -> Aval:
-        """The same shape with another dtype."""
+        """Return the same shape with another dtype."""
         aval = self._by_dtype.get(dtype) if isinstance(dtype, np.dtype) else None
         if aval is None:
             aval = Aval(self.shape, dtype)
@@ -134,7 +134,7 @@ class Aval:
 
 
 def as_shape(shape: int | Iterable[int]) -> Shape:
-    """A user's shape as a tuple of plain ints >= 0; one integer is a vector of that size. Raises: ShapeError."""
+    """Return a user's shape as a tuple of plain ints >= 0; one integer is a vector of that size. Raises: ShapeError."""
     try:  # an integer cannot be iterated over; an array of integers can, and has `__index__` too
         out = tuple([d if type(d) is Size else d.__index__() for d in shape])  # type: ignore[union-attr]  # TypeError is caught
     except (AttributeError, TypeError) as item_error:
@@ -160,7 +160,7 @@ NOMINAL: Final = 256  # the value of a named size in estimates of memory and wor
 
 
 def nominal(size: int) -> int:
-    """A dimension for estimates: each name counts as `NOMINAL`."""
+    """Return a dimension for estimates: each name counts as `NOMINAL`."""
     return max(sizes.evaluate(size, lambda _: NOMINAL), 1)
 
 
@@ -206,8 +206,8 @@ class _UnfrozenVar:
 
 
 def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
-    """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
-    pass allocates nothing here."""
+    """Return the variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of
+    every pass allocates nothing here."""
     if len(avals) == 1:
         (aval,) = avals
         interned = aval._vars.get(n)
@@ -257,12 +257,13 @@ class Lit:
 
     @staticmethod
     def zero(aval: Aval) -> Lit:
-        """The zero of a type: 0, 0.0 or False."""
+        """Return the zero of a type: 0, 0.0 or False."""
         return Lit(bytes(aval.dtype.itemsize), aval)
 
     @staticmethod
     def sized(size: Size, aval: Aval) -> Lit:
-        """The literal whose value is a size, converted to `aval.dtype` as an int is. `specialize` makes it a number."""
+        """Return the literal whose value is a size, converted to `aval.dtype` as an int is. `specialize` makes it a
+        number."""
         interned = _lits.get((size, aval))
         if interned is not None:
             return interned
@@ -276,7 +277,7 @@ class Lit:
 
     @staticmethod
     def of(value: object, aval: Aval) -> Lit:
-        """The literal for a Python or NumPy scalar, converted to `aval.dtype` as NumPy's `astype` does.
+        """Return the literal for a Python or NumPy scalar, converted to `aval.dtype` as NumPy's `astype` does.
 
         Python ints out of the dtype's range wrap, as in NumPy's `astype`; callers that do not want this check before.
 
@@ -322,7 +323,7 @@ class Lit:
         return np.broadcast_to(self.value, self.aval.shape)
 
     def with_shape(self, shape: Iterable[int]) -> Lit:
-        """The same element filling another shape."""
+        """Return the same element filling another shape."""
         aval = self.aval.with_shape(shape)
         return Lit(self.bits, aval) if self.size is None else Lit.sized(self.size, aval)
 
@@ -350,7 +351,7 @@ class Zero:
     aval: Aval
 
     def instantiate(self) -> Lit:
-        """The zero as a literal."""
+        """Return the zero as a literal."""
         return Lit.zero(self.aval)
 
 
@@ -372,7 +373,7 @@ _set_var: Final = Lin.__dict__["var"].__set__
 
 
 def as_lin(var: Var) -> Lin:
-    """`Lin(var)`, in a third of the time."""
+    """Return `Lin(var)`, in a third of the time."""
     tangent = _new(Lin)
     _set_var(tangent, var)
     return tangent

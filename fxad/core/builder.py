@@ -64,7 +64,7 @@ def _by_position(jaxpr: Jaxpr) -> _Positions:
 
 
 def _results(eqn: Eqn) -> tuple[Mapping[int, tuple[Var]], tuple[Aval, ...]]:
-    """The known variables of the type of the only result, by index, and the types of all results."""
+    """Return the known variables of the type of the only result, by index, and the types of all results."""
     avals = tuple([v.aval for v in eqn.outs])
     return (avals[0]._vars if len(avals) == 1 else _NONE), avals
 
@@ -96,14 +96,14 @@ class Builder:
 
     @classmethod
     def like(cls, jaxpr: Jaxpr) -> Self:
-        """A builder with the operands of `jaxpr`."""
+        """Return a builder with the operands of `jaxpr`."""
         self = cls()
         self.ins = list(jaxpr.ins)
         return self
 
     @classmethod
     def resume(cls, jaxpr: Jaxpr) -> Self:
-        """A builder that appends to `jaxpr`: the equations are shared, not copied."""
+        """Return a builder that appends to `jaxpr`: the equations are shared, not copied."""
         self = cls.like(jaxpr)
         self.eqns = list(jaxpr.eqns)
         self.n = sum([len(e.outs) for e in self.eqns])
@@ -170,7 +170,7 @@ class Builder:
     def inline_calls(
         self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: Rule | None = None
     ) -> tuple[Atom, ...]:
-        """`inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
+        """Return `inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
 
         `rule` may replace the other equations: see `rewrite`.
 
@@ -199,7 +199,8 @@ class Builder:
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
-        """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
+        """Return `inline` of a library program: its equations get the location `source` of this builder, not their
+        own."""
         assert len(args) == len(jaxpr.ins), jaxpr
         form = once(jaxpr, "positions", _by_position)
         values: list[Atom] = [*args, *form.literals]
@@ -213,18 +214,18 @@ class Builder:
         return form.outs(values)
 
     def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
-        """The frozen, interned program."""
+        """Return the frozen, interned program."""
         return Jaxpr(tuple(self.ins), tuple(self.eqns), tuple(outs), name)
 
 
 def single_equation(prim: Primitive, avals: Iterable[Aval], name: str = "") -> Jaxpr:
-    """The program of one equation, over operands of these types. By default, it is named like the primitive."""
+    """Return the program of one equation, over operands of these types. By default, it is named like the primitive."""
     b = Builder()
     return b.build(b(prim, *b.inputs(avals)), name or prim.name)
 
 
 def subprogram(eqns: Iterable[Eqn], ins: Sequence[Atom], outs: Iterable[Atom], name: str) -> Jaxpr:
-    """The program of equations of another one: from the values `ins` of that program to its values `outs`."""
+    """Return the program of equations of another one: from the values `ins` of that program to its values `outs`."""
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
     b.extend(eqns, env)
@@ -240,7 +241,7 @@ def rebind_operands(
     literals: Mapping[K, Lit] = MappingProxyType({}),
     outs: Sequence[Atom] | None = None,
 ) -> Jaxpr:
-    """The program with other operands.
+    """Return the program with other operands.
 
     Operands have keys: `has` are those of the operands of `jaxpr` (by default their numbers), `wants` those of the new
     operands. `types` are the types of those that `jaxpr` does not take. Operands in `literals` become literals, which
@@ -275,5 +276,5 @@ def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
 
 
 def substitute(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
-    """Atoms, replaced as in `env`."""
+    """Return atoms, replaced as in `env`."""
     return tuple([env.get(a, a) for a in atoms])

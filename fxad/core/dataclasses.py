@@ -34,11 +34,11 @@ class _Declared(NamedTuple):
     default: object
 
     def compares(self) -> bool:
-        """Returns True if equality reads the field."""
+        """Return True if equality reads the field."""
         return not isinstance(self.default, dataclasses.Field) or self.default.compare
 
     def is_parameter(self) -> bool:
-        """Returns True if `__init__` takes the field, in its place."""
+        """Return True if `__init__` takes the field, in its place."""
         return not isinstance(self.default, dataclasses.Field) or (
             self.default.init and self.default.kw_only in (False, dataclasses.MISSING)
         )
@@ -53,7 +53,7 @@ def frozen_dataclass(
     init: bool = True,
     weakref_slot: bool = False,
 ) -> Callable[[type[T]], type[T]]:
-    """A class decorator with the result of `dataclasses.dataclass`, at a lower cost.
+    """Return a class decorator with the result of `dataclasses.dataclass`, at a lower cost.
 
     Law: signature, fields, repr, equality, hash, pickles and errors are those of the standard decorator.
     Raises: TypeError for a class that is not frozen and slotted, or for a field that is not a positional parameter.
@@ -94,7 +94,7 @@ def frozen_dataclass(
 
 
 def _declared_fields(cls: type) -> dict[str, _Declared]:
-    """The fields of a class in order, those of its bases first."""
+    """Return the fields of a class in order, those of its bases first."""
     fields: dict[str, _Declared] = {}
     for base in cls.__mro__[-1:0:-1]:
         inherited = vars(base).get("__dataclass_fields__")
@@ -230,7 +230,7 @@ class _Initializer:
 
 
 def _generate_init(cls: type, fields: Mapping[str, _Declared]) -> FunctionType:
-    """The `__init__` of a class, compiled from generated text."""
+    """Return the `__init__` of a class, compiled from generated text."""
     scope: dict[str, object] = {"_set": object.__setattr__}
     params, body = ["self"], []
     for name, (_, declared) in fields.items():

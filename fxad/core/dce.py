@@ -14,7 +14,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask
 def live_eqns(
     eqns: Sequence[Eqn], wanted: Iterable[Atom], available: Container[Atom] = (), *, effects: bool
 ) -> list[Eqn]:
-    """The equations, in order, that compute the wanted values from those in `available` and from operands; with
+    """Return the equations, in order, that compute the wanted values from those in `available` and from operands; with
     `effects`, also those with effects and the equations that these depend on."""
     live = {a for a in wanted if a not in available}
     kept: list[Eqn] = []
@@ -27,7 +27,7 @@ def live_eqns(
 
 
 def dependent_values(eqns: Iterable[Eqn], values: Iterable[Atom]) -> set[Atom]:
-    """The values, and the results of all equations that depend on them."""
+    """Return the values, and the results of all equations that depend on them."""
     dependent = set(values)
     for eqn in eqns:
         if not dependent.isdisjoint(eqn.ins):
@@ -36,12 +36,12 @@ def dependent_values(eqns: Iterable[Eqn], values: Iterable[Atom]) -> set[Atom]:
 
 
 def keep_all_results(eqn: Eqn, _used: Mask) -> Eqn:
-    """The equation itself, whichever of its results are used."""
+    """Return the equation itself, whichever of its results are used."""
     return eqn
 
 
 def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all_results) -> Jaxpr:
-    """The program without dead equations; the program itself if none is dead.
+    """Return the program without dead equations; the program itself if none is dead.
 
     `shrink(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
     """
@@ -62,7 +62,7 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all
 
 
 def read_operands(jaxpr: Jaxpr) -> Mask:
-    """A mask of the operands that an equation reads or that are results."""
+    """Return a mask of the operands that an equation reads or that are results."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
         read.update(eqn.ins)
@@ -70,14 +70,14 @@ def read_operands(jaxpr: Jaxpr) -> Mask:
 
 
 def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
-    """The program without unread operands, and a mask of the operands that remain."""
+    """Return the program without unread operands, and a mask of the operands that remain."""
     read = read_operands(jaxpr)
     return rebind_operands(jaxpr, select_by_mask(range(len(read)), read)), read
 
 
 @by_value
 def dce(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without dead equations; operands and results stay as they are.
+    """Return the program without dead equations; operands and results stay as they are.
 
     It also removes unused results of bodies, and then the operands that only those results read.
 
@@ -89,7 +89,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
-    """The program with only the results marked in `used`, and without the operands that these do not read.
+    """Return the program with only the results marked in `used`, and without the operands that these do not read.
 
     Returns the program and a mask of the operands that remain.
     """
@@ -98,7 +98,7 @@ def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
 
 
 def _shrink(eqn: Eqn, used: Mask) -> Eqn:
-    """The result of `remove_unused`, applied until nothing changes."""
+    """Return the result of `remove_unused`, applied until nothing changes."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
     live = set(select_by_mask(eqn.outs, used))
@@ -111,8 +111,8 @@ def _shrink(eqn: Eqn, used: Mask) -> Eqn:
 
 
 def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
-    """An equation with bodies, without its unused results and the operands that then no body reads; the equation itself
-    if all are needed.
+    """Return an equation with bodies, without its unused results and the operands that then no body reads; the equation
+    itself if all are needed.
 
     A carry is live if its result is used or a body reads it. A loop-invariant carry whose result is not used becomes a
     constant. Literals move into bodies, except those of calls (`Once`): calls share their bodies.
@@ -161,8 +161,8 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
 def _prune_bodies(
     layout: Layout, keep: list[bool], invariant: AbstractSet[int]
 ) -> tuple[dict[int, tuple[Jaxpr, Mask]], dict[int, set[int]]]:
-    """The running bodies, as `prune` returns them, and the operands of the equation that each of them reads. Marks in
-    `keep` the results of carries that a body reads, except those of `invariant` ones."""
+    """Return the running bodies, as `prune` returns them, and the operands of the equation that each of them reads.
+    Marks in `keep` the results of carries that a body reads, except those of `invariant` ones."""
     while True:
         pruned = {
             k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
@@ -193,8 +193,8 @@ def _rebound_body(
 
 
 def _invariant_carries(layout: Layout, keep: Sequence[bool]) -> set[int]:
-    """The loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group of
-    constants to which they could move."""
+    """Return the loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group
+    of constants to which they could move."""
     carries = layout.carries
     if all([keep[q] for q in carries.values()]):  # also if there are none
         return set()
@@ -209,14 +209,14 @@ def _invariant_carries(layout: Layout, keep: Sequence[bool]) -> set[int]:
 
 
 def _carry_group(layout: Layout) -> int:
-    """The group of operands that are carries."""
+    """Return the group of operands that are carries."""
     return next(g for g, group in enumerate(layout.operands) if type(group.role) is Carry)
 
 
 def _kept_operands(
     eqn: Eqn, layout: Layout, keep: Sequence[bool], invariant: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
 ) -> tuple[list[list[int]], dict[int, Lit]]:
-    """The operands that remain, by groups, and those that become literals in the bodies."""
+    """Return the operands that remain, by groups, and those that become literals in the bodies."""
     groups: list[list[int]] = []
     literals: dict[int, Lit] = {}
     for g, group in enumerate(layout.operands):

@@ -98,7 +98,7 @@ class _Parametrised(Protocol):
 
 
 def _make_post_init() -> Callable[[_Parametrised], None]:
-    """The `__post_init__` of a primitive. It checks the parameters and converts them to plain values."""
+    """Return the `__post_init__` of a primitive. It checks the parameters and converts them to plain values."""
     parameters: list[tuple[str, object, Test]] = []
 
     def check(self: _Parametrised) -> None:
@@ -122,7 +122,7 @@ _PLAIN_TYPES: Final = frozenset({int, Size, bool, str, type(None)})
 
 
 def has_no_jaxpr(prim: object, names: Iterable[str]) -> bool:
-    """Returns True if all parameters are plain values or flat tuples of them, so that no parameter holds a program.
+    """Return True if all parameters are plain values or flat tuples of them, so that no parameter holds a program.
 
     Cost: 0.5 us for a primitive of several parameters.
     """
@@ -135,7 +135,8 @@ def has_no_jaxpr(prim: object, names: Iterable[str]) -> bool:
 
 
 def type_test(hint: object) -> Test:
-    """A function that tells if an annotation of a parameter admits a value. The check is exact: True is not an int.
+    """Return a function that tells if an annotation of a parameter admits a value. The check is exact: True is not an
+    int.
 
     Raises: ArgumentError for an annotation that is not made of the kinds of `fxad.ir.Param`.
     """
@@ -204,5 +205,5 @@ def to_plain_value(hint: object, value: object) -> object:
 
 
 def annotation_text(hint: object) -> str:
-    """The text of an annotation in a message."""
+    """Return the text of an annotation in a message."""
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

@@ -55,7 +55,7 @@ class Diff:
 
 
 def side_by_side(a: Jaxpr, b: Jaxpr) -> Diff | None:
-    """The difference of two programs; None exactly when `a is b`."""
+    """Return the difference of two programs; None exactly when `a is b`."""
     first = diff(a, b)
     return None if first is None else Diff(first, aligned(a, b))
 
@@ -65,7 +65,7 @@ _Sides: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
 
 
 def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
-    """The first difference, in the order of the text: operands, equations (with their bodies), results.
+    """Return the first difference, in the order of the text: operands, equations (with their bodies), results.
 
     Law:  None exactly when `a is b`.
     Cost: linear in the size of the equal part before the difference.
@@ -85,7 +85,7 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
 
 
 def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Sides]:
-    """Yields all differences, in order."""
+    """Yield all differences, in order."""
     yield from _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals)))
     for i, (e, f) in enumerate(zip(a.eqns, b.eqns, strict=False)):
         for steps, left, right in _in_equation(e, f):
@@ -126,7 +126,7 @@ def _shown(value: Param) -> str:
 
 
 def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Sides]:
-    """Differences of two lists of printed values."""
+    """Return differences of two lists of printed values."""
     for k, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:
             yield (f"{what} {k}",), left, right

@@ -23,7 +23,8 @@ COMPARED_BY_EQUALITY: Final = frozenset({int, str, bool, bytes, type(None), type
 
 
 def exact_key(static: Hashable) -> Hashable:
-    """A key for a static value. Keys of numbers are equal exactly if the numbers have equal bits and equal types.
+    """Return a key for a static value. Keys of numbers are equal exactly if the numbers have equal bits and equal
+    types.
 
     Keys of tuples, frozensets and dataclasses (with the equality of `dataclasses`, in the fields that it compares) are
     equal exactly if the types are equal and the keys of the elements are. Those of structures of trees are if the dicts
@@ -41,7 +42,7 @@ def exact_key(static: Hashable) -> Hashable:
 
 
 def _exact_value(static: Hashable) -> Hashable:
-    """The part of a key beside the type, for a value that is no tuple and has none of the types above."""
+    """Return the part of a key beside the type, for a value that is no tuple and has none of the types above."""
     kind = type(static)
     if hasattr(kind, "__dataclass_fields__"):
         if _has_generated_equality(kind):
@@ -69,14 +70,14 @@ def _exact_value(static: Hashable) -> Hashable:
 
 
 def exact_keys_of_mapping(mapping: Mapping[object, object]) -> Hashable:
-    """A key for the keys of a mapping: their values, types and order."""
+    """Return a key for the keys of a mapping: their values, types and order."""
     keys = tuple(mapping)
     kinds = tuple(map(type, keys))
     return (kinds, keys) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(keys)
 
 
 def _keys_of_mappings(structure: optree.PyTreeSpec) -> list[Hashable]:
-    """The keys of the dicts in a structure, in their order, which the equality of structures leaves out."""
+    """Return the keys of the dicts in a structure, in their order, which the equality of structures leaves out."""
     below = [keys for child in structure.children() for keys in _keys_of_mappings(child)]
     kind: object = structure.type
     if kind not in (dict, OrderedDict, defaultdict):
@@ -88,7 +89,7 @@ def _keys_of_mappings(structure: optree.PyTreeSpec) -> list[Hashable]:
 
 
 def unhashable_part(value: object) -> object:
-    """The innermost part of a value that is not hashable; None if the key of the value is hashable."""
+    """Return the innermost part of a value that is not hashable; None if the key of the value is hashable."""
     try:
         hash(exact_key(value))
     except Exception:  # noqa: BLE001  # the user's code
@@ -102,7 +103,7 @@ def unhashable_part(value: object) -> object:
 
 
 def _has_generated_equality(cls: type) -> bool:
-    """Returns True if the equality of a dataclass is the one that `dataclasses` generates."""
+    """Return True if the equality of a dataclass is the one that `dataclasses` generates."""
     code = getattr(cls.__eq__, "__code__", None)
     # the file of a method in `exec` or `python -c` has the same name, "<string>"
     return code is not None and code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")

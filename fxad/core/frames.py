@@ -43,7 +43,7 @@ class CalledFrames:
         self._members = {}
 
     def __contains__(self, frame: FrameType) -> bool:
-        """Returns True if the function called a frame of this thread, directly or indirectly."""
+        """Return True if the function called a frame of this thread, directly or indirectly."""
         if frame is self.last:
             return True
         if self.base is None or self.thread != threading.get_ident():
@@ -54,7 +54,8 @@ class CalledFrames:
         return True
 
     def _find(self, frame: FrameType) -> bool:
-        """`__contains__` by a walk from a frame to a known member. The frames on the way become known members."""
+        """Return `__contains__` by a walk from a frame to a known member. The frames on the way become known
+        members."""
         base, members, last = self.base, self._members, self.last
         unknown: list[FrameType] = []  # the frames on the way, from `frame` on
         current = frame
@@ -104,12 +105,12 @@ class Scoped(Generic[T]):
         self._variable: ContextVar[_Setting[T] | None] = ContextVar(name, default=None)
 
     def get(self) -> T:
-        """The value in force."""
+        """Return the value in force."""
         setting = self._in_force(_getframe(1))
         return self._default if setting is None else setting.value
 
     def __call__(self, value: T) -> AbstractContextManager[None]:
-        """A context manager that puts a value in force."""
+        """Return a context manager that puts a value in force."""
         return _Block(self, value)
 
     def _in_force(self, frame: FrameType) -> _Setting[T] | None:

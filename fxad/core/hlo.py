@@ -14,7 +14,9 @@ from fxad.core.dataclasses import dataclass
 if TYPE_CHECKING:
     from fxad.ir import Jaxpr, Primitive
 
-HloValue: TypeAlias = object
+# A value while a function is written: its SSA name and its type, as MLIR text. Rules pass values on
+# and do not read them.
+HloValue: TypeAlias = tuple[str, str]
 
 
 @final
@@ -46,7 +48,7 @@ class Hlo(Protocol):
         operation to two scalars of the first result's dtype."""
 
     def constant(self, lit: Lit) -> HloValue:
-        """A splat constant; one operation per distinct literal in a block: a function, or a region of one."""
+        """Return a splat constant; one operation per distinct literal in a block: a function, or a region of one."""
 
     @property
     def platform(self) -> str:
@@ -57,10 +59,10 @@ class Hlo(Protocol):
         """The axes of the devices that run this function, with their sizes, the first one slowest."""
 
     def channel(self) -> int:
-        """A number for one collective; each collective of a module has another."""
+        """Return a number for one collective; each collective of a module has another."""
 
     def host(self, call: Primitive) -> int:
-        """The index of a host call among the callbacks of the module."""
+        """Return the index of a host call among the callbacks of the module."""
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: MeshAxes = ...) -> tuple[HloValue, ...]:
         """Call the function of a body. The function is emitted once per distinct body. `mesh` are named axes that the
@@ -78,8 +80,8 @@ class Hlo(Protocol):
         """Call the function of a body on each device of a mesh, with its parts of the operands."""
 
     def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:
-        """The attribute that divides a value among the devices of a mesh."""
+        """Return the attribute that divides a value among the devices of a mesh."""
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """`call`, in a form that stops the compiler from merging the body with equal operations outside. For
+        """Return `call`, in a form that stops the compiler from merging the body with equal operations outside. For
         recomputations, and for groups of equations that run one after another."""

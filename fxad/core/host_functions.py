@@ -33,7 +33,7 @@ class HostFunctions:
         self._numbers = count(int.from_bytes(os.urandom(7), "little"))
 
     def number(self) -> int:
-        """A number that no function has."""
+        """Return a number that no other function has, also in other processes."""
         return next(self._numbers)
 
     def add(self, number: int, function: HostFunction, holder: object) -> None:

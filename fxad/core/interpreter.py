@@ -24,7 +24,7 @@ Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
 
 @with_enough_stack
 def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -> tuple[NDArray, ...]:
-    """Results of `jaxpr` for `args`, equation by equation.
+    """Return results of `jaxpr` for `args`, equation by equation.
 
     Type:   arrays of the types `jaxpr.in_avals` -> arrays of the types `jaxpr.out_avals`. Results are read-only and may
             share memory with `args`.
@@ -88,7 +88,7 @@ def _type_text(x: NDArray) -> str:
 
 @by_value
 def _last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
-    """For each equation, the variables that no later equation reads."""
+    """Return for each equation, the variables that no later equation reads."""
     read = set(jaxpr.outs)
     dying: list[tuple[Var, ...]] = []
     for eqn in reversed(jaxpr.eqns):
@@ -108,7 +108,7 @@ RunBody: TypeAlias = Callable[[int, int | None, list[NDArray]], Sequence[NDArray
 def run_by_layout(
     layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
 ) -> list[NDArray] | None:
-    """Results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
+    """Return results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
     `run_body` returned None."""
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:
@@ -128,7 +128,8 @@ def run_by_layout(
 def _run_steps(
     layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
 ) -> list[NDArray] | None:
-    """`run_by_layout` for a loop. `state` holds the operands, with the present value of each carry in its place."""
+    """Return `run_by_layout` for a loop. `state` holds the operands, with the present value of each carry in its
+    place."""
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     results = [np.zeros(a.shape, a.dtype) for a in outs]
     predicate = True
@@ -156,7 +157,7 @@ def _run_steps(
 
 
 def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
-    """The step numbers of a loop in order, without the runs of predicates."""
+    """Return the step numbers of a loop in order, without the runs of predicates."""
     match layout.bodies[layout.running[-1]].runs:
         case Times(n, reverse):
             return range(n - 1, -1, -1) if reverse else range(n)
@@ -173,5 +174,5 @@ def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
 
 
 def _slice_of_step(x: NDArray, role: Role, step: int) -> NDArray:
-    """The part of an operand that a step reads."""
+    """Return the part of an operand that a step reads."""
     return x[(slice(None),) * role.axis + (step,)] if isinstance(role, Slice) else x

@@ -198,7 +198,7 @@ class Body:
     linear: int = 0
 
     def operands_in(self, groups: Sequence[Sequence[T]]) -> list[T]:
-        """The members of the groups of operands that the body takes, in its order."""
+        """Return the members of the groups of operands that the body takes, in its order."""
         return [member for g in self.operands for member in groups[g]]
 
 
@@ -228,21 +228,21 @@ class Layout:
         return len(self.running) < len(self.bodies)
 
     def operands_of(self, group: int) -> range:
-        """The indices of the operands of a group."""
+        """Return the indices of the operands of a group."""
         first = sum([g.size for g in self.operands[:group]])
         return range(first, first + self.operands[group].size)
 
     def results_of(self, group: int) -> range:
-        """The indices of the results of a group."""
+        """Return the indices of the results of a group."""
         first = sum([g.size for g in self.results[:group]])
         return range(first, first + self.results[group].size)
 
     def operand_indices(self, body: int) -> tuple[int, ...]:
-        """For each operand of a body, the operand of the equation that it takes."""
+        """Return for each operand of a body, the operand of the equation that it takes."""
         return tuple(chain(*[self.operands_of(g) for g in self.bodies[body].operands]))
 
     def result_indices(self, body: int) -> tuple[int | None, ...]:
-        """For each result of a body, the result of the equation that it supplies; None for a predicate."""
+        """Return for each result of a body, the result of the equation that it supplies; None for a predicate."""
         groups = self.bodies[body].results
         return tuple(chain(*[(None,) if g == PREDICATE else self.results_of(g) for g in groups]))
 
@@ -266,12 +266,12 @@ class Layout:
         return dict(zip(self.operands_of(at), self.results_of(to), strict=True))
 
     def group_of(self, body: int, role: type[Role]) -> int | None:
-        """The first group of operands that a body takes, that has the role and that is not fixed."""
+        """Return the first group of operands that a body takes, that has the role and that is not fixed."""
         groups = self.bodies[body].operands
         return next((g for g in groups if isinstance(self.operands[g].role, role) and not self.operands[g].fixed), None)
 
     def bodies_taking(self, group: int) -> tuple[int, ...]:
-        """The running bodies that take a group of operands."""
+        """Return the running bodies that take a group of operands."""
         return tuple([k for k in self.running if group in self.bodies[k].operands])
 
     @property

@@ -88,7 +88,7 @@ def _coordinates(names: Sequence[str], sizes: Sequence[int]) -> _Position:
 
 
 def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
-    """The index of this run along several axes, the first one slowest. Raises: AxisNameError."""
+    """Return the index of this run along several axes, the first one slowest. Raises: AxisNameError."""
     position, at = _coordinates(names, sizes), 0
     for name, size in zip(names, sizes, strict=True):
         at = at * size + position.index[name][0]
@@ -96,7 +96,8 @@ def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
 
 
 def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> list[T]:
-    """The values of all runs along several axes, the first axis slowest. Raises: AxisNameError, ExecutionError."""
+    """Return the values of all runs along several axes, the first axis slowest. Raises: AxisNameError,
+    ExecutionError."""
     position = _coordinates(names, sizes)
     count = position.counts[tuple(names)] = position.counts.get(tuple(names), 0) + 1
     others = tuple([(name, k) for name, (k, _) in position.index.items() if name not in names])
@@ -106,7 +107,7 @@ def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> li
 
 
 def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[int, ...]], T]) -> list[T]:
-    """`run(index)` for every index of the axes, the first one slowest, all at the same time."""
+    """Return `run(index)` for every index of the axes, the first one slowest, all at the same time."""
     outer = _position.get()
     exchanges = _Exchanges() if outer is None else outer.exchanges
     path: tuple[int, ...] = ()

@@ -32,7 +32,7 @@ class LRUCache(Generic[K, V]):
         return len({**self._old, **self._young})
 
     def get(self, key: K) -> V | None:
-        """The value, or None."""
+        """Return the value, or None."""
         value = self._young.get(key)
         if value is None:
             value = self._old.get(key)

@@ -107,8 +107,8 @@ NUMBER_TYPES: Final = NUMBER_ARGUMENTS | {bool, int, float, complex}
 
 
 def number_argument(x: object) -> object:
-    """An int, a float or a complex number as an argument of a traced function. Every other value is returned as it is:
-    a bool, a member of an Enum, what is no number."""
+    """Return an int, a float or a complex number as an argument of a traced function. Every other value is returned as
+    it is: a bool, a member of an Enum, what is no number."""
     kind = type(x)
     if kind is float:
         return FloatArgument(cast("float", x))
@@ -118,7 +118,7 @@ def number_argument(x: object) -> object:
 
 
 def plain_number(x: T) -> T:
-    """The plain number with the value of a number argument. Every other value is returned as it is."""
+    """Return the plain number with the value of a number argument. Every other value is returned as it is."""
     kind = type(x)
     if kind is FloatArgument:
         return cast("T", float.__float__(cast("float", x)))

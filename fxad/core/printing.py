@@ -43,7 +43,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None) -> str:
-    """The text of `functions[-1]`, after its bodies. `note` returns a comment for an equation, or an empty string."""
+    """Return the text of `functions[-1]`, after its bodies. `note` returns a comment for an equation, or an empty
+    string."""
     names: Labels = labels(functions)
     texts = []
     for jaxpr in functions:
@@ -53,7 +54,8 @@ def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None
 
 
 def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
-    """A label for each function: `@name`, `@"<lambda>"`; `@name#1`, `@name#2`, ... when several have one name."""
+    """Return a label for each function: `@name`, `@"<lambda>"`; `@name#1`, `@name#2`, ... when several have one
+    name."""
     seen: dict[str, int] = {}
     out: dict[object, str] = {}
     for jaxpr in functions:
@@ -64,7 +66,7 @@ def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
 
 
 def function_text(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], str] | None = None) -> str:
-    """One function; its bodies by their labels."""
+    """Return one function; its bodies by their labels."""
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
     operations: dict[Primitive, str] = {}  # programs repeat operations: each is printed once
     for eqn in jaxpr.eqns:
@@ -78,7 +80,7 @@ def function_text(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], 
 
 
 def equation(eqn: Eqn, names: Labels) -> str:
-    """One equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
+    """Return one equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
     return _line(eqn, operation(eqn.prim, names))
 
 
@@ -87,7 +89,7 @@ def _line(eqn: Eqn, operation_text: str) -> str:
 
 
 def operation(prim: Primitive, names: Labels) -> str:
-    """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
+    """Return a primitive with its parameters: `reduce_sum[axes=(0,)]`."""
     values = []
     for f in fields(prim):
         if f.default == "" and getattr(prim, f.name) == "":  # a text that is not given
@@ -100,7 +102,7 @@ def operation(prim: Primitive, names: Labels) -> str:
 
 
 def parameter(value: Param, names: Labels) -> str:
-    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`,
+    """Return a parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`,
     `rule(size=2)`."""
     match value:
         case None:

@@ -48,7 +48,7 @@ class Format:
         return everything - (1 if self.kind == "fn" else 1 << self.fraction)
 
     def decode(self, bits: int) -> float | None:
-        """The number, infinities included; None for every nan."""
+        """Return the number, infinities included; None for every nan."""
         negative, magnitude = divmod(bits, 1 << (self.exponent + self.fraction))
         if self.kind == "fnuz" and bits == self.nan:
             return None
@@ -62,7 +62,8 @@ class Format:
         return -value if negative else value
 
     def encode(self, value: float) -> int | None:
-        """Bits of the number nearest to `value`, ties to even; None when the format has none (nan, too large)."""
+        """Return bits of the number nearest to `value`, ties to even; None when the format has none (nan, too
+        large)."""
         if math.isnan(value):
             return None
         sign = int(math.copysign(1.0, value) < 0) << (self.exponent + self.fraction)
@@ -99,7 +100,7 @@ _INTEGER: Final = re.compile(r"-?\d{1,20}", re.ASCII)  # enough for int64 and ui
 
 
 def show(bits: bytes, dtype: DType) -> str:
-    """The element as text: `1.5`, `-0.0`, `nan`, `0x7fc00001`, `3`, `true`, `complex(1.0, nan)`."""
+    """Return the element as text: `1.5`, `-0.0`, `nan`, `0x7fc00001`, `3`, `true`, `complex(1.0, nan)`."""
     if dtype in dtypes.COMPLEX:
         half, part = len(bits) // 2, dtypes.real_part(dtype)
         return f"complex({show(bits[:half], part)}, {show(bits[half:], part)})"
@@ -125,7 +126,7 @@ def _show_float(bits: int, form: Format, size: int) -> str:
 
 
 def read(text: str, dtype: DType) -> bytes | None:
-    """Bits of an element of a real dtype, from its text; None if the text is not a value of the dtype.
+    """Return bits of an element of a real dtype, from its text; None if the text is not a value of the dtype.
 
     Law: `read(show(bits, dtype), dtype) == bits`. Decimals that `show` never prints are accepted too.
     """

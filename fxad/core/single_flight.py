@@ -84,7 +84,8 @@ class SingleFlight:
         self._running.clear()
 
     def do(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T]) -> T:
-        """The result of `find`, or that of `make` if `find` returns None. If a call fails, the next thread tries.
+        """Return the result of `find`, or that of `make` if `find` returns None. If a call fails, the next thread
+        tries.
 
         Rule: `make` stores its result so that `find` returns it.
         """
@@ -126,7 +127,7 @@ class SingleFlight:
         return True
 
     def threads(self) -> set[int]:
-        """The threads with a running call."""
+        """Return the threads with a running call."""
         return {r.thread for r in self._alive()}
 
     def wait_for_one(self, threads: set[int]) -> None:

@@ -138,7 +138,7 @@ else:
         __slots__ = ("__weakref__", "least", "terms", "text")
 
         def __new__(cls, terms):
-            """The size of ordered terms. At least one of them is not constant."""
+            """Return the size of ordered terms. At least one of them is not constant."""
             text = _terms_text(terms, "text", "+")
             interned = _sizes.get(text)
             if interned is not None:
@@ -276,7 +276,7 @@ else:
                 ) from None
 
         def bit_length(self):
-            """The number of bits, which is a size too: `bits(n)`."""
+            """Return the number of bits, which is a size too: `bits(n)`."""
             return _bit_length(self)
 
         def __abs__(self):
@@ -317,7 +317,7 @@ _sizes: Final[WeakTable[str, Size]] = WeakTable()
 
 
 def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, plus: str) -> str:
-    """Terms as text. `attribute` is that of factors: `text` or `readable`."""
+    """Return terms as text. `attribute` is that of factors: `text` or `readable`."""
     texts = []
     for mono, c in terms:
         factors = []
@@ -343,13 +343,13 @@ def _terms(size: int) -> Terms:
 
 
 def _size_of_terms(terms: Terms) -> int:
-    """The size of terms in any order, in normal form: an int if it is constant."""
+    """Return the size of terms in any order, in normal form: an int if it is constant."""
     parts = _positive_parts(terms)
     return _interned(terms) if parts is None else _normal_form(*parts)
 
 
 def _interned(terms: Terms) -> int:
-    """The size of terms in normal form."""
+    """Return the size of terms in normal form."""
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return 0
@@ -363,7 +363,7 @@ def _factor_order(factor: Factor) -> tuple[bool, str]:
 
 
 def _term_order(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool, str], int], ...]]:
-    """The order of terms: by degree from the highest, then names before functions, then by text."""
+    """Return the order of terms: by degree from the highest, then names before functions, then by text."""
     mono, _ = term
     return -sum([power for _, power in mono]), tuple([(_factor_order(factor), power) for factor, power in mono])
 
@@ -376,12 +376,12 @@ def _multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
 
 
 def size_of(factor: Factor) -> int:
-    """The size that is one factor."""
+    """Return the size that is one factor."""
     return Size(((((factor, 1),), 1),))
 
 
 def named_size(name: str, at_least: int = 0) -> int:
-    """The size with a name, which is assumed to be at least `at_least`.
+    """Return the size with a name, which is assumed to be at least `at_least`.
 
     Raises: ArgumentError for a name that is not an identifier.
     """
@@ -402,7 +402,7 @@ _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "fals
 
 
 def _floor_divide(a: int, b: int) -> int:
-    """a // b: exact where the polynomial is divisible, else a `SizeFunction`."""
+    """Return a // b: exact where the polynomial is divisible, else a `SizeFunction`."""
     if type(b) is int:
         if b == 0:
             raise ZeroDivisionError(f"{a} // 0")
@@ -432,8 +432,8 @@ def _floor_divide(a: int, b: int) -> int:
 
 
 def _bounded_quotient(a: int, b: int) -> int | None:
-    """The polynomial a // b if the remainder of a division of polynomials, or that plus b, is known to be from 0 to
-    b - 1. (2*n - 1) // n is 1 for n >= 1."""
+    """Return the polynomial a // b if the remainder of a division of polynomials, or that plus b, is known to be from 0
+    to b - 1. (2*n - 1) // n is 1 for n >= 1."""
     out: int = 0
     left = a
     (lead, lead_c), *_ = sorted(_terms(b).items(), key=_term_order)
@@ -458,19 +458,19 @@ def _bounded_quotient(a: int, b: int) -> int | None:
 
 
 def maximum(a: int, b: int) -> int:
-    """The larger of two sizes; a `SizeFunction` if the assumptions do not decide."""
+    """Return the larger of two sizes; a `SizeFunction` if the assumptions do not decide."""
     known = _in_order(a, b)
     return known[1] if known else _normal_form(a, [(b - a, 1)])  # a + max(0, b - a)
 
 
 def minimum(a: int, b: int) -> int:
-    """The smaller of two sizes; a `SizeFunction` if the assumptions do not decide."""
+    """Return the smaller of two sizes; a `SizeFunction` if the assumptions do not decide."""
     known = _in_order(a, b)
     return known[0] if known else _normal_form(b, [(b - a, -1)])  # b - max(0, b - a)
 
 
 def _only_function(mono: Monomial, *functions: str) -> SizeFunction | None:
-    """The function that is the only factor of a monomial, if it is one of these."""
+    """Return the function that is the only factor of a monomial, if it is one of these."""
     if len(mono) == 1 and mono[0][1] == 1:
         factor = mono[0][0]
         if isinstance(factor, SizeFunction) and factor.function in functions:
@@ -479,7 +479,7 @@ def _only_function(mono: Monomial, *functions: str) -> SizeFunction | None:
 
 
 def _normal_form(rest: int, parts: Sequence[tuple[int, int]]) -> int:
-    """The size `rest + sum(c * max(0, d) for d, c in parts)`. Equal sums of this form are one size.
+    """Return the size `rest + sum(c * max(0, d) for d, c in parts)`. Equal sums of this form are one size.
 
     max(0, -d) is max(0, d) - d, so each d is taken with the sign for which it grows with its first term. Then a part
     grows too: `c * max(0, d)`, or, for c < 0, `c * d - c * min(0, d)`. A single part with c = 1 or -1 may be written as
@@ -514,7 +514,7 @@ def _ordered_function(function: str, a: int, b: int) -> SizeFunction:
 
 
 def _positive_parts(terms: Terms) -> tuple[int, list[tuple[int, int]]] | None:
-    """Terms as a rest and parts for `_normal_form`; None if no term is a multiple of `max` or `min`."""
+    """Return terms as a rest and parts for `_normal_form`; None if no term is a multiple of `max` or `min`."""
     parts: list[tuple[int, int]] = []
     rest: int = 0
     others: Terms = {}
@@ -537,7 +537,8 @@ _MOST_BENDS: Final = 16
 
 
 def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]] | None:
-    """The same sum with a part `max(0, n - k)` for each bend, if it is in one named size and piecewise linear."""
+    """Return the same sum with a part `max(0, n - k)` for each bend, if it is in one named size and piecewise
+    linear."""
     names = {n for size in (rest, *[d for d, _ in parts]) for n in names_of(size)}
     if len(names) != 1:
         return None
@@ -556,8 +557,8 @@ def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int
 
 
 def _line(size: int, name: SizeName, side: int = 0) -> _Line | None:
-    """A size as a line with bends; None if it is none: a product of names, or a quotient. With `side` 1 a line that is
-    not below the size, with -1 one that is not above: there b * (a // b) is between a - b + 1 and a."""
+    """Return a size as a line with bends; None if it is none: a product of names, or a quotient. With `side` 1 a line
+    that is not below the size, with -1 one that is not above: there b * (a // b) is between a - b + 1 and a."""
     out: _Line = (0, 0, {})
     for mono, c in _terms(size).items():
         inner = side if c > 0 else -side
@@ -585,7 +586,7 @@ def _line(size: int, name: SizeName, side: int = 0) -> _Line | None:
 
 
 def _add_lines(a: _Line, b: _Line, c: int) -> _Line:
-    """a + c * b."""
+    """Return a + c * b."""
     bends = dict(a[2])
     for k, change in b[2].items():
         bends[k] = bends.get(k, 0) + c * change
@@ -593,7 +594,7 @@ def _add_lines(a: _Line, b: _Line, c: int) -> _Line:
 
 
 def _positive_line(line: _Line, least: int) -> _Line:
-    """max(0, line), exact at whole numbers from `least` on."""
+    """Return max(0, line), exact at whole numbers from `least` on."""
     value, slope, bends = line
     starts = [least, *[k for k in sorted(bends) if k > least]]
     points: set[int] = {least, least + 1}
@@ -622,7 +623,7 @@ def _value_of_line(line: _Line, least: int, n: int) -> int:
 
 
 def _in_order(a: int, b: int) -> tuple[int, int] | None:
-    """The smaller and the larger of two sizes; None if the assumptions do not decide."""
+    """Return the smaller and the larger of two sizes; None if the assumptions do not decide."""
     if type(a) is int and type(b) is int:
         return (a, b) if a <= b else (b, a)
     if at_least(b - a, 0):
@@ -631,7 +632,7 @@ def _in_order(a: int, b: int) -> tuple[int, int] | None:
 
 
 def _bit_length(a: int, _: int = 0) -> int:
-    """The number of binary digits of a size; 0 of a negative one."""
+    """Return the number of binary digits of a size; 0 of a negative one."""
     return max(a, 0).bit_length() if type(a) is int else size_of(SizeFunction("bits", a, 0))
 
 
@@ -679,8 +680,8 @@ def _search_lower_bound(size: int) -> int | None:
 
 
 def _other_forms(size: int) -> list[int]:
-    """The same size with max(a, b) as a + b - min(a, b), and the other way round. Bounds of quotients in it may cancel
-    in one form only."""
+    """Return the same size with max(a, b) as a + b - min(a, b), and the other way round. Bounds of quotients in it may
+    cancel in one form only."""
     forms = []
     for function, other in (("max", "min"), ("min", "max")):
         terms: Terms = {}
@@ -698,7 +699,7 @@ def _other_forms(size: int) -> list[int]:
 
 
 def _least_of_line(line: _Line, least: int) -> int | None:
-    """The least value of a line from `least` on; None if there is none."""
+    """Return the least value of a line from `least` on; None if there is none."""
     value, slope, bends = line
     if slope + sum(bends.values()) < 0:
         return None
@@ -706,7 +707,7 @@ def _least_of_line(line: _Line, least: int) -> int | None:
 
 
 def _line_of(size: int) -> tuple[SizeName, _Line] | None:
-    """The line with bends that a size is, and its name; None for one of two names, or one that is no line."""
+    """Return the line with bends that a size is, and its name; None for one of two names, or one that is no line."""
     names = names_of(size)
     line = _line(size, names[0]) if len(names) == 1 else None
     return None if line is None else (names[0], line)
@@ -775,8 +776,8 @@ def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth:
 
 
 def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
-    """a and b of b * (a // b), for a product b >= 1 of named sizes: between a - b + 1 and a. Of n * (m // n), for
-    n >= 1, it is (m, n)."""
+    """Return a and b of b * (a // b), for a product b >= 1 of named sizes: between a - b + 1 and a. Of n * (m // n),
+    for n >= 1, it is (m, n)."""
     for k, (whole, power) in enumerate(mono):
         if power == 1 and isinstance(whole, SizeFunction) and whole.function == "//" and len(mono) > 1:
             others = mono[:k] + mono[k + 1 :]
@@ -790,9 +791,9 @@ _Powers: TypeAlias = tuple[tuple[str, int], ...]  # a monomial: the texts of fac
 
 
 def _constant_after_shift(terms: Terms) -> int | None:
-    """A lower bound: each factor is replaced by its lower bound plus a number >= 0. If all coefficients are then >= 0,
-    this is the constant term; else None. Of n*m - m + 3, for n >= 1 and m >= 0: with n = 1 + n' it is n'*m + 3, so at
-    least 3."""
+    """Return a lower bound: each factor is replaced by its lower bound plus a number >= 0. If all coefficients are then
+    >= 0, this is the constant term; else None. Of n*m - m + 3, for n >= 1 and m >= 0: with n = 1 + n' it is n'*m + 3,
+    so at least 3."""
     total: dict[_Powers, int] = {}
     for mono, c in terms.items():
         expanded: dict[_Powers, int] = {(): c}
@@ -831,20 +832,20 @@ def _lower_bound_of_function(function: SizeFunction) -> int | None:
 
 
 def at_least(size: int, bound: int) -> bool:
-    """Returns True if the assumptions imply that a size is at least `bound`."""
+    """Return True if the assumptions imply that a size is at least `bound`."""
     low = lower_bound(size)
     return low is not None and low >= bound
 
 
 def may_fit(m: int, n: int) -> bool:
-    """Returns True unless it is known that m is negative or larger than n."""
+    """Return True unless it is known that m is negative or larger than n."""
     if type(m) is int and type(n) is int:
         return 0 <= m <= n
     return not at_least(-m, 1) and not at_least(m - n, 1)
 
 
 def _compare(a: int, sign: str, b: object, margin: int) -> bool:
-    """Returns True if a - b >= margin, which is 0 for `>=` and `<`, and 1 for `>` and `<=`. `sign` is the user's
+    """Return True if a - b >= margin, which is 0 for `>=` and `<`, and 1 for `>` and `<=`. `sign` is the user's
     operator, for messages. Raises: SizeError if the assumptions do not decide it."""
     if not _is_size(b):
         if isinstance(b, float):  # an infinity, as in a comparison with a bound
@@ -866,7 +867,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
 
 
 def assumption_of_equality(a: int, b: int) -> str:
-    """A remedy for two sizes that differ: the least assumption under which they are equal, or nothing."""
+    """Return a remedy for two sizes that differ: the least assumption under which they are equal, or nothing."""
     names = sorted({n for size in (a, b) for n in names_of(size)}, key=lambda n: n.name)
     for k in range(1, 17):
         stronger = {n.name: size_of(SizeName(n.name, max(k, n.at_least))) for n in names}
@@ -877,7 +878,7 @@ def assumption_of_equality(a: int, b: int) -> str:
 
 
 def _deciding(difference: int, margin: int) -> str:
-    """A remedy: the assumption that decides if a difference is at least `margin`."""
+    """Return a remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
 
     def decides(k: int, chosen: Sequence[SizeName]) -> bool:
@@ -907,33 +908,33 @@ def _assumptions_text(names: Iterable[SizeName]) -> str:
 
 
 def dimension(value: object) -> int:
-    """A user's dimension: a size as it is, anything else as an int. Raises: AttributeError, TypeError."""
+    """Return a user's dimension: a size as it is, anything else as an int. Raises: AttributeError, TypeError."""
     return value if type(value) is Size else value.__index__()  # type: ignore[attr-defined]  # callers catch AttributeError
 
 
 def is_symbolic(shape: Iterable[object]) -> bool:
-    """Returns True if some dimension is not a number."""
+    """Return True if some dimension is not a number."""
     return any([type(n) is Size for n in shape])
 
 
 def names_of(size: object) -> tuple[SizeName, ...]:
-    """The named sizes in a dimension."""
+    """Return the named sizes in a dimension."""
     return size.names if isinstance(size, Size) else ()
 
 
 def exact_text(size: int) -> str:
-    """The text of a dimension, with assumptions; `read_size` reads it."""
+    """Return the text of a dimension, with assumptions; `read_size` reads it."""
     return size.text if isinstance(size, Size) else str(size)
 
 
 def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
-    """A dimension with the named sizes replaced by ints or sizes. Names without a value stay."""
+    """Return a dimension with the named sizes replaced by ints or sizes. Names without a value stay."""
     return evaluate(size, lambda n: values[n.name] if n.name in values else size_of(n))
 
 
 def typical_size(size: int) -> int:
-    """A number for a dimension, to compare orders of products: each named size is 64, or the least that it may be if
-    that is more. Estimates of memory and time take `atoms.nominal`, which is larger."""
+    """Return a number for a dimension, to compare orders of products: each named size is 64, or the least that it may
+    be if that is more. Estimates of memory and time take `atoms.nominal`, which is larger."""
     return substitute_sizes(size, {n.name: maximum(n.at_least, 64) for n in names_of(size)})
 
 
@@ -943,7 +944,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
 
 
 def evaluate(size: int, value: Callable[[SizeName], int]) -> int:
-    """A dimension with `value(name)`, an int or a size, in place of each name."""
+    """Return a dimension with `value(name)`, an int or a size, in place of each name."""
     if not isinstance(size, Size):
         return size
     total: int = 0
@@ -963,7 +964,7 @@ def evaluate(size: int, value: Callable[[SizeName], int]) -> int:
 
 
 def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
-    """An upper bound of a dimension whose names are at most `bounds`: the size of its padding.
+    """Return an upper bound of a dimension whose names are at most `bounds`: the size of its padding.
 
     Law: `upper_bound(n, {"n": k}) == k`; exact where the size grows with every name.
     """
@@ -973,9 +974,9 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
 
 
 def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
-    """A lower and an upper bound, by intervals of terms: -1 and 8 of 2*n - m, for n in [1, 4] and m in [0, 3]. If a
-    term is a rounded number, as in n // 2 * 2, bounds of that number replace it: n - n // 2 * 2 is at most 1. At most
-    `depth` terms are replaced."""
+    """Return a lower and an upper bound, by intervals of terms: -1 and 8 of 2*n - m, for n in [1, 4] and m in [0, 3].
+    If a term is a rounded number, as in n // 2 * 2, bounds of that number replace it: n - n // 2 * 2 is at most 1. At
+    most `depth` terms are replaced."""
     if not isinstance(size, Size):
         return size, size
     known = _line_of(size)
@@ -1051,8 +1052,8 @@ Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, a
 
 
 def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
-    """The values of the named sizes for which each dimension has its actual value. A value may be a size of another
-    program.
+    """Return the values of the named sizes for which each dimension has its actual value. A value may be a size of
+    another program.
 
     Raises: ShapeError that names two constraints for a name with two values, a dimension that differs, or a name that
             no dimension determines.
@@ -1096,13 +1097,13 @@ _AGREEING: Final = "a name stands for one number: give arrays, or padding, whose
 
 
 def _first_unsolved(size: int, values: Mapping[str, int]) -> SizeName | None:
-    """The first name without a value."""
+    """Return the first name without a value."""
     return next((n for n in names_of(size) if n.name not in values), None)
 
 
 def _as_linear(size: int, name: SizeName, values: Mapping[str, int]) -> tuple[int, int] | None:
-    """The coefficient of a name in a size, and the rest of the size, in which all names have values. None for a size of
-    another form."""
+    """Return the coefficient of a name in a size, and the rest of the size, in which all names have values. None for a
+    size of another form."""
     terms = _terms(substitute_sizes(size, values))
     alone: Monomial = ((name, 1),)
     rest = _size_of_terms({m: c for m, c in terms.items() if m != alone})
@@ -1157,15 +1158,15 @@ class Reader:
             self.fail(f"expected {token!r}, got {repr(got) if got else 'the end'}")
 
     def shape(self) -> tuple[int | None, ...]:
-        """A whole text: `(n, _)`, `n, 3`, `n`, ``. None stands for `_`."""
+        """Return a whole text: `(n, _)`, `n, 3`, `n`, ``. None stands for `_`."""
         return self._whole(self._sizes)
 
     def single_size(self) -> int:
-        """A whole text that is one size."""
+        """Return a whole text that is one size."""
         return self._whole(self.sum)
 
     def _whole(self, read: Callable[[], T]) -> T:
-        """The result of `read`, which must take the whole text."""
+        """Return the result of `read`, which must take the whole text."""
         try:
             out = read()
         except RecursionError:
@@ -1189,7 +1190,7 @@ class Reader:
         return tuple(out)
 
     def _outer(self) -> bool:
-        """Returns True if the first parenthesis closes at the end of the text."""
+        """Return True if the first parenthesis closes at the end of the text."""
         depth = 0
         for k, token in enumerate(self.tokens):
             depth += (token == "(") - (token == ")")
@@ -1204,7 +1205,7 @@ class Reader:
         return out
 
     def _checked(self, size: int) -> int:
-        """A short size with coefficients of 64 bits: the time to read a text must be linear in it."""
+        """Return a short size with coefficients of 64 bits: the time to read a text must be linear in it."""
         terms = _terms(size)
         if sum([max(len(mono), 1) for mono in terms]) > _MOST_FACTORS:
             self.fail(f"a size has more than {_MOST_FACTORS} factors")
@@ -1260,7 +1261,7 @@ class Reader:
         return self._function() if token in ("bits", "div", "max", "min") else self._named()
 
     def _function(self) -> int:
-        """`div(n,2)`."""
+        """Return `div(n,2)`."""
         function = self.tokens[self.at]
         self.at += 1
         self.take("(")
@@ -1276,7 +1277,7 @@ class Reader:
         return a // b if function == "div" else maximum(a, b) if function == "max" else minimum(a, b)
 
     def _named(self) -> int:
-        """`n`, `n>=1`."""
+        """Return `n`, `n>=1`."""
         token = self.tokens[self.at]
         bound = self.scope is None and _BOUND.fullmatch(token)
         if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:
@@ -1296,12 +1297,12 @@ class Reader:
 
 
 def read_size(text: str) -> int:
-    """The size of an exact text. Raises: ArgumentError."""
+    """Return the size of an exact text. Raises: ArgumentError."""
     return Reader(text).single_size()
 
 
 def read_shapes(texts: Sequence[str]) -> list[tuple[int | None, ...]]:
-    """The shapes of texts that share their assumptions."""
+    """Return the shapes of texts that share their assumptions."""
     scope: dict[str, int] = {}
     for text in texts:
         Reader(text, scope).shape()

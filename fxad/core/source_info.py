@@ -35,7 +35,8 @@ Source: TypeAlias = tuple[CodeType, int] | tuple[CodeType, int, str] | SourceLoc
 
 
 def source_location(source: Source) -> SourceLocation | None:
-    """The line of the user's program at which an equation was traced, or an equal one of an equal program before it.
+    """Return the line of the user's program at which an equation was traced, or an equal one of an equal program before
+    it.
 
     Raises: ArgumentError for what is not the source of an equation.
     """
@@ -55,5 +56,5 @@ def source_location(source: Source) -> SourceLocation | None:
 
 
 def source_text(source: Source) -> str:
-    """The line of `source_location` as text, for messages; empty if there is none."""
+    """Return the line of `source_location` as text, for messages; empty if there is none."""
     return str(source_location(source) or "")

@@ -22,7 +22,7 @@ class Table:
     right: tuple[int, ...] = ()
 
     def text(self) -> str:
-        """The table in columns."""
+        """Return the table in columns."""
         rows = [self.head, *self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         cells = [
@@ -32,7 +32,7 @@ class Table:
         return "\n".join(["  ".join(row).rstrip() for row in cells])
 
     def html(self) -> str:
-        """The table as HTML, with the first `ROWS` rows."""
+        """Return the table as HTML, with the first `ROWS` rows."""
         left_out = len(self.rows) - ROWS
         rows = [self._row(row, "td") for row in self.rows[:ROWS]]
         more = [f'<tr><td colspan="{len(self.head)}">{left_out:,} more rows</td></tr>'] if left_out > 0 else []
@@ -44,19 +44,19 @@ class Table:
 
 
 def escaped(text: str) -> str:
-    """A text as HTML."""
+    """Return a text as HTML."""
     for character, name in _NAMES:
         text = text.replace(character, name)
     return text
 
 
 def preformatted(text: str) -> str:
-    """A text of many lines as HTML, with its first `LINES` lines."""
+    """Return a text of many lines as HTML, with its first `LINES` lines."""
     lines = text.splitlines()
     more = [f"... {len(lines) - LINES:,} more lines"] if len(lines) > LINES else []
     return f"<pre>{escaped(chr(10).join([*lines[:LINES], *more]))}</pre>"
 
 
 def headed(head: str, *parts: str) -> str:
-    """A heading, which is a text, above parts, which are HTML."""
+    """Return a heading, which is a text, above parts, which are HTML."""
     return f"<div><div><code>{escaped(head)}</code></div>{''.join(parts)}</div>"

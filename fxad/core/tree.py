@@ -63,7 +63,8 @@ def _check_structure(what: str, structure: object) -> None:
 
 
 def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
-    """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
+    """Return leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a
+    leaf."""
     if is_leaf is not None:
         _check_is_leaf(is_leaf)
     try:
@@ -81,7 +82,8 @@ _ALWAYS_CONTAINERS: Final = frozenset({tuple, list, dict})
 
 
 def _at_exit() -> ExecutionError:
-    """The error for a container that is a leaf to optree: it has removed all classes, in its own exit handler."""
+    """Return the error for a container that is a leaf to optree: it has removed all classes, in its own exit
+    handler."""
     return ExecutionError(
         "tree: Python is exiting, and containers are no trees any more",
         remedy="Python calls exit handlers in the reverse order: call atexit.register after `import fxad`",
@@ -111,7 +113,7 @@ _running: Final = _Notes()
 
 
 def flatten_exactly(args: tuple[Any, ...], kwargs: Mapping[str, object]) -> tuple[list[Any], ExactStructure]:
-    """The leaves of the arguments of a call, and the exact structure of `(args, kwargs)`.
+    """Return the leaves of the arguments of a call, and the exact structure of `(args, kwargs)`.
 
     Cost: a third more than `flatten`.
     """
@@ -146,8 +148,8 @@ _MAPPINGS: Final = frozenset({dict, OrderedDict, defaultdict})
 
 
 def has_structure(structure: Structure, *, ordered: bool) -> Callable[[Any], bool]:
-    """A predicate of trees: True if a tree has this structure up to subtrees at its leaves; with `ordered`, this exact
-    structure. `flatten_up_to` then returns the leaves.
+    """Return a predicate of trees: True if a tree has this structure up to subtrees at its leaves; with `ordered`, this
+    exact structure. `flatten_up_to` then returns the leaves.
 
     `flatten_up_to` itself takes dicts, OrderedDicts and defaultdicts for each other, in any order, and deques of other
     lengths; and the message of its error has the text of the tree, arrays included. The predicate is compiled from
@@ -220,21 +222,21 @@ class _StructureCheck:
         return [f"{v}_children[{k}]" for k in range(n)]
 
     def _name(self, value: object) -> str:
-        """The name of an object in the text."""
+        """Return the name of an object in the text."""
         name = f"c{len(self.scope)}"
         self.scope[name] = value
         return name
 
 
 def _one_level(structure: Structure) -> Any:
-    """The outermost container of a structure, with numbers for children. Only for Python's own containers."""
+    """Return the outermost container of a structure, with numbers for children. Only for Python's own containers."""
     outer = structure.one_level()
     assert outer is not None
     return outer.unflatten(range(structure.num_children))
 
 
 def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
-    """The subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
+    """Return the subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
     try:
         return structure.flatten_up_to(tree)  # type: ignore[arg-type]  # any object is a tree
     except (ValueError, TypeError, AttributeError):
@@ -243,7 +245,7 @@ def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
 
 
 def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
-    """The tree of a structure over new leaves. Raises: TreeError when their number is wrong."""
+    """Return the tree of a structure over new leaves. Raises: TreeError when their number is wrong."""
     try:
         return treedef.unflatten(leaves)
     except (AttributeError, TypeError):
@@ -260,23 +262,23 @@ def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
 
 
 def leaves(tree: object, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves, in order."""
+    """Return the leaves, in order."""
     return flatten(tree, is_leaf)[0]
 
 
 def structure(tree: object, is_leaf: IsLeaf = None) -> Structure:
-    """The structure of a tree; hashable, compared by value."""
+    """Return the structure of a tree; hashable, compared by value."""
     return flatten(tree, is_leaf)[1]
 
 
 def tuple_structure(*structures: Structure) -> Structure:
-    """The structure of a tuple of trees."""
+    """Return the structure of a tuple of trees."""
     return optree.treespec_tuple(structures, namespace=_NAMESPACE)
 
 
 def call_structure(args: Structure, kwargs: Structure | None = None) -> Structure:
-    """The structure of the arguments of a call: of the tuple of positional arguments and the dict of keyword arguments,
-    which is empty by default."""
+    """Return the structure of the arguments of a call: of the tuple of positional arguments and the dict of keyword
+    arguments, which is empty by default."""
     return tuple_structure(args, structure({}) if kwargs is None else kwargs)
 
 
@@ -295,7 +297,7 @@ def map(f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None
 
 
 def _fitting(what: str, shape: Structure, other: object, number: int) -> list[object]:
-    """The subtrees of another tree at the leaves of the first. Raises: TreeError."""
+    """Return the subtrees of another tree at the leaves of the first. Raises: TreeError."""
     xs = flatten_up_to(shape, other)
     if xs is None:
         raise TreeError(
@@ -322,13 +324,13 @@ def reduce(
 
 
 def all(tree: object, *, is_leaf: IsLeaf = None) -> bool:
-    """Returns True if every leaf is true."""
+    """Return True if every leaf is true."""
     return builtins.all(leaves(tree, is_leaf))
 
 
 def transpose(outer_treedef: Structure, inner_treedef: Structure | None, pytree_to_transpose: object) -> Any:
-    """A tree of structure `outer_treedef`, which has trees of structure `inner_treedef` at its leaves, turned inside
-    out. By default, `inner_treedef` is the structure of the first inner tree. Raises: TreeError.
+    """Return a tree of structure `outer_treedef`, which has trees of structure `inner_treedef` at its leaves, turned
+    inside out. By default, `inner_treedef` is the structure of the first inner tree. Raises: TreeError.
     """
     _check_structure("transpose: outer_treedef", outer_treedef)
     if inner_treedef is not None:
@@ -341,7 +343,7 @@ def transpose(outer_treedef: Structure, inner_treedef: Structure | None, pytree_
 
 
 def broadcast(prefix_tree: object, full_tree: object, is_leaf: IsLeaf = None) -> Any:
-    """A tree of the structure of `full_tree`, in which each leaf of `prefix_tree` is repeated over its subtree.
+    """Return a tree of the structure of `full_tree`, in which each leaf of `prefix_tree` is repeated over its subtree.
 
     Raises: TreeError if the prefix does not fit.
     """
@@ -352,7 +354,7 @@ def broadcast(prefix_tree: object, full_tree: object, is_leaf: IsLeaf = None) ->
 
 
 def paths(structure: Structure, root: str = "") -> list[str]:
-    """The paths of all leaves, as Python would spell them behind the name `root`."""
+    """Return the paths of all leaves, as Python would spell them behind the name `root`."""
     _check_structure("paths: structure", structure)
     return [a.codify(root) for a in structure.accessors()]
 
@@ -360,7 +362,7 @@ def paths(structure: Structure, root: str = "") -> list[str]:
 def broadcast_prefix(
     prefix: object, structure: Structure, what: str, is_leaf: Callable[[object], bool], exact: bool = False
 ) -> list[Any]:
-    """The entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
+    """Return the entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
 
     `is_leaf` says what an entry is (None may be one). `what` names the argument, as in "vmap: in_axes". Of the prefix
     `(0, None)` and the structure of `({"w": x, "b": y}, z)`, they are 0, 0 and None. A list may stand for a tuple, and
@@ -381,7 +383,8 @@ def broadcast_prefix(
 def _entries_of_leaves(
     prefix: object, whole: Structure, is_leaf: Callable[[object], bool], exact: bool
 ) -> list[object]:
-    """For each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no prefix."""
+    """Return for each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no
+    prefix."""
     if is_leaf(prefix):
         return [prefix] * whole.num_leaves
     entries, outer = _children(prefix)
@@ -395,18 +398,18 @@ def _entries_of_leaves(
 
 
 def _children(tree: object) -> tuple[list[object], Structure]:
-    """The children of the outermost container of a tree, and its structure with leaves for children."""
+    """Return the children of the outermost container of a tree, and its structure with leaves for children."""
     # any object is a tree, to optree
     return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
 
 
 def difference(a: Structure, b: Structure) -> str:
-    """The first difference of two structures, for messages."""
+    """Return the first difference of two structures, for messages."""
     return _first_difference(a, b, paths(a, "tree"), paths(b, "tree"))
 
 
 def _misfit(a: Structure, b: Structure) -> str:
-    """The first difference of two structures, where `b` may have a subtree in place of a leaf of `a`."""
+    """Return the first difference of two structures, where `b` may have a subtree in place of a leaf of `a`."""
     leaves_of_a = set(a.accessors())
     # the path of a leaf of `b`, or of the subtree around it that stands at a leaf of `a`
     cut = [next((p[:k] for k in range(len(p)) if p[:k] in leaves_of_a), p) for p in b.accessors()]
@@ -414,7 +417,7 @@ def _misfit(a: Structure, b: Structure) -> str:
 
 
 def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequence[str]) -> str:
-    """The first difference of two structures with the paths `pa` and `pb`."""
+    """Return the first difference of two structures with the paths `pa` and `pb`."""
     for x, y in zip(pa, pb, strict=False):
         if x != y:
             return f"{x} stands against {y}"
@@ -425,7 +428,7 @@ def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequenc
 
 
 def with_subtrees(structure: Structure, subtrees: Iterable[Structure]) -> Structure:
-    """The structure with these structures in place of its leaves. Calls no functions of users' classes."""
+    """Return the structure with these structures in place of its leaves. Calls no functions of users' classes."""
     remaining = iter(subtrees)
     return optree.treespec_transform(structure, None, lambda _: next(remaining))
 
@@ -439,8 +442,8 @@ class Node(NamedTuple):
 
 
 def outermost_node(structure: Structure) -> Node:
-    """The outermost container of a structure that is not a leaf. Calls no functions of users' classes, unless there are
-    no children."""
+    """Return the outermost container of a structure that is not a leaf. Calls no functions of users' classes, unless
+    there are no children."""
     outer = structure.one_level()
     assert outer is not None
     whole: Any = outer.unflatten([_NO_VALUE] * structure.num_children)
@@ -454,9 +457,9 @@ def outermost_node(structure: Structure) -> Node:
 def structure_of_instance(
     cls: type, data: object, keys: Sequence[object], children: Sequence[Structure]
 ) -> Structure | None:
-    """The structure of an instance of a registered class with these data and children. Calls no functions of the class.
-    None if Python cannot make an instance without its constructor. Raises: ValueError for other keys than those of a
-    class made by `dataclass`.
+    """Return the structure of an instance of a registered class with these data and children. Calls no functions of the
+    class. None if Python cannot make an instance without its constructor. Raises: ValueError for other keys than those
+    of a class made by `dataclass`.
     """
     registration = _registered(cls)
     names = getattr(registration.unflatten_func, "children", None)
@@ -493,12 +496,13 @@ class _DataOnly:
 
 
 def insertion_order(structure: Structure) -> list[int]:
-    """The children of a structure of a dict, in the order in which its keys were inserted."""
+    """Return the children of a structure of a dict, in the order in which its keys were inserted."""
     return list(_one_level(structure).values())
 
 
 def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
-    """The function that makes an instance of a registered class from its data and children; None for other classes."""
+    """Return the function that makes an instance of a registered class from its data and children; None for other
+    classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))
     registration = _registered(cls)
@@ -509,7 +513,7 @@ def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
 
 
 def is_container(cls: type) -> bool:
-    """Returns True if instances of a class are containers, and not leaves."""
+    """Return True if instances of a class are containers, and not leaves."""
     return _registered(cls) is not None or optree.is_namedtuple_class(cls)
 
 
@@ -518,7 +522,7 @@ def _registered(cls: type) -> Any:
 
 
 def shape_text(structure: Structure) -> str:
-    """A structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
+    """Return a structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
     kind, parts = structure.type, [shape_text(c) for c in structure.children()]
     if kind is None:
         return "*"
@@ -540,7 +544,7 @@ def shape_text(structure: Structure) -> str:
 
 
 def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
-    """A field of a tree dataclass that is part of the structure, not a leaf; its value must be hashable.
+    """Return a field of a tree dataclass that is part of the structure, not a leaf; its value must be hashable.
 
     The arguments are those of `dataclasses.field`. Raises: ArgumentError for metadata that is not a mapping.
     """
@@ -560,7 +564,8 @@ class StaticDataError(ArgumentError):
 
     @classmethod
     def of(cls, kind: type, names: Sequence[str], values: object) -> Self:
-        """The error for the static data `values` of a class; `names` are those of its static fields, if it has some."""
+        """Return the error for the static data `values` of a class; `names` are those of its static fields, if it has
+        some."""
         what, value = f"static data of {kind.__qualname__}", values
         if names and isinstance(values, tuple):
             bad = [(n, v) for n, v in zip(names, values, strict=True) if unhashable_part(v) is not None]
@@ -574,7 +579,7 @@ class StaticDataError(ArgumentError):
         return error
 
     def found_in(self, tree: Any) -> Self:
-        """The error with the path of the instance in a tree."""
+        """Return the error with the path of the instance in a tree."""
         if self.accessor is None:
             instances = optree.tree_leaves(tree, _has_unhashable_data, namespace=_NAMESPACE)
             accessors = optree.tree_accessors(tree, _has_unhashable_data, namespace=_NAMESPACE)
@@ -585,7 +590,7 @@ class StaticDataError(ArgumentError):
         return self
 
     def at(self, where: str) -> Self:
-        """The error whose message names the operation and the path."""
+        """Return the error whose message names the operation and the path."""
         self.message = f"{where}: {self.problem}"
         self.args = (self.message,)
         return self
@@ -635,7 +640,8 @@ def _unpickled(value: Any) -> _StaticData:
 
 
 def _static_data(kind: type, names: Sequence[str], key: Hashable, value: Any) -> _StaticData:
-    """The static data of an instance, noted for `flatten_exactly`. Raises: StaticDataError if it is not hashable."""
+    """Return the static data of an instance, noted for `flatten_exactly`. Raises: StaticDataError if it is not
+    hashable."""
     try:
         hash(key)
     except Exception:  # noqa: BLE001  # the user's code
@@ -686,7 +692,7 @@ def dataclass(cls: type[T]) -> type[T]:
 
 
 def _attributes(names: tuple[str, ...]) -> Callable[[object], tuple[Any, ...]]:
-    """A function that returns these attributes of an object."""
+    """Return a function that returns these attributes of an object."""
     if not names:
         return lambda _: ()
     get = attrgetter(*names)
@@ -718,7 +724,7 @@ def register_fields(
     unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
-    """`register` for a class whose structure data are the tuple of the fields `fixed`, if there are some."""
+    """Register a class whose structure data are the tuple of the fields `fixed`, if there are some."""
     if not isinstance(cls, type) or not callable(flatten_node) or not callable(unflatten_node):
         raise ArgumentError(
             f"tree.register: takes a class and two functions, got {described(cls)}, {described(flatten_node)} and"
@@ -748,8 +754,8 @@ def register_fields(
 
 
 def _returned_tuples(f: object) -> set[int]:
-    """The lengths of the tuples that a function returns, as its code displays them: `return a, b`. Empty if there is
-    another return."""
+    """Return the lengths of the tuples that a function returns, as its code displays them: `return a, b`. Empty if
+    there is another return."""
     code, sizes, before = getattr(f, "__code__", None), set[int](), None
     if not isinstance(code, CodeType) or code.co_flags & CO_GENERATOR:
         return sizes
@@ -767,7 +773,7 @@ def _returned_tuples(f: object) -> set[int]:
 
 
 def _not_three_parts(cls: type, parts: object) -> ArgumentError:
-    """The error for the result of a function that takes a node apart."""
+    """Return the error for the result of a function that takes a node apart."""
     number = f"of {len(parts)} values" if isinstance(parts, tuple) else ""
     return ArgumentError(
         f"tree.register: flatten_node of {cls.__qualname__} returns {described(parts)} {number}".rstrip()

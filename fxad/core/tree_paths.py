@@ -76,17 +76,17 @@ class NamedKey(optree.PyTreeEntry):
     """An entry of a path in optree whose name is a key."""
 
     def __call__(self, obj: object) -> Any:
-        """The child of an object at this key."""
+        """Return the child of an object at this key."""
         children, structure = tree.flatten(obj, lambda x: x is not obj)
         return children[structure.entries().index(self.entry)]
 
     def codify(self, /, node: str = "") -> str:
-        """The key behind an expression."""
+        """Return the key behind an expression."""
         return f"{node}{self.entry}"
 
 
 def key_path(accessor: Iterable[optree.PyTreeEntry]) -> KeyPath:
-    """The path of a leaf as keys."""
+    """Return the path of a leaf as keys."""
     return tuple([_key(e) for e in accessor])
 
 
@@ -107,7 +107,7 @@ def _key(entry: optree.PyTreeEntry) -> KeyEntry:
 
 
 def key_value(key: KeyEntry) -> object:
-    """The key of a dict, the index or the name of the attribute; a key of another class itself."""
+    """Return the key of a dict, the index or the name of the attribute; a key of another class itself."""
     if isinstance(key, DictKey | FlattenedIndexKey):
         return key.key
     if isinstance(key, SequenceKey):
@@ -116,7 +116,7 @@ def key_value(key: KeyEntry) -> object:
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """A path as text: `['layers'][0].w`, or with `simple` and a separator `layers/0/w`."""
+    """Return a path as text: `['layers'][0].w`, or with `simple` and a separator `layers/0/w`."""
     if not isinstance(separator, str) or not isinstance(keys, tuple | list):
         raise ArgumentError(
             f"tree.keystr: {described(keys)} is not a path, or {described(separator)} not a separator",
@@ -131,7 +131,8 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
 def flatten_with_path(
     tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], Structure]:
-    """The leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path, value)`."""
+    """Return the leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path,
+    value)`."""
     if not isinstance(is_leaf_takes_path, bool):
         raise ArgumentError(
             f"tree: is_leaf_takes_path is {described(is_leaf_takes_path)}: {shown(is_leaf_takes_path)}",
@@ -146,7 +147,7 @@ def flatten_with_path(
 def leaves_with_path(
     tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
-    """The leaves with their paths, in order."""
+    """Return the leaves with their paths, in order."""
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
@@ -188,9 +189,9 @@ _structure: Final = tree.structure
 
 
 def _by_path(is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
-    """A predicate of values for one call of `flatten`, from a predicate of paths and values. `flatten` gives it first a
-    container, then its children in order, so the path of each value is known. The root comes again if `flatten` has
-    met a class of records for the first time."""
+    """Return a predicate of values for one call of `flatten`, from a predicate of paths and values. `flatten` gives it
+    first a container, then its children in order, so the path of each value is known. The root comes again if `flatten`
+    has met a class of records for the first time."""
     next_paths: list[KeyPath] = []  # of values that are to come, the last one first; empty before the root
 
     def selects(value: object) -> bool:
@@ -209,14 +210,14 @@ def _by_path(is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
 
 
 def flatten_one_level(tree: object) -> tuple[tuple[Any, ...], Any]:
-    """The children of the outermost container of a tree, and its data: the keys of a dict, the type of a namedtuple,
-    the static data of a registered class, None for the others. Raises: TreeError for a leaf."""
+    """Return the children of the outermost container of a tree, and its data: the keys of a dict, the type of a
+    namedtuple, the static data of a registered class, None for the others. Raises: TreeError for a leaf."""
     pairs, data = flatten_one_level_with_keys(tree)
     return tuple([child for _, child in pairs]), data
 
 
 def flatten_one_level_with_keys(tree: object) -> tuple[tuple[tuple[KeyEntry, Any], ...], Any]:
-    """`flatten_one_level`, with the key of each child: pairs (key, child)."""
+    """Return `flatten_one_level`, with the key of each child: pairs (key, child)."""
     children, structure = _flatten_outermost(tree)
     if structure.num_nodes == 1 and structure.num_leaves == 1:
         raise TreeError(
@@ -231,7 +232,7 @@ def _flatten_outermost(x: object) -> tuple[list[Any], Structure]:
 
 
 def _without_lists(data: Any) -> Any:
-    """optree's data of dicts has lists, which are not hashable."""
+    """Return data that can be hashed: optree's data of dicts has lists, which are not hashable."""
     if type(data) is tuple:
         return tuple([_without_lists(d) for d in data])
     return tuple(data) if isinstance(data, list) else data
@@ -264,8 +265,8 @@ def _in_pairs(operation: Callable[[Any, Any], Any], values: Sequence[Any]) -> An
 def prefix_errors(
     prefix_tree: object, full_tree: object, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Callable[[str], TreeError]]:
-    """The places where a tree is not a prefix of another one: for each a function that makes the error from the name of
-    the argument that has the prefix. Empty if it is a prefix."""
+    """Return the places where a tree is not a prefix of another one: for each a function that makes the error from the
+    name of the argument that has the prefix. Empty if it is a prefix."""
     return list(_prefix_errors((), prefix_tree, full_tree, is_leaf))
 
 

@@ -96,7 +96,7 @@ def _check_equation(jaxpr: Jaxpr, i: int, eqn: Eqn, bound: set[Atom]) -> tuple[A
 
 
 def _storable(value: object) -> bool:
-    """Returns True if a parameter has exactly a type of `Param`. NumPy's ints equal ints but print differently."""
+    """Return True if a parameter has exactly a type of `Param`. NumPy's ints equal ints but print differently."""
     if type(value) is tuple:
         return all(map(_storable, value))
     if isinstance(value, Record):
@@ -119,8 +119,8 @@ def _error(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
 
 
 def layout_problem(prim: HigherOrder, ins: Sequence[Aval], outs: Sequence[Aval]) -> str | None:
-    """The reason, as text, why the layout of a primitive does not fit operands and results of these types; None if it
-    fits."""
+    """Return the reason, as text, why the layout of a primitive does not fit operands and results of these types; None
+    if it fits."""
     layout = prim.layout
     if tuple([body.jaxpr for body in layout.bodies]) != prim.bodies:
         return "the bodies of the layout are not `bodies`, in order"
@@ -131,7 +131,7 @@ def layout_problem(prim: HigherOrder, ins: Sequence[Aval], outs: Sequence[Aval])
 
 
 def _problem_of_groups(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> str | None:
-    """Roles that stand alone or in pairs: carries, the index of a branch, the number of runs."""
+    """Return roles that stand alone or in pairs: carries, the index of a branch, the number of runs."""
     before = [g.size for g in layout.operands if type(g.role) is Carry]
     after = [g.size for g in layout.results if type(g.role) is Carry]
     if before != after or len(before) > 1:
@@ -178,7 +178,7 @@ def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval
 
 
 def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
-    """Returns True if an operand or result of type `whole` has the type `of_run` in each run."""
+    """Return True if an operand or result of type `whole` has the type `of_run` in each run."""
     match role:
         case Slice(axis):
             return axis <= of_run.ndim and whole is _stack(of_run, axis, runs)
@@ -191,7 +191,7 @@ def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
 
 
 def _stack(of_run: Aval, axis: int, runs: Runs) -> Aval | None:
-    """The type of the slices of all runs; None if their number has no bound."""
+    """Return the type of the slices of all runs; None if their number has no bound."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count) | Unknown(int(count)):
             return of_run.stacked(count, axis)

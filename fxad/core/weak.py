@@ -47,7 +47,7 @@ class WeakTable(Generic[K, V]):
         self._refs: dict[K, RefWithCleanup[V]] = {}
 
     def get(self, key: K) -> V | None:
-        """The object for a key."""
+        """Return the object for a key."""
         ref = self._refs.get(key)
         return None if ref is None else ref()
 
@@ -80,7 +80,7 @@ class WeakKeyTable(Generic[T, V]):
         self._items: dict[int, tuple[RefWithCleanup[T], V]] = {}
 
     def get(self, key: T) -> V | None:
-        """The value of a key; None if there is none."""
+        """Return the value of a key; None if there is none."""
         item = self._items.get(id(key))
         return None if item is None else item[1]
 
@@ -93,7 +93,7 @@ class WeakKeyTable(Generic[T, V]):
         return self._items.setdefault(id(key), (ref, value))[1]
 
     def living_keys(self) -> list[T]:
-        """The keys that exist."""
+        """Return the keys that exist."""
         return [key for ref, _ in self._items.copy().values() if (key := ref()) is not None]
 
     def __len__(self) -> int:

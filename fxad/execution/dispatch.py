@@ -102,8 +102,9 @@ class Dispatcher:
         device: runtime.Device | None = None,
         sharding: OperandSharding | None = None,
     ) -> None:
-        """`loaded` is compiled for the default device, for `device`, or for operands that are divided as in `sharding`.
-        If `device` is given, calls of data that is free to move run there, and their results are committed to it."""
+        """Bind a program to executables. `loaded` is compiled for the default device, for `device`, or for operands
+        that are divided as in `sharding`. If `device` is given, calls of data that is free to move run there, and their
+        results are committed to it."""
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
@@ -139,7 +140,7 @@ class Dispatcher:
         return self.call_leaves(leaves, avals_of_arrays(leaves))
 
     def has_structure(self, ordered: bool) -> Callable[[object], bool]:
-        """A predicate of arguments `(args, kwargs)`: True if they have the structure of the program."""
+        """Return a predicate of arguments `(args, kwargs)`: True if they have the structure of the program."""
         check = self._has_structure.get(ordered)
         if check is None:
             check = self._has_structure[ordered] = tree.has_structure(self.program.in_tree, ordered=ordered)
@@ -176,7 +177,7 @@ class Dispatcher:
         return self.by_default
 
     def _launcher_of_committed(self, buffers: list[runtime.Buffer]) -> Launcher:
-        """The launcher for the device of the committed operands, to which it commits the results.
+        """Return the launcher for the device of the committed operands, to which it commits the results.
 
         Raises: PlacementError naming two operands that are committed to different devices.
         """
@@ -193,7 +194,7 @@ class Dispatcher:
         return last[1]
 
     def _launcher_on(self, target: Target) -> Launcher:
-        """The launcher for the devices of the operands. It is loaded at its first use."""
+        """Return the launcher for the devices of the operands. It is loaded at its first use."""
         if self.forwarded is not None and self.by_default is not None:
             return self.by_default  # it runs nothing
         if isinstance(target, OperandSharding) and self._divides_like(target):
@@ -205,11 +206,11 @@ class Dispatcher:
         return launcher
 
     def _uncommitted(self, loaded: runtime.AnyExecutable) -> Launcher:
-        """The launcher that does not commit the results."""
+        """Return the launcher that does not commit the results."""
         return Launcher(self._donating(loaded.start), loaded.handlers)
 
     def _committing(self, loaded: runtime.AnyExecutable) -> Launcher:
-        """The launcher that commits the results to the device of the executable, or to its devices."""
+        """Return the launcher that commits the results to the device of the executable, or to its devices."""
         start, bound, sharding = loaded.start, self.bound, loaded.sharding
         if sharding is None:
             start = _MovingStart(start, moved_to(bound, loaded.device), loaded.device)
@@ -220,11 +221,11 @@ class Dispatcher:
         return Launcher(self._donating(start), loaded.committing_handlers, devices)
 
     def _donating(self, start: Start) -> Start:
-        """The start, which also donates operands if the program does."""
+        """Return the start, which also donates operands if the program does."""
         return DonatingStart(start, self.donate, self.program.name, self.path) if self.donate else start
 
     def _divides_like(self, target: OperandSharding) -> bool:
-        """Returns True if the program divides operands as those of a call are divided."""
+        """Return True if the program divides operands as those of a call are divided."""
         sharding = self.loaded.sharding
         if sharding is None or sharding.devices != target.devices:
             return False
@@ -253,14 +254,14 @@ def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> 
 
 
 def _result_builder(out_tree: tree.Structure) -> Callable[[list[Array]], object]:
-    """A function that builds the result tree from its leaves. One leaf and a flat tuple have fast paths."""
+    """Return a function that builds the result tree from its leaves. One leaf and a flat tuple have fast paths."""
     if out_tree == _LEAF:
         return _first
     return tuple if out_tree == tree.structure(tuple([0] * out_tree.num_leaves)) else out_tree.unflatten
 
 
 def avals_of_arrays(leaves: Sequence[object]) -> tuple[Aval, ...] | None:
-    """The types of the leaves if all are Arrays with a value, else None."""
+    """Return the types of the leaves if all are Arrays with a value, else None."""
     try:
         return tuple(map(aval_of_array, leaves))
     except AttributeError:
@@ -333,7 +334,8 @@ class _MovingStart:
 
 
 def fast_path(dispatcher: Dispatcher, general: _Call, *, ordered: bool = False) -> _Call:
-    """A function for the usual call: outside traces, with uncommitted arrays of exactly the types of the program.
+    """Return a function for the usual call: outside traces, with uncommitted arrays of exactly the types of the
+    program.
 
     `general` handles calls with other arguments, and the dispatcher those with committed arrays. Types are compared by
     identity: equal avals are one object. The functions below inline `runtime.launch`: a Python frame takes 0.1 us.
@@ -378,7 +380,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -
 
 
 def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
-    """One array in, one out: one Python frame, and no attribute lookup on the program."""
+    """Return one array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
@@ -408,7 +410,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) 
 
 
 def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
-    """Two arrays in, one out."""
+    """Return two arrays in, one out."""
     (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 

@@ -29,7 +29,7 @@ Donate: TypeAlias = (
 
 
 def donates_any(donate: Donate) -> bool:
-    """Returns False for None and for an empty collection. Other falsy values (0, an empty name, a NumPy 0) are
+    """Return False for None and for an empty collection. Other falsy values (0, an empty name, a NumPy 0) are
     attempts to name an argument."""
     donate = plain_ints(donate)
     empty = isinstance(donate, Sequence | Mapping) and not isinstance(donate, str) and not donate
@@ -46,12 +46,12 @@ class Donation:
     entries: tuple[tuple[int | str, object], ...]
 
     def of_method(self) -> Donation:
-        """The donation of a bound method: positions without a name decrease by one."""
+        """Return the donation of a bound method: positions without a name decrease by one."""
         shifted = [(k if isinstance(k, str) else k - 1, prefix) for k, prefix in self.entries if k != 0]
         return replace(self, entries=tuple(shifted))
 
     def leaves(self, program: Program[..., object]) -> tuple[int, ...]:
-        """The indices of the donated argument leaves of a program. Arguments that the call omits are ignored.
+        """Return the indices of the donated argument leaves of a program. Arguments that the call omits are ignored.
 
         Raises: TreeError when a prefix does not fit its argument.
         """
@@ -72,8 +72,8 @@ def _is_bool(x: object) -> bool:
 def parse_donation(
     what: str, donate: Donate, positional: Sequence[str], parameters: Collection[str] | None
 ) -> Donation:
-    """The donation that `donate` describes, for a function with these positional parameters. `parameters` are all its
-    parameters (None: it takes others too). `what` is the name of the caller in messages.
+    """Return the donation that `donate` describes, for a function with these positional parameters. `parameters` are
+    all its parameters (None: it takes others too). `what` is the name of the caller in messages.
 
     Raises: ParameterError for an unknown argument, and for an argument that is named twice.
     """
@@ -89,7 +89,7 @@ def parse_donation(
 
 
 def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
-    """Each argument with its prefix. Raises: ParameterError for a value that names no arguments."""
+    """Return each argument with its prefix. Raises: ParameterError for a value that names no arguments."""
     keys = argument_keys([*donate] if isinstance(donate, Mapping) else donate)
     if keys is None:
         raise ParameterError(
@@ -103,7 +103,7 @@ def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
 def _argument_key(
     what: str, argument: int | str, positional: Sequence[str], parameters: Collection[str] | None
 ) -> int | str:
-    """The name of an argument, or its position if it has no name."""
+    """Return the name of an argument, or its position if it has no name."""
     n = len(positional)
     if isinstance(argument, str):
         if parameters is not None and argument not in parameters:
@@ -123,7 +123,7 @@ def _argument_key(
 
 
 def donated_operands(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
-    """The operands of a program's jaxpr that `donate` describes."""
+    """Return the operands of a program's jaxpr that `donate` describes."""
     names = [a.name for a in program.arguments]
     positional = names[: program.args_tree.num_children]
     donation = parse_donation(f"compile of {program.name}", donate, positional, names)
@@ -186,7 +186,7 @@ class DonatingStart:
 
 
 def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:
-    """Warns of donated operands that no result can reuse. Raises: ParameterError for a closed-over array."""
+    """Warn of donated operands that no result can reuse. Raises: ParameterError for a closed-over array."""
     bound = len(program.bound)
     if operands and min(operands) < bound:
         raise ParameterError(

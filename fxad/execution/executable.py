@@ -96,7 +96,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
-        """StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
+        """Return StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
 
         `module.text()` is the same module in MLIR's pretty form. `units` is the plan by which the program is compiled.
         Cost: that of `module`: no plan is made, and MLIR does not read the text.
@@ -172,7 +172,7 @@ class Lowered(_Staged, Generic[P, R_co]):
     # ------------------------------------------------------------------------------------------------- JAX's names
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The text of a dialect: `text()` for "stablehlo", HLO before XLA optimises it for "hlo".
+        """Return the text of a dialect: `text()` for "stablehlo", HLO before XLA optimises it for "hlo".
 
         Raises: ParameterError for another dialect, and for `debug_info`.
         """
@@ -185,7 +185,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         return lowering.mlir.computation(self.module.source()).as_hlo_text() if dialect == "hlo" else self.text()
 
     def compiler_ir(self, dialect: str | None = None) -> object:
-        """The module, whose `str` is StableHLO; for the dialect "hlo" jaxlib's object. Raises: ParameterError."""
+        """Return the module, whose `str` is StableHLO; for the dialect "hlo" jaxlib's object. Raises:
+        ParameterError."""
         self._check_dialect("compiler_ir", dialect)
         return lowering.mlir.computation(self.module.source()) if dialect == "hlo" else self.module
 
@@ -197,11 +198,11 @@ class Lowered(_Staged, Generic[P, R_co]):
             )
 
     def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
+        """Return XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
         return self.compile().cost_analysis()
 
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
-        """The whole program as bytes. `fx.load_exported` loads them in any process.
+        """Return the whole program as bytes. `fx.load_exported` loads them in any process.
 
         `platforms` are the platforms to support (default: all possible ones).
 
@@ -218,8 +219,8 @@ class Lowered(_Staged, Generic[P, R_co]):
 
 
 def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None = None) -> Lowered[P, R]:
-    """The program with the choices for its compilation: a pure function of the program. StableHLO, with one function
-    per distinct sub-program, is written when `module` is first read, or by the compilation.
+    """Return the program with the choices for its compilation: a pure function of the program. StableHLO, with one
+    function per distinct sub-program, is written when `module` is first read, or by the compilation.
 
     `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
     `fxad.units.cost_rule` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)
@@ -247,7 +248,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 
 
 def units_choice(jaxpr: Jaxpr, units: Units) -> UnitsChoice:
-    """The choice of units as a value. Raises: ParameterError for an unknown word."""
+    """Return the choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
     return selected_bodies(jaxpr, units) if callable(units) else units
 
@@ -285,7 +286,7 @@ def load_plan(
 
 
 def specs(structure: Structure, avals: Sequence[Aval]) -> Any:
-    """A tree of the types of its leaves."""
+    """Return a tree of the types of its leaves."""
     return tree.unflatten(structure, [Spec(a.shape, a.dtype) for a in avals])
 
 
@@ -353,31 +354,31 @@ class Executable(_Staged, Generic[P, R_co]):
         return tree.unflatten(self.program.out_tree, self._for_users(of_results, len(self.program.out_avals)))
 
     def _for_users(self, shardings: list[runtime.MeshSharding] | None, count: int) -> list[Sharding]:
-        """The shardings of `count` leaves in the form for users. None: all are on the device of the program."""
+        """Return the shardings of `count` leaves in the form for users. None: all are on the device of the program."""
         if shardings is None:
             return [SingleDeviceSharding(self._loaded.device)] * count
         return [named_sharding_of(s) for s in shardings]
 
     def text(self) -> str:
-        """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""
+        """Return the optimised HLO. A plan of several units has one section per unit, which begins with a comment."""
         return self._loaded.hlo()
 
     def memory(self) -> MemoryStats:
-        """Bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
+        """Return bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
         return self._loaded.memory()
 
     def cost(self) -> CostStats:
-        """Flops, bytes accessed and transcendentals, as estimated by XLA."""
+        """Return flops, bytes accessed and transcendentals, as estimated by XLA."""
         return self._loaded.cost()
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
     def as_text(self) -> str:
-        """`text()`."""
+        """Return `text()`."""
         return self.text()
 
     def cost_analysis(self) -> dict[str, float]:
-        """`cost()` by JAX's keys."""
+        """Return `cost()` by JAX's keys."""
         cost = self.cost()
         return {
             "flops": cost.flops,
@@ -386,7 +387,7 @@ class Executable(_Staged, Generic[P, R_co]):
         }
 
     def memory_analysis(self) -> CompiledMemoryStats:
-        """`memory()` by JAX's names."""
+        """Return `memory()` by JAX's names."""
         m = self.memory()
         return CompiledMemoryStats(
             m.argument_bytes, m.output_bytes, m.alias_bytes, m.temp_bytes, m.generated_code_bytes, m.peak_bytes

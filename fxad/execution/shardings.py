@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, outs: Shardings) -> Program[P, R]:
-    """The program with its arguments and results divided.
+    """Return the program with its arguments and results divided.
 
     Raises: ArgumentError, TreeError; ShapeError and AxisNameError naming argument, axis and sizes.
     """

@@ -100,12 +100,12 @@ shift_right_arithmetic = _function(binary, SHIFT_RIGHT_ARITHMETIC)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The next number after x1 in the direction of x2."""
+    """Return the next number after x1 in the direction of x2."""
     return apply_binary(NEXTAFTER, x1, x2)
 
 
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
-    """The m-th derivative of digamma at x."""
+    """Return the m-th derivative of digamma at x."""
     return apply_binary(POLYGAMMA, m, x)
 
 
@@ -122,17 +122,17 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
 
 
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
-    """`on_true` where `pred` holds, else `on_false`; all of one shape, and `pred` may have no axes."""
+    """Return `on_true` where `pred` holds, else `on_false`; all of one shape, and `pred` may have no axes."""
     return select_n(pred, on_false, on_true)
 
 
 def _select_whole(which: ArrayLike, cases: tuple[ArrayLike, ...], error: ShapeError) -> Array:
-    """`select_n` by one number. Raises: `error` for a selector with axes, and for cases of different shapes."""
+    """Return `select_n` by one number. Raises: `error` for a selector with axes, and for cases of different shapes."""
     if aval_of(which).ndim or len({aval_of(x).shape for x in cases}) > 1:
         raise error
     return binder().apply(elementwise.select_whole, (which, *cases), ())[0]
 
 
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
-    """x limited to two bounds, which may be scalars."""
+    """Return x limited to two bounds, which may be scalars."""
     return binder().apply(elementwise.clamp, (x, min, max), ())[0]

@@ -24,7 +24,7 @@ def dot_general(
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """The sum of products over contracting axes, for each index of the batch axes.
+    """Return the sum of products over contracting axes, for each index of the batch axes.
 
     Type: `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the batch
           axes, then the free axes of lhs, then those of rhs.
@@ -46,7 +46,7 @@ def dot_general(
 def dot(
     lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
-    """Vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
+    """Return vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
     return _matmul("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
 
 
@@ -58,6 +58,6 @@ def _matmul(op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, p
 
 
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
-    """The matrix product over the last two axes; all axes before them are batch axes. Operands promote, and batch axes
-    broadcast."""
+    """Return the matrix product over the last two axes; all axes before them are batch axes. Operands promote, and
+    batch axes broadcast."""
     return _matmul("batch_matmul", lhs, rhs, precision, None)

@@ -129,7 +129,7 @@ def conv_general_dilated(
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """The sum of products of a window of lhs and the kernel rhs, for each position of the window.
+    """Return the sum of products of a window of lhs and the kernel rhs, for each position of the window.
 
     Type:   lhs (batch, feature, *spatial) and rhs (output feature, input feature, *spatial), in the axis order of
             `dimension_numbers` (see `conv_dimension_numbers`), of one dtype.
@@ -154,7 +154,8 @@ def conv_general_dilated(
 def _steps_and_dilations(
     op: str, n: int, strides: Sequence[int], lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The strides, the dilation of lhs and that of rhs for `n` spatial axes. Raises: ArgumentError, ShapeError."""
+    """Return the strides, the dilation of lhs and that of rhs for `n` spatial axes. Raises: ArgumentError,
+    ShapeError."""
     return (
         ints_per_axis(op, "window_strides", strides, n),
         ints_per_axis(op, "lhs_dilation", lhs_dilation, n),
@@ -189,7 +190,7 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """`conv_general_dilated` of arrays in the order `NCHW, OIHW`, without dilation."""
+    """Return `conv_general_dilated` of arrays in the order `NCHW, OIHW`, without dilation."""
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
     )
@@ -208,7 +209,7 @@ def conv_with_general_padding(
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """`conv_general_dilated` of arrays in the order `NCHW, OIHW`."""
+    """Return `conv_general_dilated` of arrays in the order `NCHW, OIHW`."""
     return conv_general_dilated(
         lhs,
         rhs,
@@ -236,7 +237,7 @@ def conv_transpose(
     preferred_element_type: object = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """A convolution with fractional strides: lhs is dilated by the strides, so the result is larger.
+    """Return a convolution with fractional strides: lhs is dilated by the strides, so the result is larger.
 
     Type: by default in the order `NHWC, HWIO`. `SAME` gives size times stride, `VALID` every place that a window
           reaches; pairs are the padding of the dilated lhs, or with `use_consistent_padding` that of the convolution
@@ -291,8 +292,8 @@ def conv_general_dilated_patches(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
 ) -> Array:
-    """The windows of a convolution as features: all places of the first feature, in the order of the kernel's axes,
-    then those of the second, and so on."""
+    """Return the windows of a convolution as features: all places of the first feature, in the order of the kernel's
+    axes, then those of the second, and so on."""
     op = "conv_general_dilated_patches"
     x, window = aval_of(lhs, f"{op}: lhs").shape, to_ints(op, "filter_shape", filter_shape)
     n = len(x) - 2

@@ -24,7 +24,7 @@ def splat(lit: Lit) -> Array:
 
 
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None) -> Array:
-    """An array of `shape` filled with one value.
+    """Return an array of `shape` filled with one value.
 
     Rule: without `dtype`, a Python scalar gives bool, int32, float32 or complex64; an array as fill value keeps its
           dtype.
@@ -56,17 +56,17 @@ def convert(x: Array, dtype: dtypes.DType) -> Array:
 
 
 def full_like(x: ArrayLike, fill_value: ArrayLike, dtype: object = None, shape: Sequence[int] | None = None) -> Array:
-    """An array filled with one value, by default of the shape and dtype of x."""
+    """Return an array filled with one value, by default of the shape and dtype of x."""
     like = aval_of(x, "full_like: x")
     out = full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
     return place_like_operands("full_like", (x, fill_value), out)
 
 
 def iota(dtype: object, size: int) -> Array:
-    """0, 1, 2, ...: `size` elements."""
+    """Return 0, 1, 2, ...: `size` elements."""
     return broadcasted_iota(dtype, (size,), 0)
 
 
 def broadcasted_iota(dtype: object, shape: Sequence[int], dimension: int) -> Array:
-    """0, 1, 2, ... along one axis, repeated along the others."""
+    """Return 0, 1, 2, ... along one axis, repeated along the others."""
     return binder().bind(Iota(as_shape(shape), dtypes.as_dtype(dtype), dimension), ())[0]

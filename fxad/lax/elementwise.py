@@ -92,12 +92,12 @@ def stop_gradient(x: ArrayLike) -> Array: ...
 @overload
 def stop_gradient(x: T) -> T: ...
 def stop_gradient(x: object) -> object:
-    """x, an array or a pytree of arrays, with a derivative of zero."""
+    """Return x, an array or a pytree of arrays, with a derivative of zero."""
     return tree.map(lambda leaf: binder().bind(STOP_GRADIENT, (leaf,))[0], x)
 
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
-    """x to the power of a Python int, by repeated multiplication."""
+    """Return x to the power of a Python int, by repeated multiplication."""
     try:
         exponent = index(y)
     except TypeError:
@@ -108,7 +108,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
 
 
 def reciprocal(x: ArrayLike) -> Array:
-    """1 / x."""
+    """Return 1 / x."""
     return binder().apply(_one_over, (x,), (DIV,))[0]
 
 
@@ -117,20 +117,20 @@ def _one_over(emit: Emit, x: Atom, prim: Primitive) -> tuple[Atom, ...]:
 
 
 def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
-    """x rounded to integral values; ties "away_from_zero" or "to_nearest_even"."""
+    """Return x rounded to integral values; ties "away_from_zero" or "to_nearest_even"."""
     return binder().bind(Round(rounding_method), (x,))[0]
 
 
 def convert_element_type(operand: ArrayLike, new_dtype: object) -> Array:
-    """The same values in another dtype."""
+    """Return the same values in another dtype."""
     return binder().bind(ConvertElementType(dtypes.as_dtype(new_dtype)), (operand,))[0]
 
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: object) -> Array:
-    """The same bits read as another dtype. A narrower dtype adds a last axis; a wider one removes it."""
+    """Return the same bits read as another dtype. A narrower dtype adds a last axis; a wider one removes it."""
     return binder().bind(BitcastConvertType(dtypes.as_dtype(new_dtype)), (operand,))[0]
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """The values rounded to a narrower floating-point format."""
+    """Return the values rounded to a narrower floating-point format."""
     return binder().bind(ReducePrecision(exponent_bits, mantissa_bits), (operand,))[0]

@@ -22,7 +22,7 @@ class FftType(StrEnum):
 
 
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
-    """The discrete Fourier transform over the last one to three axes, which have the sizes `fft_lengths`.
+    """Return the discrete Fourier transform over the last one to three axes, which have the sizes `fft_lengths`.
 
     Type: for RFFT and IRFFT the sizes are those of the real side; on the complex side the last is n // 2 + 1.
     """

@@ -80,8 +80,8 @@ def gather(
     mode: str = "clip",
     fill_value: bool | complex | np.generic | None = 0,
 ) -> Array:
-    """Windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed integer, the
-    greatest unsigned one, True."""
+    """Return windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed
+    integer, the greatest unsigned one, True."""
     mode = text("gather", "mode", mode)
     d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
     _check_numbers("gather", d, GatherDimensionNumbers)
@@ -112,7 +112,8 @@ def scatter(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with the windows at the index vectors replaced; of several updates of one element, one is stored."""
+    """Return the operand with the windows at the index vectors replaced; of several updates of one element, one is
+    stored."""
     return _scattered(
         Scatter, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -128,7 +129,7 @@ def scatter_add(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with updates added to the windows at the index vectors; updates of one element are summed."""
+    """Return the operand with updates added to the windows at the index vectors; updates of one element are summed."""
     return _scattered(
         ScatterAdd, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -144,7 +145,7 @@ def scatter_sub(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with updates subtracted from the windows at the index vectors."""
+    """Return the operand with updates subtracted from the windows at the index vectors."""
     mode = text("scatter_sub", "mode", mode)
     numbers, flags = dimension_numbers, (indices_are_sorted, unique_indices, mode)
     return _scattered(ScatterAdd, operand, scatter_indices, neg(updates), numbers, *flags)
@@ -160,7 +161,7 @@ def scatter_mul(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with the windows at the index vectors multiplied by updates; updates of one element are
+    """Return the operand with the windows at the index vectors multiplied by updates; updates of one element are
     multiplied."""
     return _scattered(
         ScatterMul, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
@@ -177,7 +178,7 @@ def scatter_min(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The minimum of the operand's windows at the index vectors and all updates."""
+    """Return the minimum of the operand's windows at the index vectors and all updates."""
     return _scattered(
         ScatterMin, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -193,7 +194,7 @@ def scatter_max(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The maximum of the operand's windows at the index vectors and all updates."""
+    """Return the maximum of the operand's windows at the index vectors and all updates."""
     return _scattered(
         ScatterMax, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -210,7 +211,8 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: str = "drop",
 ) -> Array:
-    """The operand with `func` applied to the windows at the index vectors: once per window, even if it is repeated.
+    """Return the operand with `func` applied to the windows at the index vectors: once per window, even if it is
+    repeated.
 
     `update_shape` is the shape that updates would have; `func` takes all windows in that shape.
     """

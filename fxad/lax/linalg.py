@@ -33,7 +33,7 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 def eig(
     x: ArrayLike, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
 ) -> tuple[Array, ...]:
-    """The eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
+    """Return the eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
     left = flag("eig", "compute_left_eigenvectors", compute_left_eigenvectors)
     right = flag("eig", "compute_right_eigenvectors", compute_right_eigenvectors)
     return binder().bind(Eig(left, right), (x,))
@@ -50,36 +50,36 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> 
 
 
 def geqrf(a: ArrayLike) -> tuple[Array, Array]:
-    """The QR decomposition in LAPACK's form: R, with the reflectors below it, and their scalar factors."""
+    """Return the QR decomposition in LAPACK's form: R, with the reflectors below it, and their scalar factors."""
     packed, taus = binder().bind(GEQRF, (a,))
     return packed, taus
 
 
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """The first columns of the product of the reflections below the diagonal of a."""
+    """Return the first columns of the product of the reflections below the diagonal of a."""
     return binder().bind(HOUSEHOLDER_PRODUCT, (a, taus))[0]
 
 
 def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Array:
-    """Q c, or c Q without `left`; Q is the square product of the reflections below the diagonal of a, as `geqrf` gives
-    them. `transpose` multiplies by Q^T, of complex matrices by Q^H. Q is not formed."""
+    """Return Q c, or c Q without `left`; Q is the square product of the reflections below the diagonal of a, as `geqrf`
+    gives them. `transpose` multiplies by Q^T, of complex matrices by Q^H. Q is not formed."""
     return binder().bind(Ormqr(flag("ormqr", "left", left), flag("ormqr", "transpose", transpose)), (a, taus, c))[0]
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
-    """L and U in one matrix, the row exchanges, and the row permutation that they give: x[permutation] = L U."""
+    """Return L and U in one matrix, the row exchanges, and the row permutation that they give: x[permutation] = L U."""
     factors, pivots, permutation = binder().apply(linear_systems.lu, (x,), ())
     return factors, pivots, permutation
 
 
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
-    """The row permutation that row exchanges give."""
+    """Return the row permutation that row exchanges give."""
     size = to_int("lu_pivots_to_permutation", "permutation_size", permutation_size)
     return binder().bind(LuPivotsToPermutation(size, False), (pivots,))[0]
 
 
 def qr(x: ArrayLike, *, full_matrices: bool = True) -> tuple[Array, Array]:
-    """Q and R with x = Q R."""
+    """Return Q and R with x = Q R."""
     q, r = binder().bind(Qr(flag("qr", "full_matrices", full_matrices)), (x,))
     return q, r
 
@@ -93,7 +93,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: Literal[False])
 
 
 def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) -> tuple[Array, Array, Array] | Array:
-    """U, the descending singular values and V^H; without `compute_uv` the singular values alone."""
+    """Return U, the descending singular values and V^H; without `compute_uv` the singular values alone."""
     full_matrices = flag("svd", "full_matrices", full_matrices)
     if not flag("svd", "compute_uv", compute_uv):
         return binder().bind(Svd(False, False), (x,))[0]
@@ -124,8 +124,8 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is a batch of
-    vectors."""
+    """Return the x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is a
+    batch of vectors."""
     named = {"left_side": left_side, "lower": lower, "transpose_a": transpose_a, "conjugate_a": conjugate_a}
     flags = {**named, "unit_diagonal": unit_diagonal}
     static = tuple([flag("triangular_solve", name, value) for name, value in flags.items()])
@@ -133,7 +133,7 @@ def triangular_solve(
 
 
 def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike) -> Array:
-    """The x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored."""
+    """Return the x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored."""
     return binder().bind(TRIDIAGONAL_SOLVE, (dl, d, du, b))[0]
 
 
@@ -155,5 +155,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

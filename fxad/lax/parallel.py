@@ -47,7 +47,7 @@ AxisGroups: TypeAlias = Sequence[Sequence[int]] | None
 
 
 def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
-    """The axes with their sizes. Raises: AxisNameError, ArgumentError."""
+    """Return the axes with their sizes. Raises: AxisNameError, ArgumentError."""
     names = (axis_name,) if isinstance(axis_name, str) else to_tuple(op, "axis_name", axis_name)
     sizes = tuple([size_of_axis(op, name) for name in names])
     if len(set(names)) != len(names):
@@ -56,7 +56,7 @@ def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
 
 
 def _one_or_more_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
-    """`named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
+    """Return `named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
     names, sizes = named_axes(op, axis_name)
     if not names:
         raise ParameterError(f"{op}: axis_name {axis_name!r:.40} names no axis", remedy="name one axis or more")
@@ -70,7 +70,7 @@ def _to_groups(op: str, groups: AxisGroups) -> Groups:
 
 
 def _checked(op: str, x: T) -> T:
-    """A pytree of arrays, as it is. Raises: ArgumentError for a leaf that is no array."""
+    """Return a pytree of arrays, as it is. Raises: ArgumentError for a leaf that is no array."""
     leaves, structure = tree.flatten(x)
     for leaf, path in zip(leaves, tree.paths(structure, "x"), strict=True):
         aval_of(leaf, f"{op}: {path}")
@@ -78,13 +78,13 @@ def _checked(op: str, x: T) -> T:
 
 
 def _each(prim: Primitive, x: T) -> T:
-    """The primitive applied to each leaf of a pytree."""
+    """Return the primitive applied to each leaf of a pytree."""
     return tree.map(lambda leaf: binder().bind(prim, (leaf,))[0], x)
 
 
 def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
-    """The sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one. Bools are
-    counted, in int32."""
+    """Return the sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one.
+    Bools are counted, in int32."""
     names, sizes = named_axes("psum", axis_name)
     groups = _to_groups("psum", axis_index_groups)
     if not names:
@@ -103,7 +103,8 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
 
 
 def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
-    """The mean over the indices of named axes, of each leaf of a pytree. That of bools is the part that is True."""
+    """Return the mean over the indices of named axes, of each leaf of a pytree. That of bools is the part that is
+    True."""
     names, sizes = named_axes("pmean", axis_name)
     width = Psum(names, sizes, _to_groups("pmean", axis_index_groups)).width if names else 1
 
@@ -119,13 +120,13 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
 
 
 def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
-    """The greatest value over the indices of named axes, of each leaf of a pytree."""
+    """Return the greatest value over the indices of named axes, of each leaf of a pytree."""
     names, sizes = named_axes("pmax", axis_name)
     return _each(Pmax(names, sizes, _to_groups("pmax", axis_index_groups)), x) if names else _checked("pmax", x)
 
 
 def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
-    """The least value over the indices of named axes, of each leaf of a pytree."""
+    """Return the least value over the indices of named axes, of each leaf of a pytree."""
     names, sizes = named_axes("pmin", axis_name)
     return _each(Pmin(names, sizes, _to_groups("pmin", axis_index_groups)), x) if names else _checked("pmin", x)
 
@@ -133,8 +134,8 @@ def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
 def all_gather(
     x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None, axis: int = 0, tiled: bool = False
 ) -> T:
-    """The values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along an
-    existing one if `tiled`."""
+    """Return the values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along
+    an existing one if `tiled`."""
     names, sizes = _one_or_more_axes("all_gather", axis_name)
     groups, tiled = _to_groups("all_gather", axis_index_groups), flag("all_gather", "tiled", tiled)
 
@@ -155,7 +156,8 @@ def psum_scatter(
     axis_index_groups: AxisGroups = None,
     tiled: bool = False,
 ) -> T:
-    """The sum over the indices of named axes, for each leaf. Each index has one part of it along `scatter_dimension`.
+    """Return the sum over the indices of named axes, for each leaf. Each index has one part of it along
+    `scatter_dimension`.
 
     The dimension is as long as there are indices, and removed, unless `tiled`: then it is a multiple of that.
     """
@@ -183,8 +185,8 @@ def all_to_all(
     axis_index_groups: AxisGroups = None,
     tiled: bool = False,
 ) -> T:
-    """For each leaf, index k receives part k along `split_axis` of the value of every index. It concatenates the parts
-    in order along `concat_axis`.
+    """Exchange parts: for each leaf, index k receives part k along `split_axis` of the value of every index. It
+    concatenates the parts in order along `concat_axis`.
 
     `split_axis` is as long as there are indices; it is removed, and `concat_axis` is new. If `tiled`, it is a multiple
     of that, and the parts are concatenated along an existing axis.
@@ -209,7 +211,7 @@ def all_to_all(
 
 
 def _check_one_element_per_index(op: str, what: str, at: int, shape: tuple[int, ...], count: int) -> None:
-    """Raises: ShapeError if axis `at` does not have one element for each of `count` indices."""
+    """Raise ShapeError if axis `at` does not have one element for each of `count` indices."""
     if shape[at] != count:
         raise ShapeError(
             f"{op}: {what} {at} of shape {shape} has size {shape[at]}, there are {count} indices",
@@ -218,8 +220,8 @@ def _check_one_element_per_index(op: str, what: str, at: int, shape: tuple[int, 
 
 
 def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
-    """Each index has the value of another one, for each leaf: `perm` lists pairs `(source, target)`. An index that is
-    no target has zeros."""
+    """Send values between indices: each index gets the value of another one, for each leaf. `perm` lists pairs
+    `(source, target)`. An index that is no target has zeros."""
     names, sizes = _one_or_more_axes("ppermute", axis_name)
     pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
     for k, pair in enumerate(pairs):
@@ -231,7 +233,7 @@ def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
 
 
 def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
-    """Index k has the value of index `perm[k]`, for each leaf."""
+    """Permute the values of an axis: index k gets the value of index `perm[k]`, for each leaf."""
     names, sizes = _one_or_more_axes("pshuffle", axis_name)
     sources = to_ints("pshuffle", "perm", perm)
     if sorted(sources) != list(range(prod(sizes))):
@@ -244,7 +246,7 @@ def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
 
 
 def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
-    """The value of index `source` of named axes, on all indices, for each leaf."""
+    """Return the value of index `source` of named axes, on all indices, for each leaf."""
     names, sizes = _one_or_more_axes("pbroadcast", axis_name)
     source = to_int("pbroadcast", "source", source)
     if not 0 <= source < prod(sizes):
@@ -256,13 +258,14 @@ def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
 
 
 def pswapaxes(x: T, axis_name: AxisName, axis: int, *, axis_index_groups: AxisGroups = None) -> T:
-    """A named axis exchanged with axis `axis`, which has as many entries as there are indices, for each leaf."""
+    """Return a named axis exchanged with axis `axis`, which has as many entries as there are indices, for each leaf."""
     _one_or_more_axes("pswapaxes", axis_name)
     return all_to_all(_checked("pswapaxes", x), axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
 def pvary(x: T, axis_name: AxisName) -> T:
-    """The value itself, a pytree of arrays. JAX marks it as one that may differ along named axes, which fxad finds out.
+    """Return the value itself, a pytree of arrays. JAX marks it as one that may differ along named axes, which fxad
+    finds out.
 
     Raises: AxisNameError for an axis that no map around binds; ArgumentError for a leaf that is no array.
     """
@@ -271,7 +274,7 @@ def pvary(x: T, axis_name: AxisName) -> T:
 
 
 def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
-    """The value itself, for `to="varying"`, as `pvary`."""
+    """Return the value itself, for `to="varying"`, as `pvary`."""
     if not is_word(to, ("varying",)):
         raise ParameterError(
             f"pcast: to is {to!r:.40}", remedy='give to="varying": psum, pmean or pmax make values equal'
@@ -281,7 +284,7 @@ def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
 
 
 def axis_index(axis_name: AxisName) -> Array:
-    """The index along named axes, the first one slowest, as an int32."""
+    """Return the index along named axes, the first one slowest, as an int32."""
     names, sizes = named_axes("axis_index", axis_name)
     if len(names) == 1:
         return binder().bind(AxisIndex(names[0], sizes[0]), ())[0]
@@ -290,7 +293,7 @@ def axis_index(axis_name: AxisName) -> Array:
 
 
 def axis_size(axis_name: AxisName) -> int:
-    """The number of indices along named axes."""
+    """Return the number of indices along named axes."""
     return prod(named_axes("axis_size", axis_name)[1])
 
 

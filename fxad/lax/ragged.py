@@ -49,7 +49,7 @@ def ragged_dot_general(
     preferred_element_type: object = None,
     group_offset: None = None,
 ) -> Array:
-    """`dot_general` in groups.
+    """Return `dot_general` in groups.
 
     Where a free axis of lhs is ragged, rhs has a matrix for each group. Where the contracted axis is ragged, the result
     has an axis of groups in front.

@@ -30,47 +30,47 @@ def _reduction_axes(op: str, axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def reduce_sum(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The sum over axes, which are removed; the dtype is kept."""
+    """Return the sum over axes, which are removed; the dtype is kept."""
     return binder().bind(ReduceSum(_reduction_axes("reduce_sum", axes)), (operand,))[0]
 
 
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The product over axes, which are removed; the dtype is kept."""
+    """Return the product over axes, which are removed; the dtype is kept."""
     return binder().bind(ReduceProd(_reduction_axes("reduce_prod", axes)), (operand,))[0]
 
 
 def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The greatest element over axes, which are removed."""
+    """Return the greatest element over axes, which are removed."""
     return binder().bind(ReduceMax(_reduction_axes("reduce_max", axes)), (operand,))[0]
 
 
 def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The least element over axes, which are removed."""
+    """Return the least element over axes, which are removed."""
     return binder().bind(ReduceMin(_reduction_axes("reduce_min", axes)), (operand,))[0]
 
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The bitwise and of all elements over axes, which are removed."""
+    """Return the bitwise and of all elements over axes, which are removed."""
     return binder().bind(ReduceAnd(_reduction_axes("reduce_and", axes)), (operand,))[0]
 
 
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The bitwise or of all elements over axes, which are removed."""
+    """Return the bitwise or of all elements over axes, which are removed."""
     return binder().bind(ReduceOr(_reduction_axes("reduce_or", axes)), (operand,))[0]
 
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """The bitwise exclusive or of all elements over axes, which are removed."""
+    """Return the bitwise exclusive or of all elements over axes, which are removed."""
     return binder().bind(ReduceXor(_reduction_axes("reduce_xor", axes)), (operand,))[0]
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
-    """The index of the greatest element along an axis; of equal ones the first."""
+    """Return the index of the greatest element along an axis; of equal ones the first."""
     return binder().bind(ArgMax(axis, dtypes.as_dtype(index_dtype)), (operand,))[0]
 
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
-    """The index of the least element along an axis; of equal ones the first."""
+    """Return the index of the least element along an axis; of equal ones the first."""
     return binder().bind(ArgMin(axis, dtypes.as_dtype(index_dtype)), (operand,))[0]
 
 

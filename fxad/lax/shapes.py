@@ -51,13 +51,13 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
 
 
 def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
-    """The elements in row-major order in another shape."""
+    """Return the elements in row-major order in another shape."""
     to = as_shape(new_sizes)
     return operand if isinstance(operand, Array) and to == operand.shape else binder().bind(Reshape(to), (operand,))[0]
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
-    """Axis k of the result is axis `permutation[k]` of the operand."""
+    """Permute axes: axis k of the result is axis `permutation[k]` of the operand."""
     return binder().bind(Transpose(static_ints("transpose", "permutation", (permutation,))), (operand,))[0]
 
 
@@ -118,7 +118,7 @@ def _apply_slice(operand: ArrayLike, prim: Slice, is_whole: bool) -> Array:
 def slice_in_dim(
     operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """`slice` along one axis, with Python's rules for None and negative positions."""
+    """Return `slice` along one axis, with Python's rules for None and negative positions."""
     x = aval_of(operand, "slice_in_dim: operand")
     shape = x.shape
     key = shape, start_index, limit_index, stride, axis
@@ -196,7 +196,7 @@ def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: 
 
 
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0) -> Array:
-    """`dynamic_slice` along one axis."""
+    """Return `dynamic_slice` along one axis."""
     return _cached_window_along("dynamic_slice_in_dim", operand, start_index, slice_size, axis, False)
 
 
@@ -252,20 +252,20 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, ke
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:
-    """The operand with the window at run-time start indices replaced by `update`."""
+    """Return the operand with the window at run-time start indices replaced by `update`."""
     arrays, fixed = _split_starts("dynamic_update_slice", start_indices)
     return binder().apply(indexing.dynamic_update_slice, (operand, update, *arrays), (fixed,))[0]
 
 
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int) -> Array:
-    """`dynamic_update_slice` along one axis."""
+    """Return `dynamic_update_slice` along one axis."""
     ndim = aval_of(operand, "dynamic_update_slice_in_dim: operand").ndim
     k = normalize_axis_index("dynamic_update_slice_in_dim", axis, ndim)
     return dynamic_update_slice(operand, update, _starts_along(start_index, k, ndim))
 
 
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int) -> Array:
-    """The operand with the elements at one position along an axis replaced; `update` may lack that axis."""
+    """Return the operand with the elements at one position along an axis replaced; `update` may lack that axis."""
     ndim = aval_of(operand, "dynamic_update_index_in_dim: operand").ndim
     k = normalize_axis_index("dynamic_update_index_in_dim", axis, ndim)
     if aval_of(update, "dynamic_update_index_in_dim: update").ndim == ndim - 1:

@@ -13,42 +13,43 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized lower incomplete gamma function: P(a, x), from 0 at x = 0 to 1."""
+    """Return the regularized lower incomplete gamma function: P(a, x), from 0 at x = 0 to 1."""
     return apply_binary(IGAMMA, a, x)
 
 
 def igammac(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized upper incomplete gamma function: Q(a, x) = 1 - P(a, x), with all digits where it is small."""
+    """Return the regularized upper incomplete gamma function: Q(a, x) = 1 - P(a, x), with all digits where it is
+    small."""
     return apply_binary(IGAMMAC, a, x)
 
 
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
-    """The derivative of igamma(a, x) in a."""
+    """Return the derivative of igamma(a, x) in a."""
     return apply_binary(IGAMMA_GRAD_A, a, x)
 
 
 def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
-    """The derivative of a sample of the gamma distribution in its shape parameter a, at a fixed quantile."""
+    """Return the derivative of a sample of the gamma distribution in its shape parameter a, at a fixed quantile."""
     return apply_binary(RANDOM_GAMMA_GRAD, a, sample)
 
 
 def bessel_i0e(x: ArrayLike) -> Array:
-    """exp(-|x|) times the modified Bessel function of the first kind of order 0."""
+    """Return exp(-|x|) times the modified Bessel function of the first kind of order 0."""
     return binder().bind(BESSEL_I0E, (x,))[0]
 
 
 def bessel_i1e(x: ArrayLike) -> Array:
-    """exp(-|x|) times the modified Bessel function of the first kind of order 1."""
+    """Return exp(-|x|) times the modified Bessel function of the first kind of order 1."""
     return binder().bind(BESSEL_I1E, (x,))[0]
 
 
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
-    """Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ..."""
+    """Return Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ..."""
     return apply_binary(ZETA, x, q)
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized incomplete beta function: from 0 at x = 0 to 1 at x = 1."""
+    """Return the regularized incomplete beta function: from 0 at x = 0 to 1 at x = 1."""
     try:
         return binder().apply(special.same_types, (a, b, x), (REGULARIZED_INCOMPLETE_BETA,))[0]
     except ShapeError as e:
@@ -61,12 +62,12 @@ regularized_incomplete_beta = betainc
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """log |B(a, b)|, of the beta function."""
+    """Return log |B(a, b)|, of the beta function."""
     return binder().apply(special.betaln, (a, b), ())[0]
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
-    """log of the multivariate gamma function of dimension d. Raises: ParameterError for d < 1."""
+    """Return log of the multivariate gamma function of dimension d. Raises: ParameterError for d < 1."""
     d = to_int("multigammaln", "d", d)
     if d < 1:
         raise ParameterError(f"multigammaln: the dimension must be positive, got {d}")
@@ -74,50 +75,50 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
 
 
 def entr(x: ArrayLike) -> Array:
-    """-x log x: 0 at 0, -inf below."""
+    """Return -x log x: 0 at 0, -inf below."""
     return binder().apply(special.entr, (x,), ())[0]
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log y, 0 where x is 0."""
+    """Return x log y, 0 where x is 0."""
     return binder().apply(special.xlogy, (x, y), ())[0]
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(1 + y), 0 where x is 0."""
+    """Return x log(1 + y), 0 where x is 0."""
     return binder().apply(special.xlog1py, (x, y), ())[0]
 
 
 def logit(x: ArrayLike) -> Array:
-    """log(x / (1 - x)), the inverse of expit."""
+    """Return log(x / (1 - x)), the inverse of expit."""
     return binder().apply(special.logit, (x,), ())[0]
 
 
 def expit(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return binder().apply(special.expit, (x,), ())[0]
 
 
 def ndtr(x: ArrayLike) -> Array:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     return binder().apply(special.ndtr, (x,), ())[0]
 
 
 def log_ndtr(x: ArrayLike) -> Array:
-    """log of ndtr, also where ndtr is too small to be represented."""
+    """Return log of ndtr, also where ndtr is too small to be represented."""
     return binder().apply(special.log_ndtr, (x,), ())[0]
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """The inverse of ndtr: -inf at 0, inf at 1, nan outside."""
+    """Return the inverse of ndtr: -inf at 0, inf at 1, nan outside."""
     return binder().apply(special.ndtri, (p,), ())[0]
 
 
 def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0."""
     return binder().apply(special.i0, (x,), ())[0]
 
 
 def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1."""
     return binder().apply(special.i1, (x,), ())[0]

@@ -30,7 +30,7 @@ FLAG: Final = Aval((), dtypes.bool_)
 
 
 def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with loops that end after a failed check; the same operands and results."""
+    """Return the program with loops that end after a failed check; the same operands and results."""
     # only a `while` may run on after a failed check: the steps of other loops are bounded
     loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, While)]
     if not loops or not has_check(jaxpr):
@@ -42,13 +42,13 @@ def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def _uses_flag(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program changes the flag or reads it."""
+    """Return True if a program changes the flag or reads it."""
     return any([isinstance(prim, Check | While) for prim in all_prims(jaxpr)])
 
 
 @by_value
 def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
-    """(failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
+    """Return (failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
     b = Builder()
     failed: Atom = b.input(FLAG)
 
@@ -79,13 +79,15 @@ def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
 
 
 def _any_failed(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
-    """The flag of all devices along axes: True if that of one device is. With one flag they run equally many steps."""
+    """Return the flag of all devices along axes: True if that of one device is. With one flag they run equally many
+    steps."""
     names, sizes = tuple([n for n, _ in sorted(axes)]), tuple([n for _, n in sorted(axes)])
     return b.one(Pmax(names, sizes), failed) if axes else failed
 
 
 def _flag_axes(loop: While, mesh: MeshAxes) -> FreeAxes:
-    """The axes along which all devices must run equally many steps of a loop, because they meet in its collectives."""
+    """Return the axes along which all devices must run equally many steps of a loop, because they meet in its
+    collectives."""
     if any(map(has_ppermute, loop.bodies)):
         return frozenset(mesh)
     names = exchanged_axes(loop)
@@ -93,8 +95,8 @@ def _flag_axes(loop: While, mesh: MeshAxes) -> FreeAxes:
 
 
 def _flagged_loop(loop: While, mesh: MeshAxes) -> Threaded:
-    """The loop with the flag as its first carry, which ends when it is True. A predicate that uses the flag moves into
-    the body, whose results include it; with a bound of 0 no predicate runs."""
+    """Return the loop with the flag as its first carry, which ends when it is True. A predicate that uses the flag
+    moves into the body, whose results include it; with a bound of 0 no predicate runs."""
     if _uses_flag(loop.cond) and loop.max_steps != 0:
         return Threaded(Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0)
     b = Builder()
@@ -111,7 +113,7 @@ def _flagged_loop(loop: While, mesh: MeshAxes) -> Threaded:
 
 
 def _flagged_map(prim: ShardMap, around: MeshAxes) -> Threaded:
-    """The map with the flag as its first operand and result: that of all its devices."""
+    """Return the map with the flag as its first operand and result: that of all its devices."""
     b = Builder()
     failed, *outs = b.inline(_flagged(prim.body, mesh_within(around, prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))
     body = b.build((_any_failed(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)

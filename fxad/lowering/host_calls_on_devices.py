@@ -28,8 +28,8 @@ from fxad.primitives.meshes import MeshAxes, mesh_within, with_replica_axis
 
 @by_value
 def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: MeshAxes = ()) -> Jaxpr:
-    """The program whose calls of the host, but for checks, happen once for each index of the axes of `mesh`, which maps
-    bind."""
+    """Return the program whose calls of the host, but for checks, happen once for each index of the axes of `mesh`,
+    which maps bind."""
     if not calls_host(jaxpr):
         return jaxpr
 
@@ -54,7 +54,7 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: MeshAxes = ()) 
 
 
 def _on_all_devices(body: Jaxpr, devices: int) -> ShardMap:
-    """A map over all devices, each of which has whole operands and the same results."""
+    """Return a map over all devices, each of which has whole operands and the same results."""
     return ShardMap(body, with_replica_axis((), devices), len(body.ins), (), ((),) * len(body.outs))
 
 
@@ -66,8 +66,8 @@ def _check_body(check: Check, avals: tuple[Aval, ...], source: Source) -> Jaxpr:
 
 
 def _call_on_first(call: HostCall, avals: tuple[Aval, ...], source: Source, axis: str, size: int) -> Jaxpr:
-    """A call on the first device along an axis. The others add -0, so the sum is the result of the first one. Only
-    the sign of a zero part of a complex number may be lost."""
+    """Return a call on the first device along an axis. The others add -0, so the sum is the result of the first one.
+    Only the sign of a zero part of a complex number may be lost."""
     b = Builder()
     b.source = source
     host_call = b.build(b(call, *b.inputs(avals)), call.name)

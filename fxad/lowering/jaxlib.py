@@ -17,7 +17,7 @@ _VARIABLE: Final = "TF_CPP_MIN_LOG_LEVEL"
 
 @contextmanager
 def without_log_output() -> Iterator[None]:
-    """A context in which libraries of XLA are loaded that log warnings and errors only."""
+    """Return a context in which libraries of XLA are loaded that log warnings and errors only."""
     user_has_level = _VARIABLE in os.environ
     if not user_has_level:
         os.environ[_VARIABLE] = "1"

@@ -26,7 +26,7 @@ class Locations:
         self._rows: dict[str, tuple[str, Source]] = {}
 
     def alias(self, function: str, prim: str, source: Source) -> str:
-        """The text after an operation that refers to its location: ` loc(#L3)`."""
+        """Return the text after an operation that refers to its location: ` loc(#L3)`."""
         if source is None:
             key: tuple[str, str, object, int, str] = (function, prim, None, 0, "")
         elif isinstance(source, SourceLocation):
@@ -40,11 +40,11 @@ class Locations:
         return text
 
     def source(self, alias: str) -> Source:
-        """The source of the operation that refers to `alias`."""
+        """Return the source of the operation that refers to `alias`."""
         return self._rows[alias][1]
 
     def definitions(self) -> str:
-        """All locations, one a line: operation name, then the user's function, then file and line."""
+        """Return all locations, one a line: operation name, then the user's function, then file and line."""
         rows = self._rows.values()
         places = _resolve([source for _, source in rows])
         lines = []
@@ -55,7 +55,7 @@ class Locations:
 
 
 def _resolve(sources: list[Source]) -> list[SourceLocation | None]:
-    """`fxad.ir.source_location` of many sources: one sweep over each line table instead of one per source."""
+    """Return `fxad.ir.source_location` of many sources: one sweep over each line table instead of one per source."""
     out: list[SourceLocation | None] = [s if isinstance(s, SourceLocation) else None for s in sources]
     by_code: dict[int, tuple[CodeType, list[tuple[int, int]]]] = {}
     for k, source in enumerate(sources):

@@ -61,17 +61,17 @@ _parser: Final = _Parser()
 
 
 def pretty(source: str) -> str:
-    """The module in MLIR's own form, without locations. Raises: CompileError when it is not valid."""
+    """Return the module in MLIR's own form, without locations. Raises: CompileError when it is not valid."""
     return _parser(source, str)
 
 
 def computation(source: str) -> _jax.XlaComputation:
-    """The module as HLO, before XLA optimises it."""
+    """Return the module as HLO, before XLA optimises it."""
     return _jax.mlir.mlir_module_to_xla_computation(source, use_tuple_args=False, return_tuple=False)
 
 
 def with_module(source: str, use: Callable[[ir.Module], R]) -> R:
-    """The result of `use` on the module. Raises: CompileError when it is not valid."""
+    """Return the result of `use` on the module. Raises: CompileError when it is not valid."""
     return _parser(source, use)
 
 

@@ -38,7 +38,7 @@ ELEMENT: Final = MappingProxyType(
 
 
 def tensor_type(aval: Aval) -> str:
-    """The type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`. Raises: SizeError for a symbolic shape."""
+    """Return the type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`. Raises: SizeError for a symbolic shape."""
     if aval.symbolic:
         raise SizeError(
             f"lower: a value of type {aval} has no fixed size",
@@ -48,7 +48,8 @@ def tensor_type(aval: Aval) -> str:
 
 
 def element_text(lit: Lit) -> str:
-    """The element of a literal as MLIR text, exact to the bit: floats are written as their bits in hexadecimal."""
+    """Return the element of a literal as MLIR text, exact to the bit: floats are written as their bits in
+    hexadecimal."""
     dtype = lit.aval.dtype
     if dtype is dtypes.bool_:
         return "true" if lit.bits == b"\1" else "false"
@@ -65,12 +66,12 @@ def _hex(bits: bytes) -> str:
 
 
 def dense_attribute(lit: Lit) -> str:
-    """The whole constant as an MLIR attribute: `dense<0x3F800000> : tensor<3xf32>`."""
+    """Return the whole constant as an MLIR attribute: `dense<0x3F800000> : tensor<3xf32>`."""
     return f"dense<{element_text(lit)}> : {tensor_type(lit.aval)}"
 
 
 def string_literal(text: str) -> str:
-    """A string literal of MLIR."""
+    """Return a string literal of MLIR."""
     return '"' + "".join([c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text]) + '"'
 
 
@@ -82,34 +83,34 @@ def _escaped(char: str) -> str:
 
 
 def sharding_attribute(mesh: int, spec: DimensionAxes, aval: Aval) -> str:
-    """The attribute of a value that the axes of a mesh divide; meshes are numbered. If "i" of mesh 0 divides the first
-    axis of an array of two axes, it is `#sdy.sharding<@mesh0, [{"i"}, {}]>`."""
+    """Return the attribute of a value that the axes of a mesh divide; meshes are numbered. If "i" of mesh 0 divides the
+    first axis of an array of two axes, it is `#sdy.sharding<@mesh0, [{"i"}, {}]>`."""
     return f"#sdy.sharding<@mesh{mesh}, {dimension_shardings(spec, aval)}>"
 
 
 def sharding_per_value(mesh: int, specs: Sequence[DimensionAxes], avals: Sequence[Aval]) -> str:
-    """The attribute of several values that the axes of a mesh divide, as `sharding_attribute`."""
+    """Return the attribute of several values that the axes of a mesh divide, as `sharding_attribute`."""
     divisions = [f"<@mesh{mesh}, {dimension_shardings(s, a)}>" for s, a in zip(specs, avals, strict=True)]
     return f"#sdy.sharding_per_value<[{', '.join(divisions)}]>"
 
 
 def dimension_shardings(spec: DimensionAxes, aval: Aval) -> str:
-    """The axes that divide each axis of an array, as MLIR text."""
+    """Return the axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]
     return f"[{', '.join(['{?}' if group == (OPEN,) else axis_names_text(group) for group in groups])}]"
 
 
 def axis_names_text(names: Sequence[str]) -> str:
-    """Names of axes, as MLIR text."""
+    """Return names of axes, as MLIR text."""
     return f"{{{', '.join(map(_axis_name_text, names))}}}"
 
 
 def _axis_name_text(name: str) -> str:
-    """A name as a string of printable ASCII, with % and a number for each other character: XLA ends the process at an
-    escape in it. Names have no meaning outside of the text."""
+    """Return a name as a string of printable ASCII, with % and a number for each other character: XLA ends the process
+    at an escape in it. Names have no meaning outside of the text."""
     return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
 
 
 def mesh_text(mesh: MeshAxes) -> str:
-    """A mesh, as MLIR text."""
+    """Return a mesh, as MLIR text."""
     return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"

@@ -38,8 +38,8 @@ _INTEGERS: Final[Mapping[int, DType]] = MappingProxyType({2: dtypes.int16, 4: dt
 
 @by_value
 def with_nan_kept(jaxpr: Jaxpr, in_map: bool = False) -> Jaxpr:
-    """The program whose extrema of floats over several devices are extrema of integers. In a map over devices these are
-    the collectives, outside of maps reductions and scatters."""
+    """Return the program whose extrema of floats over several devices are extrema of integers. In a map over devices
+    these are the collectives, outside of maps reductions and scatters."""
     if not _has_extremum(jaxpr):
         return jaxpr
 
@@ -62,7 +62,7 @@ def _has_extremum(jaxpr: Jaxpr) -> bool:
 
 
 def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:
-    """Returns True for an extremum of floats that devices may compute together."""
+    """Return True for an extremum of floats that devices may compute together."""
     if ins and ins[0].aval.dtype not in dtypes.FLOATING:
         return False
     if isinstance(prim, Extremum):
@@ -75,7 +75,7 @@ def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:
 
 
 def _as_integers(b: Builder, prim: Primitive, ins: Atoms) -> Atom:
-    """An extremum of floats, computed from their keys. The indices of a scatter stay as they are."""
+    """Return an extremum of floats, computed from their keys. The indices of a scatter stay as they are."""
     dtype = ins[0].aval.dtype
     wide = dtype if dtype.itemsize in _INTEGERS else dtypes.float32
     integer = _INTEGERS[wide.itemsize]
@@ -93,8 +93,8 @@ def _as_integers(b: Builder, prim: Primitive, ins: Atoms) -> Atom:
 
 
 def _keys_or_bits(b: Builder, bits: Atom) -> Atom:
-    """The keys of floats, given their bits as integers; and the bits, given the keys. Both are the same operation: it
-    inverts the bits below the sign if the sign is set."""
+    """Return the keys of floats, given their bits as integers; and the bits, given the keys. Both are the same
+    operation: it inverts the bits below the sign if the sign is set."""
     width = 8 * bits.aval.dtype.itemsize
     below_sign = Lit.of(dtypes.RANGES[bits.aval.dtype][1], bits.aval)
     negative = b.one(SHIFT_RIGHT_ARITHMETIC, bits, Lit.of(width - 1, bits.aval))

@@ -50,13 +50,13 @@ def _depth_of(prim: HigherOrder, depth: dict[Jaxpr, tuple[int, int]]) -> tuple[i
 
 
 def _compiled_bodies(prim: HigherOrder) -> tuple[Jaxpr, ...]:
-    """The bodies that are compiled, which excludes those of rules."""
+    """Return the bodies that are compiled, which excludes those of rules."""
     layout = prim.layout
     return tuple([layout.bodies[k].jaxpr for k in layout.running])
 
 
 def _stack_of(prim: HigherOrder) -> int:
-    """The stack that such an equation takes, in units of one call."""
+    """Return the stack that such an equation takes, in units of one call."""
     layout = prim.layout
     runs = [layout.bodies[k].runs for k in layout.running]
     opaque = any([isinstance(r, Once) and r.opaque for r in runs])

@@ -24,7 +24,8 @@ DONE: Final = Aval((), dtypes.uint8)
 
 
 def with_host_calls_ordered(jaxpr: Jaxpr) -> Jaxpr:
-    """The program as it is lowered: ordered calls in a chain, `DONE` as the last result where the host is called."""
+    """Return the program as it is lowered: ordered calls in a chain, `DONE` as the last result where the host is
+    called."""
     if not calls_host(jaxpr):
         return jaxpr
     ordered = thread_tokens(jaxpr)
@@ -32,7 +33,7 @@ def with_host_calls_ordered(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def thread_tokens(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with its ordered calls in a chain; the same operands and results."""
+    """Return the program with its ordered calls in a chain; the same operands and results."""
     if ORDERED not in jaxpr.effects:
         return jaxpr
     b = Builder.like(jaxpr)
@@ -42,7 +43,7 @@ def thread_tokens(jaxpr: Jaxpr) -> Jaxpr:
 
 @by_value
 def _threaded(jaxpr: Jaxpr) -> Jaxpr:
-    """(token, operands) -> (token, results)."""
+    """Return (token, operands) -> (token, results)."""
     b = Builder()
     token: Atom = b.input(TOKEN)
 
@@ -58,8 +59,8 @@ def _threaded(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _with_token(eqn: Eqn) -> Threaded:
-    """The primitive of an equation with ordered calls, with the token. Raises: CompileError if its bodies run in no
-    order."""
+    """Return the primitive of an equation with ordered calls, with the token. Raises: CompileError if its bodies run in
+    no order."""
     prim = eqn.prim
     threaded: Threaded | None = None
     if isinstance(prim, HostCall):

@@ -64,8 +64,8 @@ class _Site:
 
 @by_value
 def overlapping_updates(jaxpr: Jaxpr) -> frozenset[Update]:
-    """The `dynamic_update_slice` whose update reads the array that it is written to, if that array or the result is
-    reshaped.
+    """Return the `dynamic_update_slice` whose update reads the array that it is written to, if that array or the result
+    is reshaped.
 
     Cost: none without a `dynamic_update_slice`; else a dictionary entry for each equation, calls inlined, and a bit of
           each value for each update.
@@ -132,7 +132,7 @@ class _Flow:
         return [self.value((prim, k), numbers) for k in range(len(eqn.outs))]
 
     def overlapping(self) -> frozenset[Update]:
-        """The updates that read their array."""
+        """Return the updates that read their array."""
         bits = {buffer: 1 << k for k, buffer in enumerate({site.buffer for site in self._sites})}
         reads: list[int] = []  # of each number: the arrays that it is computed from, as bits
         for number, operands in enumerate(self._operands):

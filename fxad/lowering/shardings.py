@@ -19,8 +19,8 @@ from fxad.primitives.sharding_constraint import ShardingConstraint
 
 @by_value
 def of_operands_and_results(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], tuple[Division | None, ...]]:
-    """The sharding of each operand and result, which is that of the map over devices or of the constraint that reads or
-    computes it; None if there is none."""
+    """Return the sharding of each operand and result, which is that of the map over devices or of the constraint that
+    reads or computes it; None if there is none."""
     ins: dict[Atom, Division | None] = {}
     outs: dict[Atom, Division | None] = {}
     for eqn in jaxpr.eqns:
@@ -44,8 +44,8 @@ def of_operands_and_results(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], 
 
 
 def ids_of_devices(jaxpr: Jaxpr, devices: int) -> Ids:
-    """The ids of the devices that the program names; () if it names none. Raises: PlacementError if its meshes have
-    different devices, or others than the number that it needs."""
+    """Return the ids of the devices that the program names; () if it names none. Raises: PlacementError if its meshes
+    have different devices, or others than the number that it needs."""
     ids = device_ids(jaxpr)
     if len(ids) > 1 or (ids and len(ids[0]) != devices):
         named = " and ".join([f"on devices {', '.join(map(str, of))}" for of in ids])

@@ -90,13 +90,13 @@ def with_threaded(
 
 
 def _result_group(layout: Layout, body: int, role: type[Role]) -> int | None:
-    """The first group of results with the role that a body returns."""
+    """Return the first group of results with the role that a body returns."""
     groups = [g for g in layout.bodies[body].results if g != PREDICATE]
     return next((g for g in groups if isinstance(layout.results[g].role, role)), None)
 
 
 def _move_first_result(body: Jaxpr, to: int) -> Jaxpr:
-    """A body with its first result at another place."""
+    """Return a body with its first result at another place."""
     first, *outs = body.outs
     return Jaxpr(body.ins, body.eqns, (*outs[:to], first, *outs[to:]), body.name)
 

@@ -33,12 +33,12 @@ _CUT_OFF_DEVIATION: Final = 0.87962566103423978
 
 
 def zeros(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
-    """Zeros; the key is not used."""
+    """Return zeros; the key is not used."""
     return fnp.zeros(as_shape(shape), dtype=dtypes.as_dtype(dtype))
 
 
 def ones(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
-    """Ones; the key is not used."""
+    """Return Ones; the key is not used."""
     return fnp.ones(as_shape(shape), dtype=dtypes.as_dtype(dtype))
 
 
@@ -53,25 +53,25 @@ def _initializer(draw: Callable[[ArrayLike, Shape, DType], Array], dtype: object
 
 
 def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
-    """The same value for all parameters."""
+    """Return the same value for all parameters."""
     return _initializer(lambda _, shape, dtype: fnp.full(shape, value, dtype=dtype), dtype)
 
 
 def uniform(scale: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
-    """Uniform in [0, scale)."""
+    """Return uniform numbers in [0, scale)."""
     return _initializer(lambda key, shape, dtype: random.uniform(key, shape, dtype) * scale, dtype)
 
 
 def normal(stddev: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
-    """Normal with mean 0."""
+    """Return normal numbers with mean 0."""
     return _initializer(lambda key, shape, dtype: random.normal(key, shape, dtype) * stddev, dtype)
 
 
 def truncated_normal(
     stddev: float = 1e-2, dtype: object = dtypes.float32, lower: float = -2.0, upper: float = 2.0
 ) -> Initializer:
-    """Normal with mean 0, truncated at `lower` and `upper` standard deviations. `stddev` is the standard deviation
-    before truncation."""
+    """Return normal numbers with mean 0, truncated at `lower` and `upper` standard deviations. `stddev` is the standard
+    deviation before truncation."""
     return _initializer(
         lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype) * stddev, dtype
     )
@@ -97,8 +97,8 @@ def variance_scaling(
     batch_axis: Axis = (),
     dtype: object = dtypes.float32,
 ) -> Initializer:
-    """Variance `scale / n`, where n is the number of inputs (`mode` "fan_in"), outputs ("fan_out"), their mean
-    ("fan_avg") or their geometric mean ("fan_geo_avg").
+    """Return numbers of variance `scale / n`, where n is the number of inputs (`mode` "fan_in"), outputs ("fan_out"),
+    their mean ("fan_avg") or their geometric mean ("fan_geo_avg").
 
     Type: `distribution` is "uniform", "normal" or "truncated_normal" (cut off at two standard deviations, and widened
           to have the variance all the same). Complex numbers are uniform in a disk, or normal in the plane, with their
@@ -138,7 +138,8 @@ def _draw_with_variance(key: ArrayLike, shape: Shape, dtype: DType, variance: fl
 
 
 def _draw_in_disk(key: ArrayLike, shape: Shape, dtype: DType, distribution: str) -> Array:
-    """Complex numbers of variance 1: uniform in a disk, or normal with a modulus of at most two standard deviations.
+    """Return complex numbers of variance 1: uniform in a disk, or normal with a modulus of at most two standard
+    deviations.
 
     Source: the square of the modulus is uniform in [0, 2), or exponential; that of the truncated one is at most 4, with
             mean 1 - 4 exp(-4) / (1 - exp(-4)) before it is widened.
@@ -158,7 +159,7 @@ def _draw_in_disk(key: ArrayLike, shape: Shape, dtype: DType, distribution: str)
 def glorot_uniform(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Uniform, variance 2 / (inputs + outputs).
+    """Return uniform numbers of variance 2 / (inputs + outputs).
 
     Source: Glorot and Bengio, Understanding the difficulty of training deep feedforward neural networks, AISTATS 2010
     """
@@ -168,14 +169,14 @@ def glorot_uniform(
 def glorot_normal(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Truncated normal, variance 2 / (inputs + outputs)."""
+    """Return truncated normal numbers with variance 2 / (inputs + outputs)."""
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_uniform(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Uniform, variance 1 / inputs.
+    """Return uniform numbers of variance 1 / inputs.
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
     """
@@ -185,14 +186,14 @@ def lecun_uniform(
 def lecun_normal(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Truncated normal, variance 1 / inputs."""
+    """Return truncated normal numbers with variance 1 / inputs."""
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_uniform(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Uniform, variance 2 / inputs.
+    """Return uniform numbers of variance 2 / inputs.
 
     Source: He et al., Delving Deep into Rectifiers, https://arxiv.org/abs/1502.01852
     """
@@ -202,7 +203,7 @@ def he_uniform(
 def he_normal(
     in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (), dtype: object = dtypes.float32
 ) -> Initializer:
-    """Truncated normal, variance 2 / inputs."""
+    """Return truncated normal numbers with variance 2 / inputs."""
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -216,7 +217,7 @@ kaiming_normal = he_normal
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
-    """A uniformly random matrix with orthonormal columns (or rows, if these are fewer), times `scale`.
+    """Return a uniformly random matrix with orthonormal columns (or rows, if these are fewer), times `scale`.
 
     Type:   the columns are along `column_axis`, all other axes together are the rows.
     Source: Saxe et al., Exact solutions to the nonlinear dynamics of learning, https://arxiv.org/abs/1312.6120; evenly:
@@ -250,7 +251,7 @@ def _orthonormal_columns(key: ArrayLike, rows: int, columns: int, dtype: DType) 
 
 
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
-    """A kernel (*spatial, inputs, outputs) that is orthogonal at the middle of its spatial axes and 0 elsewhere.
+    """Return a kernel (*spatial, inputs, outputs) that is orthogonal at the middle of its spatial axes and 0 elsewhere.
 
     Type:   1 to 3 spatial axes, and no fewer outputs than inputs.
     Source: Xiao et al., Dynamical Isometry and a Mean Field Theory of CNNs, https://arxiv.org/abs/1806.05393

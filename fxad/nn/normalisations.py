@@ -205,7 +205,7 @@ def _standardize(
 
 
 def computed_in(dtype: dtypes.DType) -> dtypes.DType:
-    """The dtype that means and squares are computed in: at least float32."""
+    """Return the dtype that means and squares are computed in: at least float32."""
     return dtypes.float32 if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
 
 

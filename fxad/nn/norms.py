@@ -158,7 +158,7 @@ class BatchStats:
 
     @classmethod
     def init(cls, channels: int, dtype: object = dtypes.float32) -> BatchStats:
-        """The statistics before the first step: mean 0 and variance 1."""
+        """Return the statistics before the first step: mean 0 and variance 1."""
         count = to_int("BatchStats.init", "channels", channels)
         return cls(fnp.zeros(count, dtypes.as_dtype(dtype)), fnp.ones(count, dtypes.as_dtype(dtype)))
 
@@ -238,7 +238,7 @@ def _running(old: Array, new: Array, momentum: float | Array) -> Array:
 
 
 def _input(name: str, x: ArrayLike, *parameters: ArrayLike | None) -> tuple[Array, DType]:
-    """The input as an array, and the dtype of the result. A Python number takes the dtype of the input."""
+    """Return the input as an array, and the dtype of the result. A Python number takes the dtype of the input."""
     array = as_array(name, x)
     arrays = [as_array(name, p, k + 1) for k, p in enumerate(parameters) if p is not None and not is_scalar(p)]
     return array, to_inexact_dtype(fnp.result_type(array, *arrays))
@@ -265,7 +265,7 @@ def _parameters(name: str, x: Array, axes: tuple[int, ...], *given: ArrayLike | 
 
 
 def _parameter(op: str, what: str, x: Array, axes: tuple[int, ...], given: ArrayLike) -> Array:
-    """A parameter of `axes` of x, with an axis of size 1 for each of the others. Raises: ShapeError."""
+    """Return a parameter of `axes` of x, with an axis of size 1 for each of the others. Raises: ShapeError."""
     p = as_array(op, given)
     wanted: Shape = tuple([x.shape[k] for k in axes])
     if p.shape == ():
@@ -284,13 +284,13 @@ def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:
 
 
 def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> tuple[Array, Array]:
-    """Mean and variance over axes, which are kept with size 1."""
+    """Return mean and variance over axes, which are kept with size 1."""
     mean = _mean(x, axes, where, names)
     return mean, _mean(_abs_square(x - mean), axes, where, names)
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> Array:
-    """The mean of the elements inside `where`, over axes and mapped axes; 0 if there are none."""
+    """Return the mean of the elements inside `where`, over axes and mapped axes; 0 if there are none."""
     if where is None:
         mean = x.mean(axes, keepdims=True)
         return lax.pmean(mean, names) if names else mean

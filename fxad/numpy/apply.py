@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final, TypeVar, cast
 from weakref import ref
 
@@ -12,10 +12,11 @@ from fxad import dtypes
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Primitive
+from fxad.ir import Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
 from fxad.operations.arguments import number, to_int
+from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import (
     Device,
@@ -40,7 +41,7 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 _single_operand_runs: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashable]]] = LRUCache(512)
 
 
-def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
+def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
         cached = _single_operand_runs.peek((op, x._aval, id(static[0]))) if static else None
@@ -63,7 +64,7 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
     return apply_operation(op, args, static)
 
 
-def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
+def _run_and_remember(op: Operation, x: Array, static: tuple[Hashable, ...]) -> Array:
     """Run an operation of one array on the general path. Remember the executable for the fast path of `apply_op`."""
     (out,) = EAGER.apply_to_arrays(op, (x,), static)
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
@@ -73,9 +74,7 @@ def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tup
     return out
 
 
-def apply_op_all(
-    name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
-) -> tuple[Array, ...]:
+def apply_op_all(name: str, op: Operation, args: tuple[object, ...], *static: Hashable) -> tuple[Array, ...]:
     """Return all results of an operation. Raises: ArgumentError naming function, position and type."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
@@ -103,7 +102,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
 
 
 def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, ...], int | None]:
-    """The number of a diagonal, as operands and a static argument: an array is an operand, and None is static.
+    """Return the number of a diagonal, as operands and a static argument: an array is an operand, and None is static.
 
     Raises: ArgumentError for what is neither an integer nor an array; DTypeError for an array of other numbers;
             ShapeError for one with axes.
@@ -118,19 +117,19 @@ def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, 
 
 
 def contains_array(value: object) -> bool:
-    """Returns True for an array, and for a list or tuple with one: it may be traced."""
+    """Return True for an array, and for a list or tuple with one: it may be traced."""
     return isinstance(value, Array) or (isinstance(value, list | tuple) and any([isinstance(v, Array) for v in value]))
 
 
 def as_scalars(values: T | Array | Sequence[T | Array]) -> tuple[T | Array, ...]:
-    """One number, or several as a vector or a sequence, as a tuple."""
+    """Return one number, or several as a vector or a sequence, as a tuple."""
     if isinstance(values, Array):
         return tuple([values[k] for k in range(values.size)]) if values.ndim == 1 else (values,)
     return tuple(values) if isinstance(values, list | tuple) else (cast("T", values),)
 
 
 def number_or_array(name: str, what: str, value: float | Array) -> float | Array:
-    """A number that does not decide a shape: a Python float, or an array without axes, which may be traced.
+    """Return a number that does not decide a shape: a Python float, or an array without axes, which may be traced.
 
     Raises: ArgumentError for what is neither; ShapeError for an array with axes; DTypeError for a complex one.
     """

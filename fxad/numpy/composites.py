@@ -44,7 +44,7 @@ def jit_composite(fn: Composite, *args: object) -> Array:
 
 
 def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
-    """`jit_composite` of a function with several results."""
+    """Return `jit_composite` of a function with several results."""
     return _call_composite(fn, args)
 
 
@@ -76,7 +76,7 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
 
 
 def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[tuple[str, str, object]]:
-    """The name of each parameter, its annotation, and its argument."""
+    """Return the name of each parameter, its annotation, and its argument."""
     parameters = signature(fn).parameters
     return zip(parameters, [p.annotation for p in parameters.values()], args, strict=False)
 
@@ -92,7 +92,7 @@ def _check_arrays(fn: Callable[..., object], args: tuple[object, ...]) -> None:
 
 
 def _not_static(fn: Callable[..., object], args: tuple[object, ...]) -> ArgumentError:
-    """The error for an argument that cannot be a part of a program."""
+    """Return the error for an argument that cannot be a part of a program."""
     name, value = next((n, v) for n, _, v in _parameters(fn, args) if not (isinstance(v, _ARRAYS) or _hashes(v)))
     return ArgumentError(
         f"{fn.__name__.lstrip('_')}: {name} is {described(value)}: {value!r:.60}",
@@ -101,7 +101,7 @@ def _not_static(fn: Callable[..., object], args: tuple[object, ...]) -> Argument
 
 
 def _hashes(value: object) -> bool:
-    """Returns True if a value has a hash. A tuple has one if its items do."""
+    """Return True if a value has a hash. A tuple has one if its items do."""
     try:
         hash(value)
     except TypeError:

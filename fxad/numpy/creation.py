@@ -327,7 +327,7 @@ def array(
     *,
     device: Device | None = None,
 ) -> Array:
-    """`asarray`, under NumPy's name. `ndmin` adds axes of size 1 in front.
+    """Return `asarray`, under NumPy's name. `ndmin` adds axes of size 1 in front.
 
     Raises: ParameterError for an order in memory, which arrays do not have.
     """
@@ -348,7 +348,7 @@ def copy(a: ArrayLike, order: str | None = None) -> Array:
 
 
 def _check_order(name: str, order: str | None) -> None:
-    """Raises: ParameterError for an order in memory, which arrays do not have."""
+    """Raise ParameterError for an order in memory, which arrays do not have."""
     if order is not None and not (isinstance(order, str) and order in ("K", "C", "A")):
         raise ParameterError(f"{name}: order {order!r:.40}; arrays have no layout", remedy="leave it out")
 

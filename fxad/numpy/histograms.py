@@ -190,7 +190,8 @@ def histogram2d(
     density: bool = False,
     weights: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
-    """`histogram` of points (x, y): the counts, and the edges along both axes. `bins` is for both axes, or a pair."""
+    """Return `histogram` of points (x, y): the counts, and the edges along both axes. `bins` is for both axes, or a
+    pair."""
     density = flag("histogram2d", "density", density)
     a, b = as_array("histogram2d", x), as_array("histogram2d", y, 1)
     if a.ndim != 1 or a.shape != b.shape:
@@ -208,8 +209,8 @@ def histogramdd(
     density: bool = False,
     weights: ArrayLike | None = None,
 ) -> tuple[Array, tuple[Array, ...]]:
-    """`histogram` of points, given as the rows of a matrix or as a sequence of coordinate vectors: the counts, and the
-    edges along each axis. `bins` and `range` are for all axes, or one for each."""
+    """Return `histogram` of points, given as the rows of a matrix or as a sequence of coordinate vectors: the counts,
+    and the edges along each axis. `bins` and `range` are for all axes, or one for each."""
     density = flag("histogramdd", "density", density)
     if isinstance(sample, Sequence):
         points = stack([as_array("histogramdd", s, k) for k, s in enumerate(sample)], 1)

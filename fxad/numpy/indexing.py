@@ -62,7 +62,7 @@ def nonzero(
 
 
 def _filled_nonzero(x: Array, size: int, fill_value: int | Array | Sequence[int | Array]) -> tuple[Array, ...]:
-    """`nonzero` with fill values that the program computes."""
+    """Return `nonzero` with fill values that the program computes."""
     fills = [as_array("nonzero", v, 2) for v in as_scalars(fill_value)]
     if len(fills) not in (1, x.ndim) or not all([v.ndim == 0 and v.dtype in dtypes.INTEGER for v in fills]):
         raise ParameterError(
@@ -414,7 +414,7 @@ def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique
 
 
 def _traced_places(at: Array, n: int, more: int) -> Array:
-    """Indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
+    """Return indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
     counted from the start, and those out of range are moved to the nearest one."""
     places = at.ravel().astype(index_dtype((2 * n + 1,))) if at.dtype.itemsize < 8 else at.ravel()
     return binary.clip(binary.where(places < 0, places + n, places), 0, maximum(n - 1 + more, 0))

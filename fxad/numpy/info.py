@@ -48,19 +48,19 @@ class NamespaceInfo:
     """Capabilities, devices and dtypes of `fxad.numpy`; the same for every device."""
 
     def capabilities(self) -> dict[str, bool | int | None]:
-        """The capabilities outside traced functions. Inside one, sizes cannot depend on values."""
+        """Return the capabilities outside traced functions. Inside one, sizes cannot depend on values."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
-        """The device of new arrays."""
+        """Return the device of new arrays."""
         return runtime.default_device()
 
     def devices(self) -> tuple[Device, ...]:
-        """All devices."""
+        """Return all devices."""
         return runtime.devices()
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
-        """The dtypes of new arrays."""
+        """Return the dtypes of new arrays."""
         _check_device("default_dtypes", device)
         return {
             "real floating": dtypes.float32,
@@ -70,7 +70,7 @@ class NamespaceInfo:
         }
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
-        """The standard's dtypes by name: all, those of one kind, or those of several kinds."""
+        """Return the standard's dtypes by name: all, those of one kind, or those of several kinds."""
         _check_device("dtypes", device)
         if kind is None:
             return dict(_STANDARD)
@@ -81,7 +81,7 @@ class NamespaceInfo:
 
 
 def _check_device(op: str, device: Device | None) -> None:
-    """Raises: ArgumentError for a value that is not a device."""
+    """Raise ArgumentError for a value that is not a device."""
     if device is not None:
         check_device(op, device)
 

@@ -270,7 +270,7 @@ def _least_squares(x: Array, y: Array, w: Array | None, deg: int, rcond: float |
 def _least_squares_in_full(
     x: Array, y: Array, w: Array | None, deg: int, rcond: float | None
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """The coefficients, the sums of squared residuals, the rank, the singular values and the limit for them."""
+    """Return the coefficients, the sums of squared residuals, the rank, the singular values and the limit for them."""
     dtype = result_type(x, y)
     x, y = x.astype(dtype), y.astype(dtype)
     powers, length = _scaled_vandermonde(x, w, deg)

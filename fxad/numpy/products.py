@@ -26,7 +26,7 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 def _with_precision(
     name: str, op: Operation, operands: tuple[ArrayLike, ...], precision: PrecisionLike, *static: Hashable
 ) -> Array:
-    """An operation whose products have a precision."""
+    """Return an operation whose products have a precision."""
     how = to_precision(name, precision)
     return apply_op(name, precise, operands, op, how, *static) if how else apply_op(name, op, operands, *static)
 

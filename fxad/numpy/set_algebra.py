@@ -139,7 +139,7 @@ def _padded_set(
 def _select_distinct(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill: Array | None
 ) -> tuple[Array, Array, Array]:
-    """`_padded_set` of an x that is not empty."""
+    """Return `_padded_set` of an x that is not empty."""
     order = argsort(x)
     ordered = x[order]
     new = ordered[1:] != ordered[:-1]

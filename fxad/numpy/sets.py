@@ -52,8 +52,8 @@ class UniqueInverse(NamedTuple):
 def distinct_values(
     value: NDArray, equal_nan: bool = True, axis: int | None = None
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """`np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of all of
-    them."""
+    """Return `np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of
+    all of them."""
     wide = value.astype(dtypes.accumulated(value.dtype), copy=False)
     distinct, first, inverse, counts = np.unique(wide, True, True, True, axis, equal_nan=equal_nan)
     return distinct.astype(value.dtype, copy=False), first, inverse, counts
@@ -159,8 +159,8 @@ class _Distinct(NamedTuple):
 
 
 def _distinct_rows(new: Array, n: int, size: int) -> _Distinct:
-    """Number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from the row
-    before."""
+    """Number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from
+    the row before."""
     number = cumulative_sum(concat([full((1,), False), new]), dtype=dtypes.int32)
     wanted = arange(size)
     start, end = searchsorted(number, wanted), searchsorted(number, wanted, side="right")
@@ -170,7 +170,7 @@ def _distinct_rows(new: Array, n: int, size: int) -> _Distinct:
 def _pad_results(
     x: Array, size: int, fill_value: ArrayLike | None, equal_nan: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """The results of `unique` with a size."""
+    """Return the results of `unique` with a size."""
     flat, n = x.ravel(), x.size
     if not n:
         none = full((size,), 0)
@@ -185,7 +185,7 @@ def _pad_results(
 def _pad_slices(
     x: Array, axis: int, size: int, fill_value: ArrayLike | None, equal_nan: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """The results of `unique` along an axis with a size."""
+    """Return the results of `unique` along an axis with a size."""
     n = x.shape[axis]
     if not x.size:
         raise ShapeError(f"unique: takes slices along axis {axis} of {x.aval}", remedy="give slices that are not empty")

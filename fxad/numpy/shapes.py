@@ -119,7 +119,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[ArrayLike], axis: Axes = None
 
 
 def _roll_traced(x: Array, shift: Array, axis: int) -> Array:
-    """x, shifted by a number of places that the program computes: a window of x twice."""
+    """Return x, shifted by a number of places that the program computes: a window of x twice."""
     n = x.shape[axis]
     if shift.dtype is dtypes.bool_:
         shift = shift.astype(dtypes.int32)  # NumPy's True is 1
@@ -215,7 +215,7 @@ _MOST: Final = 1 << 16  # parts, most of them empty
 
 
 def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """`split`, except that the last parts may be smaller by one element."""
+    """Return `split`, except that the last parts may be smaller by one element."""
     shape = aval_of(ary, "array_split: argument 0").shape
     n = shape[normalize_axis_index("array_split", axis, len(shape))]
     positions = one_or_more("array_split", "indices_or_sections", indices_or_sections)
@@ -330,7 +330,7 @@ def _taken(
     pick: Callable[[Array, ArrayLike], Array],
     places_axis: int | None,
 ) -> Array:
-    """The elements that `pick` gives for indices, by the rule of `mode` for indices out of range.
+    """Return the elements that `pick` gives for indices, by the rule of `mode` for indices out of range.
 
     `places_axis` is where the axes of the indices stand in the result; None: they have its shape.
     """

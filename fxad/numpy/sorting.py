@@ -55,7 +55,7 @@ def argsort(
 
 
 def _check_kind(name: str, kind: object, order: object, stable: bool) -> None:
-    """Raises: ParameterError for a method of sorting other than "stable", and for fields of a structured dtype;
+    """Raise ParameterError for a method of sorting other than "stable", and for fields of a structured dtype;
     ArgumentError for a `stable` that is not a flag. Every sort is stable, so it changes no result."""
     if kind is not None and not (isinstance(kind, str) and kind == "stable"):
         raise ParameterError(f"{name}: kind {kind!r:.60}", remedy="leave it out: sorting is stable")

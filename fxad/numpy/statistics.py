@@ -279,7 +279,7 @@ def percentile(
     *,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """`quantile` of q / 100."""
+    """Return `quantile` of q / 100."""
     no_out("percentile", out, overwrite_input)
     return _quantile("percentile", a, q, 100, axis, method, keepdims, False, weights)
 
@@ -295,7 +295,7 @@ def nanquantile(
     *,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """`quantile` without nans; nan if all are nan."""
+    """Return `quantile` without nans; nan if all are nan."""
     no_out("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, 1, axis, method, keepdims, True, weights)
 
@@ -311,7 +311,7 @@ def nanpercentile(
     *,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """`nanquantile` of q / 100."""
+    """Return `nanquantile` of q / 100."""
     no_out("nanpercentile", out, overwrite_input)
     return _quantile("nanpercentile", a, q, 100, axis, method, keepdims, True, weights)
 
@@ -327,7 +327,7 @@ def median(
 def nanmedian(
     a: ArrayLike, axis: Axes = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """`median` without nans; nan if all are nan."""
+    """Return `median` without nans; nan if all are nan."""
     no_out("nanmedian", out, overwrite_input)
     return _quantile("nanmedian", a, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
@@ -343,7 +343,7 @@ def _quantile(
     skip_nans: bool,
     weights: ArrayLike | None,
 ) -> Array:
-    """The quantiles of x for q / whole: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
+    """Return the quantiles of x for q / whole: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
     method, keepdims = text(name, "method", method), flag(name, "keepdims", keepdims)
     array = as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)

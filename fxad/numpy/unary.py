@@ -70,7 +70,7 @@ log10 = _function(elementwise.log_in_base, LOG10)
 
 
 def reciprocal(x: ArrayLike, /) -> Array:
-    """1 / x."""
+    """Return 1 / x."""
     return apply_op("reciprocal", elementwise.reciprocal, (x,))
 
 
@@ -85,7 +85,7 @@ def rad2deg(x: ArrayLike, /) -> Array:
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """The angle of a complex number, from -pi to pi; from -180 to 180 with `deg`."""
+    """Return the angle of a complex number, from -pi to pi; from -180 to 180 with `deg`."""
     radians = apply_op("angle", elementwise.angle, (z,))
     return radians * (180 / math.pi) if flag("angle", "deg", deg) else radians
 
@@ -99,12 +99,12 @@ ceil = _function(elementwise.round_unary, CEIL)
 
 
 def abs(x: ArrayLike, /) -> Array:
-    """The absolute value of x; real for complex x."""
+    """Return the absolute value of x; real for complex x."""
     return apply_op("abs", arithmetic.absolute, (x,))
 
 
 def negative(x: ArrayLike, /) -> Array:
-    """-x; refused for bools."""
+    """Return -x; refused for bools."""
     return apply_op("negative", arithmetic.negative, (x,))
 
 
@@ -114,34 +114,34 @@ def positive(x: ArrayLike, /) -> Array:
 
 
 def conj(x: ArrayLike, /) -> Array:
-    """The complex conjugate; real values are returned unchanged."""
+    """Return the complex conjugate; real values are returned unchanged."""
     return apply_op("conj", elementwise.conj, (x,))
 
 
 def real(x: ArrayLike, /) -> Array:
-    """The real part; real values are returned unchanged."""
+    """Return the real part; real values are returned unchanged."""
     return apply_op("real", elementwise.real, (x,))
 
 
 def imag(x: ArrayLike, /) -> Array:
-    """The imaginary part; 0 for real values."""
+    """Return the imaginary part; 0 for real values."""
     return apply_op("imag", elementwise.imag, (x,))
 
 
 def trunc(x: ArrayLike) -> Array:
-    """The integral part of x."""
+    """Return the integral part of x."""
     return apply_op("trunc", elementwise.trunc, (x,))
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """The elements rounded to a number of decimals, ties to even."""
+    """Return the elements rounded to a number of decimals, ties to even."""
     no_out("round", out)
     decimals = to_int("round", "decimals", decimals)
     return apply_op("round", elementwise.round_to, (a,), decimals)
 
 
 def rint(x: ArrayLike, /) -> Array:
-    """x rounded to integral values, ties to even."""
+    """Return x rounded to integral values, ties to even."""
     return apply_op("rint", elementwise.round_to, (x,), 0)
 
 
@@ -151,7 +151,7 @@ def bitwise_invert(x: ArrayLike, /) -> Array:
 
 
 def bitwise_count(x: ArrayLike, /) -> Array:
-    """The number of set bits of abs(x)."""
+    """Return the number of set bits of abs(x)."""
     return apply_op("bitwise_count", elementwise.bit_count, (x,))
 
 
@@ -193,27 +193,27 @@ def nan_to_num(
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """True where x is neither infinite nor nan."""
+    """Return True where x is neither infinite nor nan."""
     return apply_op("isfinite", elementwise.isfinite, (x,))
 
 
 def isinf(x: ArrayLike, /) -> Array:
-    """True where x is infinite."""
+    """Return True where x is infinite."""
     return apply_op("isinf", elementwise.isinf, (x,))
 
 
 def isnan(x: ArrayLike, /) -> Array:
-    """True where x is nan."""
+    """Return True where x is nan."""
     return apply_op("isnan", elementwise.isnan, (x,))
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """True where the sign bit is set, also for -0.0."""
+    """Return True where the sign bit is set, also for -0.0."""
     return apply_op("signbit", elementwise.signbit, (x,))
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """True where x is zero."""
+    """Return True where x is zero."""
     return apply_op("logical_not", elementwise.logical_not, (x,))
 
 

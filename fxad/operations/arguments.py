@@ -115,7 +115,7 @@ def argument_keys(keys: object, kind: type[int | str] | None = None) -> tuple[in
 
 
 def is_one_integer(value: object) -> bool:
-    """Returns True for an integer, and for an array without axes: `to_int` says if it is one. False for a sequence."""
+    """Return True for an integer, and for an array without axes: `to_int` says if it is one. False for a sequence."""
     return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
 
 
@@ -140,7 +140,7 @@ def flag(op: str, what: str, value: object) -> bool:
 
 
 def check_flags(op: str, **flags: object) -> None:
-    """Raises: ArgumentError for a value that is not a flag. These flags change no result."""
+    """Raise ArgumentError for a value that is not a flag. These flags change no result."""
     for what, value in flags.items():
         flag(op, what, value)
 
@@ -169,7 +169,8 @@ def function(op: str, what: str, value: F) -> F:
 
 
 def by_numpy(op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """The result of a function of NumPy or of opt_einsum. Raises: ArgumentError for arguments that it refuses."""
+    """Return the result of a function of NumPy or of opt_einsum. Raises: ArgumentError for arguments that it
+    refuses."""
     try:
         return call(*args, **kwargs)
     except FxadError:
@@ -202,7 +203,7 @@ def shape(op: str, what: str, value: int | Iterable[int]) -> Shape:
 
 
 def no_out(op: str, out: object, overwrite_input: bool = False) -> None:
-    """Raises: ParameterError for an array to write the result to: arrays are immutable; ArgumentError for an
+    """Raise ParameterError for an array to write the result to: arrays are immutable; ArgumentError for an
     `overwrite_input` that is not a flag."""
     if out is not None:
         raise ParameterError(f"{op}: out is given, and arrays are immutable", remedy="use the result")
@@ -211,13 +212,13 @@ def no_out(op: str, out: object, overwrite_input: bool = False) -> None:
 
 
 def not_in_place(op: str, inplace: bool) -> None:
-    """Raises: ParameterError for a true `inplace`: arrays are immutable; ArgumentError for one that is not a flag."""
+    """Raise ParameterError for a true `inplace`: arrays are immutable; ArgumentError for one that is not a flag."""
     if flag(op, "inplace", inplace):
         raise ParameterError(f"{op}: inplace is True, and arrays are immutable", remedy="use the result")
 
 
 def column_major(op: str, order: str) -> bool:
-    """Returns True for the order "F". Raises: ParameterError for an order that depends on the memory."""
+    """Return True for the order "F". Raises: ParameterError for an order that depends on the memory."""
     if not (isinstance(order, str) and order in ("C", "F")):
         raise ParameterError(f"{op}: order {shown(order, 40)}; arrays have no layout", remedy='use "C" or "F"')
     return order == "F"

@@ -14,15 +14,15 @@ from fxad.primitives.elementwise.select import TO_NEAREST_EVEN, Round, emit_wher
 
 
 def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """`prim` over the operands in their common dtype and shape."""
+    """Return `prim` over the operands in their common dtype and shape."""
     if x.aval.dtype is not y.aval.dtype and isinstance(prim, Compare):
         return _compare(emit, x, y, prim)
     return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
 
 
 def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
-    """A comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared as
-    uint64 where they are not negative, and are less than all others where they are."""
+    """Return a comparison of two dtypes. No dtype holds all values of uint64 and of signed integers: these are compared
+    as uint64 where they are not negative, and are less than all others where they are."""
     dtypes_of_both = x.aval.dtype, y.aval.dtype
     if dtypes.uint64 not in dtypes_of_both or not dtypes.SIGNED.intersection(dtypes_of_both):
         return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
@@ -38,26 +38,26 @@ def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
 
 
 def add(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x + y; for bools logical or, as in NumPy."""
+    """Return x + y; for bools logical or, as in NumPy."""
     x, y = promote_and_broadcast("add", emit, x, y)
     return emit(OR if x.aval.dtype is dtypes.bool_ else ADD, x, y)
 
 
 def multiply(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x * y; for bools logical and, as in NumPy."""
+    """Return x * y; for bools logical and, as in NumPy."""
     x, y = promote_and_broadcast("multiply", emit, x, y)
     return emit(AND if x.aval.dtype is dtypes.bool_ else MUL, x, y)
 
 
 def true_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x / y; integers and bools are divided in float32."""
+    """Return x / y; integers and bools are divided in float32."""
     x, y = promote_and_broadcast("divide", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     return emit(DIV, convert(emit, x, dtype), convert(emit, y, dtype))
 
 
 def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """floor(x / y), with Python's sign rule. An integer divided by zero is 0, as in NumPy."""
+    """Return floor(x / y), with Python's sign rule. An integer divided by zero is 0, as in NumPy."""
     x, y = promote_and_broadcast("floor_divide", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
@@ -92,7 +92,8 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x % y with the sign of y (Python's rule), also for a zero result. An integer modulo 0 is 0, as in NumPy."""
+    """Return x % y with the sign of y (Python's rule), also for a zero result. An integer modulo 0 is 0, as in
+    NumPy."""
     x, y = promote_and_broadcast("remainder", emit, x, y)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
@@ -112,7 +113,7 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def fmod(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x % y with the sign of x. An integer modulo 0 is 0, as in NumPy."""
+    """Return x % y with the sign of x. An integer modulo 0 is 0, as in NumPy."""
     x, y = promote_and_broadcast("rem", emit, x, y)
     rest = emit.one(REM, x, y)
     return (_zero_by_zero(emit, y, rest) if x.aval.dtype in dtypes.INTEGER else rest,)
@@ -124,20 +125,21 @@ def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:
 
 
 def power(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x ** y, both arrays; a Python int as exponent is `integer_power`."""
+    """Return x ** y, both arrays; a Python int as exponent is `integer_power`."""
     x, y = promote_and_broadcast("pow", emit, x, y)
     return emit(POW, x, y)
 
 
 def integer_power(emit: Emit, x: Atom, n: int) -> Atoms:
-    """x ** n for a Python int: repeated multiplication. Raises: DTypeError for a negative power of an integer."""
+    """Return x ** n for a Python int: repeated multiplication. Raises: DTypeError for a negative power of an
+    integer."""
     if n < 0 and x.aval.dtype not in dtypes.INEXACT:
         raise DTypeError(f"pow: {x.aval} to the negative power {n}", remedy="convert to a floating dtype first")
     return emit(IntegerPow(n), convert(emit, x, dtypes.int32) if x.aval.dtype is dtypes.bool_ else x)
 
 
 def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """A bitwise operator: bools and integers only."""
+    """Return a bitwise operator: bools and integers only."""
     x, y = promote_and_broadcast(prim.name, emit, x, y)
     if x.aval.dtype in dtypes.INEXACT:
         raise DTypeError(f"{prim.name}: takes bool or integer operands, got {x.aval}")
@@ -145,26 +147,26 @@ def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def negative(emit: Emit, x: Atom) -> Atoms:
-    """-x; an error for bools, as in NumPy."""
+    """Return -x; an error for bools, as in NumPy."""
     if x.aval.dtype is dtypes.bool_:
         raise DTypeError("negative: takes numbers, got bool", remedy="use ~x or logical_not")
     return emit(NEG, x)
 
 
 def absolute(emit: Emit, x: Atom) -> Atoms:
-    """abs(x); bools and unsigned integers are returned unchanged."""
+    """Return abs(x); bools and unsigned integers are returned unchanged."""
     return (x,) if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype is dtypes.bool_ else emit(ABS, x)
 
 
 def invert(emit: Emit, x: Atom) -> Atoms:
-    """~x: bitwise not, or logical not for bools."""
+    """Return ~x: bitwise not, or logical not for bools."""
     if x.aval.dtype in dtypes.INEXACT:
         raise DTypeError(f"invert: takes bool or integer operands, got {x.aval}")
     return emit(NOT, x)
 
 
 def shift_right(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x >> y: filled with copies of the sign bit, with zeros for unsigned integers."""
+    """Return x >> y: filled with copies of the sign bit, with zeros for unsigned integers."""
     x, y = promote_and_broadcast("right_shift", emit, x, y)
     return bitwise_operator(
         emit, x, y, SHIFT_RIGHT_LOGICAL if x.aval.dtype in dtypes.UNSIGNED else SHIFT_RIGHT_ARITHMETIC

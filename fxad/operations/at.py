@@ -33,7 +33,7 @@ class Updatable:
 
     @abstractmethod
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
-        """The single result of `op` over this array and `args`."""
+        """Return the single result of `op` over this array and `args`."""
 
     @property
     def at(self) -> IndexUpdateHelper[Self]:
@@ -93,7 +93,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] = value`."""
+        """Return `x[index] = value`."""
         return self._update("set", value, mode, indices_are_sorted, unique_indices)
 
     def add(
@@ -104,7 +104,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] += value`; for bools logical or."""
+        """Return `x[index] += value`; for bools logical or."""
         return self._update("add", value, mode, indices_are_sorted, unique_indices)
 
     def subtract(
@@ -115,7 +115,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] -= value`."""
+        """Return `x[index] -= value`."""
         return self._update("subtract", value, mode, indices_are_sorted, unique_indices)
 
     def multiply(
@@ -126,7 +126,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] *= value`; for bools logical and."""
+        """Return `x[index] *= value`; for bools logical and."""
         return self._update("multiply", value, mode, indices_are_sorted, unique_indices)
 
     def divide(
@@ -137,7 +137,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] /= value`, for floating and complex x."""
+        """Return `x[index] /= value`, for floating and complex x."""
         return self._update("divide", value, mode, indices_are_sorted, unique_indices)
 
     def power(
@@ -148,7 +148,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] **= value`."""
+        """Return `x[index] **= value`."""
         return self._update("power", value, mode, indices_are_sorted, unique_indices)
 
     def min(
@@ -159,7 +159,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] = minimum(x[index], value)`."""
+        """Return `x[index] = minimum(x[index], value)`."""
         return self._update("min", value, mode, indices_are_sorted, unique_indices)
 
     def max(
@@ -170,7 +170,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] = maximum(x[index], value)`."""
+        """Return `x[index] = maximum(x[index], value)`."""
         return self._update("max", value, mode, indices_are_sorted, unique_indices)
 
     mul = multiply
@@ -183,7 +183,7 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> T:
-        """`x[index] = fn(x[index])`: once for each element, even if it is indexed several times."""
+        """Return `x[index] = fn(x[index])`: once for each element, even if it is indexed several times."""
         promises = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
         return self.set(fn(self.get(mode=mode, fill_value=0, **promises)), mode=mode, **promises)
 
@@ -195,8 +195,8 @@ class IndexUpdateRef(Generic[T]):
         unique_indices: bool = False,
         fill_value: bool | complex | np.generic | None = None,
     ) -> T:
-        """`x[index]`. With mode "fill" (or "drop") an index out of range gives `fill_value`. Its default is nan, the
-        least signed integer, the greatest unsigned one, or True."""
+        """Return `x[index]`. With mode "fill" (or "drop") an index out of range gives `fill_value`. Its default is nan,
+        the least signed integer, the greatest unsigned one, or True."""
         x = self._array.aval
         index_mode = updates.IndexMode(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
         fill = fill_literal("at.get", x, fill_value) if index_mode.mode == "drop" else None
@@ -239,7 +239,7 @@ def as_0d_scalar(value: ArrayLike, x: Aval) -> ArrayLike:
 
 
 def default_fill(dtype: dtypes.DType) -> bool | int | float:
-    """The value of elements out of range: nan, the least signed integer, the greatest unsigned one, or True."""
+    """Return the value of elements out of range: nan, the least signed integer, the greatest unsigned one, or True."""
     if dtype in dtypes.INEXACT:
         return nan
     if dtype is dtypes.bool_:

@@ -19,11 +19,12 @@ class Typed:
         """Shape and dtype together."""
 
     def settled(self) -> Typed:
-        """The array itself. A traced Python number becomes an array of its own dtype."""
+        """Return the array itself. A traced Python number becomes an array of its own dtype."""
         return self
 
     def beside(self, dtype: dtypes.DType | None) -> Typed:
-        """The array itself. A traced Python number becomes an array of the dtype that it takes beside `dtype`."""
+        """Return the array itself. A traced Python number becomes an array of the dtype that it takes beside
+        `dtype`."""
         return self
 
     @property

@@ -51,7 +51,7 @@ def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple
 
 
 def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
-    """An `axis` argument as a static, hashable value. The operation refuses invalid axes."""
+    """Return an `axis` argument as a static, hashable value. The operation refuses invalid axes."""
     if axis is None or type(axis) is int:
         return axis
     if type(axis) is tuple and all([type(a) is int for a in axis]):

@@ -40,11 +40,11 @@ class Labelled:
     labels: tuple[Label, ...]
 
     def size(self, label: Label) -> int:
-        """The size of the axis that carries a label."""
+        """Return the size of the axis that carries a label."""
         return self.x.aval.shape[self.labels.index(label)]
 
     def at(self, labels: Sequence[Label]) -> tuple[int, ...]:
-        """The axes that carry these labels, in their order."""
+        """Return the axes that carry these labels, in their order."""
         return tuple([self.labels.index(n) for n in labels])
 
 
@@ -183,7 +183,7 @@ def _contract_pair(
 
 
 def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
-    """The matrix product over the last two axes; other axes broadcast; a 1-d operand is a row or a column."""
+    """Return the matrix product over the last two axes; other axes broadcast; a 1-d operand is a row or a column."""
     n, m = x.aval.ndim, y.aval.ndim
     if not n or not m:
         raise ShapeError(f"matmul: takes arrays with at least one axis, got {x.aval} and {y.aval}", remedy="use *")
@@ -209,7 +209,7 @@ def _with_labels(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
 
 
 def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
-    """The product summed over the last axis of x and the last but one of y; a scalar multiplies."""
+    """Return the product summed over the last axis of x and the last but one of y; a scalar multiplies."""
     if not x.aval.ndim or not y.aval.ndim:
         return multiply(emit, x, y)
     return tensordot(emit, x, y, (x.aval.ndim - 1,), (max(y.aval.ndim - 2, 0),), preferred)
@@ -218,7 +218,7 @@ def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
 def tensordot(
     emit: Emit, x: Atom, y: Atom, left: tuple[int, ...], right: tuple[int, ...], preferred: DType | None = None
 ) -> Atoms:
-    """The product summed over pairs of axes; then come the other axes of x, then those of y."""
+    """Return the product summed over pairs of axes; then come the other axes of x, then those of y."""
     for a, b in zip(left, right, strict=True):
         if x.aval.shape[a] != y.aval.shape[b]:
             raise ShapeError(
@@ -235,7 +235,7 @@ def tensordot(
 
 
 def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
-    """The sum of products along one axis of both, x conjugated; the other axes broadcast."""
+    """Return the sum of products along one axis of both, x conjugated; the other axes broadcast."""
     i, j = normalize_axis_index("vecdot", axis, x.aval.ndim), normalize_axis_index("vecdot", axis, y.aval.ndim)
     if x.aval.shape[i] != y.aval.shape[j]:
         raise ShapeError(
@@ -252,7 +252,7 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
 
 
 def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
-    """The diagonal of two axes, which becomes the last axis."""
+    """Return the diagonal of two axes, which becomes the last axis."""
     a, b = normalize_axis_tuple("diagonal", (axis1, axis2), x.aval.ndim)
     rest = other_axes((a, b), x.aval.ndim)
     x = emit_transpose(emit, x, (*rest, a, b))
@@ -267,7 +267,8 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
 
 
 def only_diagonal(emit: Emit, x: Atom, offset: Atom, axis1: int, axis2: int) -> Atoms:
-    """x with zeros beside a diagonal of two axes, which become the last ones. The program computes which diagonal."""
+    """Return x with zeros beside a diagonal of two axes, which become the last ones. The program computes which
+    diagonal."""
     if offset.aval.dtype not in dtypes.INTEGER or offset.aval.shape:
         raise DTypeError(f"trace: offset must be one integer, got {offset.aval}", remedy="offset.astype('int32')")
     a, b = normalize_axis_tuple("trace", (axis1, axis2), x.aval.ndim)
@@ -282,7 +283,7 @@ def einsum(
         *tuple[Atom, ...], tuple[tuple[Label, ...], ...], tuple[Label, ...], tuple[tuple[int, ...], ...], DType | None
     ],
 ) -> Atoms:
-    """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
+    """Return the sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
     *arrays, labels, out, path, preferred = args
     operands = _with_labels(*zip(arrays, labels, strict=True))
     return (contract(emit, "einsum", operands, out, path, preferred),)

@@ -41,11 +41,11 @@ class Conversions:
     # `ndarray` too, although `ndarray + Array` is an Array: `fxad.mypy_plugin` says so to mypy.
     @abstractmethod
     def __array__(self, dtype: object = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """The value in NumPy."""
+        """Return the value in NumPy."""
 
     @abstractmethod
     def __getitem__(self, index: object) -> Self:
-        """The elements an index picks."""
+        """Return the elements an index picks."""
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         if api_version is not None and api_version not in API_VERSIONS:
@@ -72,7 +72,7 @@ class Conversions:
         return (self[k] for k in range(steps))
 
     def _steps_along_first_axis(self, name: str, remedy: str) -> int:
-        """The size of axis 0, which Python iterates over. Raises: SizeError for a symbolic one."""
+        """Return the size of axis 0, which Python iterates over. Raises: SizeError for a symbolic one."""
         n = self.aval.shape[0]
         if type(n) is Size:
             raise SizeError(f"{name}: axis 0 of {self.aval} has no number of elements here", remedy=remedy)
@@ -87,11 +87,11 @@ class Conversions:
     # ------------------------------------------------------------------------------------------------------ numbers
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The value as a NumPy array (read-only view where the device shares memory)."""
+        """Return the value as a NumPy array (read-only view where the device shares memory)."""
         return self.__array__()
 
     def item(self, /, *args: SupportsIndex | tuple[SupportsIndex, ...]) -> bool | int | float | complex:
-        """The value of one element, as a Python scalar.
+        """Return the value of one element, as a Python scalar.
 
         `item()` is that of an array with one element, `item(k)` is element k in row-major order, and `item(i, j)` or
         `item((i, j))` has one index for each axis.
@@ -116,7 +116,7 @@ class Conversions:
             ) from None
 
     def tolist(self) -> Any:
-        """The value as nested lists of Python scalars."""
+        """Return the value as nested lists of Python scalars."""
         return self.__array__().tolist()
 
     def __bool__(self) -> bool:

@@ -43,29 +43,29 @@ def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
 
 
 def identity(_: Emit, x: Atom) -> Atoms:
-    """x itself."""
+    """Return x itself."""
     return (x,)
 
 
 def unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
-    """`prim` of x, without conversion."""
+    """Return `prim` of x, without conversion."""
     return emit(prim, x)
 
 
 def inexact_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
-    """`prim` of x; integers and bools are first converted to float32."""
+    """Return `prim` of x; integers and bools are first converted to float32."""
     return emit(prim, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
 
 
 def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """`prim` of both, promoted; integers and bools are first converted to float32."""
+    """Return `prim` of both, promoted; integers and bools are first converted to float32."""
     x, y = promote_and_broadcast(prim.name, emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
 
 
 def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> Atoms:
-    """A primitive, the last argument, of operands of one rank whose axes of size 1 are repeated."""
+    """Return a primitive, the last argument, of operands of one rank whose axes of size 1 are repeated."""
     *operands, prim = args
     shape = operands[0].aval.shape
     for x in operands[1:]:
@@ -74,23 +74,23 @@ def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> A
 
 
 def select_whole(emit: Emit, which: Atom, *cases: Atom) -> Atoms:
-    """The case at an index without axes; the cases have one shape."""
+    """Return the case at an index without axes; the cases have one shape."""
     return emit(SELECT_N, broadcast(emit, which, cases[0].aval.shape), *cases)
 
 
 def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """`prim` of operands of one dtype; one may be a scalar. No promotion."""
+    """Return `prim` of operands of one dtype; one may be a scalar. No promotion."""
     shape = x.aval.shape or y.aval.shape
     return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
 
 
 def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
-    """`prim`, which returns integral values: integers and bools are returned unchanged."""
+    """Return `prim`, which returns integral values: integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
 
 def astype(emit: Emit, x: Atom, dtype: DType) -> Atoms:
-    """x in another dtype. Raises: DTypeError from complex to real, which would lose a part."""
+    """Return x in another dtype. Raises: DTypeError from complex to real, which would lose a part."""
     if x.aval.dtype in dtypes.COMPLEX and dtype not in dtypes.COMPLEX and dtype is not dtypes.bool_:
         raise DTypeError(f"astype: {x.aval} to {dtype.name} would drop the imaginary part", remedy="use x.real or abs")
     return (convert(emit, x, dtype),)
@@ -100,7 +100,7 @@ def astype(emit: Emit, x: Atom, dtype: DType) -> Atoms:
 
 
 def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
-    """x where the condition holds, else y.
+    """Return x where the condition holds, else y.
 
     The condition comes last, unlike in NumPy: a Python scalar takes the dtype of the first array operand, which must
     not be that of the condition.
@@ -112,39 +112,39 @@ def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
 
 
 def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:
-    """x, not below `low` and then not above `high`."""
+    """Return x, not below `low` and then not above `high`."""
     x, low, high = promote_all("clip", emit, (x, low, high))
     return emit(MIN, emit.one(MAX, x, low), high)
 
 
 def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:
-    """x limited to bounds of its dtype, of its shape or 0-d: no promotion."""
+    """Return x limited to bounds of its dtype, of its shape or 0-d: no promotion."""
     shape = x.aval.shape
     return emit(CLAMP, *[broadcast(emit, a, shape) if not a.aval.shape else a for a in (low, x, high)])
 
 
 def clip_below(emit: Emit, x: Atom, low: Atom) -> Atoms:
-    """x, not below `low`."""
+    """Return x, not below `low`."""
     return emit(MAX, *promote_and_broadcast("clip", emit, x, low))
 
 
 def clip_above(emit: Emit, x: Atom, high: Atom) -> Atoms:
-    """x, not above `high`."""
+    """Return x, not above `high`."""
     return emit(MIN, *promote_and_broadcast("clip", emit, x, high))
 
 
 def is_nonzero(emit: Emit, x: Atom) -> Atoms:
-    """True where x is not zero."""
+    """Return True where x is not zero."""
     return (convert(emit, x, dtypes.bool_),)
 
 
 def logical_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """A logical function of whether x and y are not zero."""
+    """Return a logical function of whether x and y are not zero."""
     return emit(prim, *promote_and_broadcast(prim.name, emit, *is_nonzero(emit, x), *is_nonzero(emit, y)))
 
 
 def logical_not(emit: Emit, x: Atom) -> Atoms:
-    """True where x is zero."""
+    """Return True where x is zero."""
     return emit(NOT, *is_nonzero(emit, x))
 
 
@@ -152,19 +152,19 @@ def logical_not(emit: Emit, x: Atom) -> Atoms:
 
 
 def isfinite(emit: Emit, x: Atom) -> Atoms:
-    """True where x is neither infinite nor nan."""
+    """Return True where x is neither infinite nor nan."""
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
     return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_full_bool(True, x),)
 
 
 def isnan(emit: Emit, x: Atom) -> Atoms:
-    """True where x is nan."""
+    """Return True where x is nan."""
     return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_full_bool(False, x),)
 
 
 def isinf(emit: Emit, x: Atom) -> Atoms:
-    """True where x is infinite."""
+    """Return True where x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (_full_bool(False, x),)
     if x.aval.dtype in dtypes.COMPLEX:
@@ -173,7 +173,7 @@ def isinf(emit: Emit, x: Atom) -> Atoms:
 
 
 def signbit(emit: Emit, x: Atom) -> Atoms:
-    """True where the sign bit is set, also for -0.0 and nan."""
+    """Return True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
         x = emit.one(BitcastConvertType(dtypes.SIGNED_OF_SIZE[x.aval.dtype.itemsize]), x)
     return emit(LT, x, literal_like(0, x))
@@ -187,22 +187,22 @@ def _full_bool(value: bool, x: Atom) -> Lit:
 
 
 def conj(emit: Emit, x: Atom) -> Atoms:
-    """The complex conjugate; real values are returned unchanged."""
+    """Return the complex conjugate; real values are returned unchanged."""
     return emit(CONJ, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
 def real(emit: Emit, x: Atom) -> Atoms:
-    """The real part; real values are returned unchanged."""
+    """Return the real part; real values are returned unchanged."""
     return emit(REAL, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
 def imag(emit: Emit, x: Atom) -> Atoms:
-    """The imaginary part; 0 for real values."""
+    """Return the imaginary part; 0 for real values."""
     return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (literal_like(0, x),)
 
 
 def trunc(emit: Emit, x: Atom) -> Atoms:
-    """The integral part, towards zero."""
+    """Return the integral part, towards zero."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (x,)
     negative, down, up = emit.one(LT, x, literal_like(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x)
@@ -210,7 +210,7 @@ def trunc(emit: Emit, x: Atom) -> Atoms:
 
 
 def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
-    """x rounded to a number of decimals, ties to even."""
+    """Return x rounded to a number of decimals, ties to even."""
     decimals = to_int("round", "decimals", decimals)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX:
@@ -232,13 +232,13 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
 
 
 def times_constant(emit: Emit, x: Atom, factor: float) -> Atoms:
-    """x times a constant."""
+    """Return x times a constant."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(MUL, x, literal_like(factor, x))
 
 
 def log_in_base(emit: Emit, x: Atom, prim: Log2 | Log10) -> Atoms:
-    """The logarithm in base 2 or 10."""
+    """Return the logarithm in base 2 or 10."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     if x.aval.dtype not in dtypes.COMPLEX:
         return emit(prim, x)
@@ -251,13 +251,13 @@ def _divide_by_constant(emit: Emit, x: Atom, by: float) -> Atom:
 
 
 def reciprocal(emit: Emit, x: Atom) -> Atoms:
-    """1 / x."""
+    """Return 1 / x."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(DIV, literal_like(1, x), x)
 
 
 def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """log(exp(x) + exp(y)), without overflow."""
+    """Return log(exp(x) + exp(y)), without overflow."""
     x, y = promote_and_broadcast("logaddexp", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     if dtype in dtypes.COMPLEX:
@@ -273,7 +273,7 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """sqrt(x**2 + y**2), without overflow; complex operands are replaced by their absolute values."""
+    """Return sqrt(x**2 + y**2), without overflow; complex operands are replaced by their absolute values."""
     x, y = promote_and_broadcast("hypot", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
@@ -283,7 +283,7 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def copysign(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """abs(x) with the sign of y."""
+    """Return abs(x) with the sign of y."""
     x, y = promote_and_broadcast("copysign", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = emit.one(ABS, convert(emit, x, dtype)), convert(emit, y, dtype)
@@ -291,7 +291,7 @@ def copysign(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def heaviside(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """0 below zero, 1 above, y at zero."""
+    """Return 0 below zero, 1 above, y at zero."""
     x, y = promote_and_broadcast("heaviside", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
@@ -301,7 +301,7 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def angle(emit: Emit, x: Atom) -> Atoms:
-    """The angle of a complex number, from -pi to pi."""
+    """Return the angle of a complex number, from -pi to pi."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(ATAN2, *imag(emit, x), *real(emit, x))
 
@@ -309,8 +309,9 @@ def angle(emit: Emit, x: Atom) -> Atoms:
 def nan_to_num(
     emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], tuple[float | None, ...], tuple[bool, ...]]
 ) -> Atoms:
-    """x with nan and infinities replaced. Arguments: the replacements that are atoms, then those of nan, inf and -inf
-    that are numbers, and for each of the three if it is an atom. None is the greatest and the least finite number."""
+    """Return x with nan and infinities replaced. Arguments: the replacements that are atoms, then those of nan, inf and
+    -inf that are numbers, and for each of the three if it is an atom. None is the greatest and the least finite
+    number."""
     *atoms, static, which = args
     if x.aval.dtype in dtypes.COMPLEX:
         parts = [nan_to_num(emit, emit.one(part, x), *args)[0] for part in (REAL, IMAG)]
@@ -329,15 +330,15 @@ def nan_to_num(
 
 
 def _broadcast_number(emit: Emit, value: Atom | float, like: Atom) -> Atom:
-    """A number, or an atom without axes, in the shape and the dtype of another value."""
+    """Return a number, or an atom without axes, in the shape and the dtype of another value."""
     if isinstance(value, Var | Lit):
         return broadcast(emit, convert(emit, value, like.aval.dtype), like.aval.shape)
     return literal_like(value, like)
 
 
 def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float | None, float | None, bool]) -> Atoms:
-    """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom, one of
-    the first arguments."""
+    """Return True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom,
+    one of the first arguments."""
     *atoms, relative, absolute, equal_nan = args
     given = iter(atoms)
     rtol, atol = [next(given) if v is None else v for v in (relative, absolute)]
@@ -354,7 +355,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float
 
 
 def bit_count(emit: Emit, x: Atom) -> Atoms:
-    """The number of bits of abs(x) that are set, as uint8."""
+    """Return the number of bits of abs(x) that are set, as uint8."""
     if x.aval.dtype in dtypes.SIGNED:
         x = emit.one(ABS, x)
     return (convert(emit, emit.one(POPULATION_COUNT, x), dtypes.uint8),)

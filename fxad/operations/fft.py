@@ -26,7 +26,7 @@ _MAX_AXES = 3  # the maximum number of axes of one transform
 def fft_transform(
     emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
 ) -> Atoms:
-    """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
+    """Return one of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
     axis_tuple = _normalize_axes(name, x, sizes, axes)
     current = tuple([x.aval.shape[a] for a in axis_tuple])
     half = kind == "IRFFT"
@@ -44,14 +44,14 @@ def fft_transform(
 
 
 def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Atoms:
-    """hfft: the FFT of a signal with Hermitian symmetry, given by one half; its result is real."""
+    """Return hfft: the FFT of a signal with Hermitian symmetry, given by one half; its result is real."""
     sizes = None if n is None else (n,)
     (z,) = emit(CONJ, convert(emit, x, _dtype(name, x, "IRFFT")))
     return fft_transform(emit, z, name, "IRFFT", sizes, (axis,), _inverse_norm(name, norm))
 
 
 def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Atoms:
-    """ihfft, the inverse of hfft."""
+    """Return ihfft, the inverse of hfft."""
     sizes = None if n is None else (n,)
     (z,) = fft_transform(emit, x, name, "RFFT", sizes, (axis,), _inverse_norm(name, norm))
     return emit(CONJ, z)

@@ -30,7 +30,7 @@ def _element_count(shape: Shape) -> int:
 
 
 def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
-    """The first `size` indices of nonzero elements, one array per axis; padded with `fills`."""
+    """Return the first `size` indices of nonzero elements, one array per axis; padded with `fills`."""
     shape, n = x.aval.shape, x.aval.size
     flat = first_nonzero(emit, x, size)
     missing = emit.one(EQ, flat, Lit.of(n, flat.aval))
@@ -43,12 +43,12 @@ def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
 
 
 def nonzero_along(emit: Emit, x: Atom, axis: int, size: int, fills: tuple[int, ...]) -> Atoms:
-    """The result of `nonzero` for one axis."""
+    """Return the result of `nonzero` for one axis."""
     return (nonzero(emit, x, size, fills)[axis],)
 
 
 def fills(op: str, fill_value: object, ndim: int) -> tuple[int, ...]:
-    """The index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
+    """Return the index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
     values = one_or_more(op, "fill_value", 0 if fill_value is None else cast("int | Sequence[int]", fill_value))
     out = (values,) * ndim if isinstance(values, int) else values * ndim if len(values) == 1 else values
     if len(out) != ndim:
@@ -59,7 +59,7 @@ def fills(op: str, fill_value: object, ndim: int) -> tuple[int, ...]:
 
 
 def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
-    """The first `size` flat indices of nonzero elements; padded with the size of x.
+    """Return the first `size` flat indices of nonzero elements; padded with the size of x.
 
     Cost: one cumulative sum and one scatter over all elements.
     """
@@ -77,7 +77,7 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
 
 
 def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
-    """The index along each axis of `shape` for flat indices, which are clamped to the range."""
+    """Return the index along each axis of `shape` for flat indices, which are clamped to the range."""
     if x.aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"unravel_index: takes integers, got {x.aval}")
     n = _element_count(shape)
@@ -92,7 +92,7 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
 
 
 def ravel_multi_index(emit: Emit, *args: *tuple[*tuple[Atom, ...], Shape, str]) -> Atoms:
-    """The flat index for indices along each axis; the last two arguments are the shape and the mode."""
+    """Return the flat index for indices along each axis; the last two arguments are the shape and the mode."""
     *places, shape, mode = args
     for k, p in enumerate(places):
         if p.aval.dtype not in dtypes.INTEGER:
@@ -136,7 +136,7 @@ def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) ->
 
 
 def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Atoms:
-    """x with `values` at `indices` along an axis; the other axes are batch axes."""
+    """Return x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"put_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")

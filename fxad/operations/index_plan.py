@@ -387,7 +387,7 @@ class _PlanBuilder:
     # ------------------------------------------------------------------------------------------------------- plans
 
     def plan(self) -> tuple[IndexPlan, tuple[object, ...]]:
-        """The plan, and the operands."""
+        """Return the plan, and the operands."""
         batch: Shape = ()
         for shape in [*[a.shape for _, a in self.arrays], *[(n,) for n in self.scalar_masks]]:
             batch = common_shape("getitem: index arrays", batch, shape)
@@ -482,13 +482,13 @@ def _new_axes(result: Sequence[int]) -> tuple[int, ...]:
 
 
 def _clamped(bound: object, n: int, first: int, last: int) -> int:
-    """A bound of a slice of an axis of size `n`, counted from the front, between `first` and `last`."""
+    """Return a bound of a slice of an axis of size `n`, counted from the front, between `first` and `last`."""
     b = dimension(bound)
     return minimum(maximum(b + n if b < 0 else b, first), last)
 
 
 def _may_have_several(n: int) -> bool:
-    """Returns True if an axis may have more than one element."""
+    """Return True if an axis may have more than one element."""
     return type(n) is Size or n > 1
 
 

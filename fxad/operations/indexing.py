@@ -25,7 +25,7 @@ from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
 def getitem(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan]) -> tuple[Atom, ...]:
-    """`x[index]`. Arguments: the operands that `plan` returned, then the plan."""
+    """Return `x[index]`. Arguments: the operands that `plan` returned, then the plan."""
     *indices, plan = args
     if plan.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
@@ -42,7 +42,7 @@ def getitem(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan]) ->
 
 
 def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple[Atom, ...]:
-    """Windows of x; windows out of range are `fill`."""
+    """Return windows of x; windows out of range are `fill`."""
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = other_axes(prim.offset_dims, out.aval.ndim)
@@ -53,8 +53,8 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
 def dynamic_slice(
     emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
 ) -> tuple[Atom, ...]:
-    """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
-    sizes, and the axes of size 1 that are dropped."""
+    """Return a window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then
+    the sizes, and the axes of size 1 that are dropped."""
     *atoms, fixed, sizes, dropped = args
     window = DynamicSlice(sizes)
     starts = start_indices(emit, x.aval.shape, atoms, fixed)
@@ -65,14 +65,14 @@ def dynamic_slice(
 def dynamic_update_slice(
     emit: Emit, x: Atom, update: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
 ) -> tuple[Atom, ...]:
-    """x with a window replaced: the start indices as in `dynamic_slice`."""
+    """Return x with a window replaced: the start indices as in `dynamic_slice`."""
     *atoms, fixed = args
     starts = start_indices(emit, x.aval.shape, atoms, fixed)
     return emit(DYNAMIC_UPDATE_SLICE, x, update, *starts)
 
 
 def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom, ...]:
-    """`x[..., indices[..., i, ...], ...]` for each i along an axis; the other axes are batch axes."""
+    """Return `x[..., indices[..., i, ...], ...]` for each i along an axis; the other axes are batch axes."""
     k = normalize_axis_index("take_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
         raise DTypeError(f"take_along_axis: indices must be integers with {x.aval.ndim} axes, got {indices.aval}")

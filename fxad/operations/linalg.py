@@ -46,20 +46,20 @@ _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-
 
 
 def pinv(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
-    """The pseudo-inverse, with the default `rtol`."""
+    """Return the pseudo-inverse, with the default `rtol`."""
     a = promote_for_lapack("pinv", emit, a)
     return pinv_above(emit, a, default_rtol("pinv", emit, a), hermitian)
 
 
 def default_rtol(op: str, emit: Emit, a: Atom) -> Atom:
-    """The relative size of a zero singular value after rounding."""
+    """Return the relative size of a zero singular value after rounding."""
     _, m, n = matrix_shape(op, a.aval, ARGUMENT)
     aval = Aval((), dtypes.real_part(a.aval.dtype))
     return emit.one(MUL, Lit.of(maximum(m, n), aval), Lit.of(_EPS.get(aval.dtype, 0.0), aval))
 
 
 def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
-    """The pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
+    """Return the pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
     a = promote_for_lapack("pinv", emit, a)
     batch, m, n = matrix_shape("pinv", a.aval, ARGUMENT)
     one = emit.one
@@ -75,7 +75,7 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
 
 
 def _singular(emit: Emit, a: Atom, hermitian: bool) -> tuple[Atom, Atom, Atom]:
-    """Singular values, in no order, and vectors."""
+    """Return singular values, in no order, and vectors."""
     if not hermitian:
         s, u, vh = emit(Svd(True, False), a)
         return s, u, vh
@@ -97,7 +97,7 @@ def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
 
 
 def matrix_rank(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
-    """The number of singular values that exceed `rtol` times the largest."""
+    """Return the number of singular values that exceed `rtol` times the largest."""
     a = promote_for_lapack("matrix_rank", emit, a)
     batch, m, n = matrix_shape("matrix_rank", a.aval, ARGUMENT)
     if not m * n:
@@ -108,19 +108,20 @@ def matrix_rank(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
 
 
 def matrix_rank_default(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
-    """`matrix_rank` with the default `rtol`."""
+    """Return `matrix_rank` with the default `rtol`."""
     a = promote_for_lapack("matrix_rank", emit, a)
     return matrix_rank(emit, a, default_rtol("matrix_rank", emit, a), hermitian)
 
 
 def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Atoms:
-    """`lstsq` with the default `rtol`."""
+    """Return `lstsq` with the default `rtol`."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
     return lstsq(emit, a, b, default_rtol("lstsq", emit, a))
 
 
 def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
-    """The x of least norm that minimizes |a x - b|; the sums of squares of the residual; rank; singular values."""
+    """Return the x of least norm that minimizes |a x - b|; the sums of squares of the residual; rank; singular
+    values."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
     batch, m, n = matrix_shape("lstsq", a.aval, ARGUMENT)
     if batch or b.aval.ndim not in (1, 2) or b.aval.shape[0] != m:
@@ -142,7 +143,7 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
 
 
 def matrix_power(emit: Emit, a: Atom, n: int) -> Atoms:
-    """a multiplied by itself, in about log2(n) products; of the inverse for a negative n."""
+    """Return a multiplied by itself, in about log2(n) products; of the inverse for a negative n."""
     square_shape("matrix_power", a.aval, ARGUMENT)
     if n < 0:
         (a,) = inv(emit, a)
@@ -161,19 +162,19 @@ def matrix_power(emit: Emit, a: Atom, n: int) -> Atoms:
 
 
 def _product(emit: Emit, x: Atom, y: Atom) -> Atom:
-    """A product of matrices; of bools it is True where a term is."""
+    """Return a product of matrices; of bools it is True where a term is."""
     if x.aval.dtype is not dtypes.bool_:
         return mx.dot(emit.one, x, y)
     return convert(emit, mx.dot(emit.one, *[convert(emit, a, dtypes.int32) for a in (x, y)]), dtypes.bool_)
 
 
 def expm(emit: Emit, a: Atom) -> Atoms:
-    """The exponential."""
+    """Return the exponential."""
     return emit(EXPM, promote_for_lapack("expm", emit, a))
 
 
 def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
-    """The cross product along an axis of size 3; the other axes broadcast."""
+    """Return the cross product along an axis of size 3; the other axes broadcast."""
     x, y = promote_and_broadcast("cross", emit, x, y)
     k = normalize_axis_index("cross", axis, x.aval.ndim)
     if x.aval.shape[k] != 3:
@@ -190,7 +191,7 @@ def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
 
 
 def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """Two matrices along a diagonal."""
+    """Return two matrices along a diagonal."""
     dtype = promote_dtypes("block_diag", x.aval.dtype, y.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     n, p = x.aval.shape[1], y.aval.shape[1]
@@ -214,32 +215,32 @@ def svd(emit: Emit, x: Atom, full: bool) -> Atoms:
 
 
 def svdvals(emit: Emit, x: Atom) -> Atoms:
-    """The singular values."""
+    """Return the singular values."""
     return emit(Svd(False, False), promote_for_lapack("svdvals", emit, x))
 
 
 def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
-    """Eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
+    """Return eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
     if symmetrize:
         x = hermitian_part("eigh", emit, x)
     return emit(Eigh(lower, vectors), x)
 
 
 def promoted_eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
-    """`eigh`, also of integers."""
+    """Return `eigh`, also of integers."""
     return eigh(emit, promote_for_lapack("eigh", emit, x), lower, symmetrize, vectors)
 
 
 def promoted_cholesky(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Atoms:
-    """`cholesky`, also of integers."""
+    """Return `cholesky`, also of integers."""
     return cholesky(emit, promote_for_lapack("cholesky", emit, x), symmetrize, upper)
 
 
 def eig(emit: Emit, x: Atom, vectors: bool) -> Atoms:
-    """Eigenvalues and, with `vectors`, right eigenvectors."""
+    """Return eigenvalues and, with `vectors`, right eigenvectors."""
     return emit(Eig(False, vectors), promote_for_lapack("eig", emit, x))
 
 
 def promoted_lu(emit: Emit, x: Atom) -> Atoms:
-    """`lu` without the permutation, also of integers."""
+    """Return `lu` without the permutation, also of integers."""
     return emit(LU, promote_for_lapack("lu_factor", emit, x))

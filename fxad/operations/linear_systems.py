@@ -43,7 +43,7 @@ def promote_pair_for_lapack(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom
 
 
 def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Two operands of matrices with common batch axes."""
+    """Return two operands of matrices with common batch axes."""
     batch = common_shape(op, x.aval.shape[:-2], y.aval.shape[:-2])
     return (
         broadcast(emit, x, (*batch, *x.aval.shape[-2:])),
@@ -55,7 +55,7 @@ def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, A
 
 
 def solve(emit: Emit, a: Atom, b: Atom) -> Atoms:
-    """The x with a x = b; a `b` of one axis is a vector."""
+    """Return the x with a x = b; a `b` of one axis is a vector."""
     a, b = promote_pair_for_lapack("solve", emit, a, b)
     square_shape("solve", a.aval, ARGUMENT)
     if not b.aval.shape:
@@ -90,7 +90,7 @@ def _solve_shared_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
 
 
 def inv(emit: Emit, a: Atom) -> Atoms:
-    """The inverse: infinities and nan for a singular matrix."""
+    """Return the inverse: infinities and nan for a singular matrix."""
     a = promote_for_lapack("inv", emit, a)
     square_shape("inv", a.aval, ARGUMENT)
     return (emit.one(Solve(False), a, *lu_factors(emit, a), mx.identity(emit, a.aval)),)
@@ -106,7 +106,7 @@ def triangular_solve(
     conjugate_a: bool,
     unit_diagonal: bool,
 ) -> Atoms:
-    """The x with op(a) x = b or x op(a) = b; a `b` with one axis less than `a` is a batch of vectors."""
+    """Return the x with op(a) x = b or x op(a) = b; a `b` with one axis less than `a` is a batch of vectors."""
     conjugate_a = conjugate_a and a.aval.dtype in dtypes.COMPLEX
     prim = TriangularSolve(left_side, lower, transpose_a, conjugate_a, unit_diagonal)
     if b.aval.ndim and b.aval.ndim == a.aval.ndim - 1:
@@ -117,7 +117,7 @@ def triangular_solve(
 
 
 def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Atoms:
-    """The x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
+    """Return the x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
     prim = TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal)
     return _solve_columns("solve_triangular", emit, a, b, 1, lambda a, columns: emit.one(prim, a, columns))
 
@@ -140,7 +140,7 @@ def _solve_columns(
 
 
 def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
-    """The lower factor, or its conjugate transpose."""
+    """Return the lower factor, or its conjugate transpose."""
     if symmetrize:
         x = hermitian_part("cholesky", emit, x)
     elif upper:  # the primitive reads the lower triangle
@@ -151,7 +151,7 @@ def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
 
 
 def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
-    """(x + x^H) / 2."""
+    """Return (x + x^H) / 2."""
     square_shape(op, x.aval, ARGUMENT)
     if x.aval.dtype not in dtypes.INEXACT:
         return x  # the primitive raises the error
@@ -159,7 +159,7 @@ def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
 
 
 def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:
-    """The x with a x = b, for the Cholesky factor of a."""
+    """Return the x with a x = b, for the Cholesky factor of a."""
     first = TriangularSolve(True, lower, not lower, not lower, False)
     second = TriangularSolve(True, lower, lower, lower, False)
 
@@ -170,13 +170,13 @@ def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:
 
 
 def lu(emit: Emit, x: Atom) -> Atoms:
-    """The packed factors, the row exchanges and the permutation that they give."""
+    """Return the packed factors, the row exchanges and the permutation that they give."""
     factors, pivots = emit(LU, x)
     return factors, pivots, emit.one(LuPivotsToPermutation(x.aval.shape[-2], False), pivots)
 
 
 def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Atoms:
-    """The x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
+    """Return the x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
 
     def solve(factors: Atom, columns: Atom) -> Atom:
         row_exchanges = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
@@ -210,7 +210,7 @@ _SMALL: Final = 3  # up to this size a determinant is a polynomial
 
 
 def det(emit: Emit, a: Atom) -> Atoms:
-    """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
+    """Return the determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
     a = promote_for_lapack("det", emit, a)
     _, n = square_shape("det", a.aval, ARGUMENT)
     if type(n) is int and 0 < n <= _SMALL:

@@ -86,7 +86,7 @@ def degrees_of_freedom(name: str, correction: object, ddof: object) -> float:
 
 
 def refuse_both_names(name: str, correction: object, ddof: object) -> None:
-    """Raises: ParameterError if the correction of a variance is given under both of its names."""
+    """Raise ParameterError if the correction of a variance is given under both of its names."""
     if ddof is not None and correction is not NO_CORRECTION:
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
@@ -122,7 +122,7 @@ def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
 
 
 def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
-    """A reduction of x. Arguments: the initial value and the mask, if any, the axis and a `MaskedReduction`."""
+    """Return a reduction of x. Arguments: the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, spec = args
     operands = iter(atoms)
     initial = next(operands) if spec.has_initial else None
@@ -141,7 +141,7 @@ def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], Axes,
 
 
 def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
-    """The mask in the shape of x. Raises: DTypeError, ShapeError."""
+    """Return the mask in the shape of x. Raises: DTypeError, ShapeError."""
     if where.aval.dtype is not dtypes.bool_:
         raise DTypeError(f"{name}: where must be bool, got {where.aval}", remedy="compare it, as in where=mask != 0")
     if common_shape(f"{name}: where", x.aval.shape, where.aval.shape) != x.aval.shape:
@@ -153,7 +153,7 @@ def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:
 
 
 def _select_kept(emit: Emit, x: Atom, mask: Atom | None, other: Lit) -> Atom:
-    """x where the mask holds, `other` elsewhere."""
+    """Return x where the mask holds, `other` elsewhere."""
     return x if mask is None else emit_where(emit, mask, x, other.with_shape(x.aval.shape))
 
 

@@ -45,7 +45,7 @@ class Methods(Operators):
 
     @abstractmethod
     def __getitem__(self, index: object) -> Self:
-        """The elements an index picks, as in NumPy."""
+        """Return the elements an index picks, as in NumPy."""
 
     # -------------------------------------------------------------------------------------------------- reductions
 
@@ -72,7 +72,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Product over axes; narrow integers and bools in 32 bits."""
+        """Return product over axes; narrow integers and bools in 32 bits."""
         return self._reduce(
             "prod", reductions.prod, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
         )
@@ -86,7 +86,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Mean over axes; of integers as float32."""
+        """Return mean over axes; of integers as float32."""
         return self._reduce("mean", reductions.mean, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
     def var(
@@ -100,7 +100,8 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
         correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
-        """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
+        """Return variance over axes: mean squared distance from the mean, divided by the count less `correction` or
+        `ddof`."""
         subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
         return self._reduce(
             "var", reductions.var, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
@@ -117,7 +118,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
         correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
-        """Standard deviation over axes: the root of `var`."""
+        """Return the standard deviation over axes: the root of `var`."""
         subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
         return self._reduce(
             "std", reductions.std, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
@@ -131,7 +132,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Greatest element over axes; nan if any element is nan."""
+        """Return greatest element over axes; nan if any element is nan."""
         return self._reduce("max", reductions.max, axis, out, keepdims, initial=initial, where=where)
 
     def min(
@@ -142,7 +143,7 @@ class Methods(Operators):
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Least element over axes; nan if any element is nan."""
+        """Return least element over axes; nan if any element is nan."""
         return self._reduce("min", reductions.min, axis, out, keepdims, initial=initial, where=where)
 
     def any(
@@ -153,7 +154,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """True if an element is not zero."""
+        """Return True if an element is not zero."""
         return self._reduce("any", reductions.any, axis, out, keepdims, where=where)
 
     def all(
@@ -164,7 +165,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """True if no element is zero."""
+        """Return True if no element is zero."""
         return self._reduce("all", reductions.all, axis, out, keepdims, where=where)
 
     def _reduce(
@@ -198,7 +199,7 @@ class Methods(Operators):
         out: None = None,
         keepdims: bool = False,
     ) -> Self:
-        """The index of the greatest element, of equal ones the first; in the flattened array for axis None."""
+        """Return the index of the greatest element, of equal ones the first; in the flattened array for axis None."""
         no_out("argmax", out)
         return self._apply(reductions.argmax, (), (axis, keepdims))
 
@@ -208,27 +209,27 @@ class Methods(Operators):
         out: None = None,
         keepdims: bool = False,
     ) -> Self:
-        """The index of the least element, of equal ones the first; in the flattened array for axis None."""
+        """Return the index of the least element, of equal ones the first; in the flattened array for axis None."""
         no_out("argmin", out)
         return self._apply(reductions.argmin, (), (axis, keepdims))
 
     # ------------------------------------------------------------------------------------------------------ shapes
 
     def reshape(self, *shape: int | Sequence[int], order: str = "C") -> Self:
-        """The same elements in another shape, in row-major order, or column-major for "F"; one size may be -1, which is
-        inferred."""
+        """Return the same elements in another shape, in row-major order, or column-major for "F"; one size may be -1,
+        which is inferred."""
         sizes = static_ints("reshape", "shape", shape)
         if column_major("reshape", order):
             return self.T.reshape(sizes[::-1]).T
         return self._apply(shapes.reshape, (), (sizes,))
 
     def ravel(self, order: str = "C") -> Self:
-        """All elements as a vector, in row-major order, or column-major for "F"."""
+        """Return all elements as a vector, in row-major order, or column-major for "F"."""
         x = self.T if column_major("ravel", order) else self
         return x._apply(shapes.reshape, (), ((-1,),))
 
     def flatten(self, order: str = "C") -> Self:
-        """`ravel`."""
+        """Return `ravel`."""
         return self.ravel(order)
 
     def squeeze(self, axis: Axes = None) -> Self:
@@ -236,11 +237,11 @@ class Methods(Operators):
         return self._apply(shapes.squeeze, (), (hashable_axis(axis),))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
-        """The axes in another order; reversed when none is given."""
+        """Return the axes in another order; reversed when none is given."""
         return self._apply(shapes.transpose, (), (static_ints("transpose", "axes", axes) if axes else None,))
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
-        """Two axes exchanged."""
+        """Return two axes exchanged."""
         return self._apply(shapes.swapaxes, (), (axis1, axis2))
 
     @property
@@ -254,8 +255,8 @@ class Methods(Operators):
         return self._apply(shapes.matrix_transpose, (), ())
 
     def repeat(self, repeats: int | Sequence[int] | NDArray, axis: int | None = None) -> Self:
-        """Each element `repeats` times in a row along an axis, or by a known count for each element; flattened first
-        for None."""
+        """Return each element `repeats` times in a row along an axis, or by a known count for each element; flattened
+        first for None."""
         if not isinstance(repeats, Sequence | np.ndarray | Typed):
             return self._apply(shapes.repeat, (), (to_int("repeat", "repeats", repeats), axis))
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("repeat", axis, self.aval.ndim))
@@ -276,7 +277,7 @@ class Methods(Operators):
         return x[(*[slice(None)] * k, np.repeat(np.arange(n), counts))]
 
     def take(self, indices: Self | NDArray | Sequence[int] | int, axis: int | None = None) -> Self:
-        """The elements at `indices` along an axis; of the flattened array for None."""
+        """Return the elements at `indices` along an axis; of the flattened array for None."""
         if axis is None:
             return self.ravel()[indices]
         return self[(*[slice(None)] * normalize_axis_index("take", axis, self.aval.ndim), indices)]
@@ -284,7 +285,7 @@ class Methods(Operators):
     # ------------------------------------------------------------------------------------------------- elementwise
 
     def astype(self, dtype: object, copy: bool = True) -> Self:
-        """The same values in another dtype. Arrays are immutable, so `copy` has no effect."""
+        """Return the same values in another dtype. Arrays are immutable, so `copy` has no effect."""
         if copy is not True:
             flag("astype", "copy", copy)
         return self._apply(elementwise.astype, (), (dtypes.as_dtype(dtype),))
@@ -300,11 +301,11 @@ class Methods(Operators):
         return self._apply(elementwise.imag, (), ())
 
     def conj(self) -> Self:
-        """The complex conjugate; real values are returned unchanged."""
+        """Return the complex conjugate; real values are returned unchanged."""
         return self._apply(elementwise.conj, (), ())
 
     def round(self, decimals: int = 0) -> Self:
-        """Rounded to a number of decimals, ties to even."""
+        """Return the elements rounded to a number of decimals, ties to even."""
         return self._apply(elementwise.round_to, (), (decimals,))
 
     def clip(self, min: Self | NDArray | Scalar | None = None, max: Self | NDArray | Scalar | None = None) -> Self:
@@ -316,11 +317,11 @@ class Methods(Operators):
         return self if max is None else self._apply(elementwise.clip_above, (max,), ())
 
     def ptp(self, axis: Axes = None, out: None = None, keepdims: bool = False) -> Self:
-        """The greatest element less the least one."""
+        """Return the greatest element less the least one."""
         return self.max(axis, out, keepdims) - self.min(axis, None, keepdims)
 
     def conjugate(self) -> Self:
-        """`conj`."""
+        """Return `conj`."""
         return self.conj()
 
     def __round__(self, ndigits: int | None = None) -> Self:
@@ -329,7 +330,8 @@ class Methods(Operators):
     # ------------------------------------------------------------------------------------------ chosen by elements
 
     def nonzero(self, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> tuple[Self, ...]:
-        """The indices of the elements that are not 0: an int32 array for each axis. A traced array needs `size`."""
+        """Return the indices of the elements that are not 0: an int32 array for each axis. A traced array needs
+        `size`."""
         shape = self.aval.shape
         if not shape:
             raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
@@ -338,13 +340,14 @@ class Methods(Operators):
         return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
 
     def choose(self, choices: Sequence[Self | NDArray | Scalar], out: None = None, mode: str = "clip") -> Self:
-        """For each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or wrapped
-        ("wrap")."""
+        """Return for each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or
+        wrapped ("wrap")."""
         no_out("choose", out)
         return self._apply(index_arrays.choose, to_tuple("choose", "choices", choices), (mode,))
 
     def compress(self, condition: Sequence[bool] | NDArray, axis: int | None = None, out: None = None) -> Self:
-        """The slices along an axis where a condition with known values holds; of the flattened array for None."""
+        """Return the slices along an axis where a condition with known values holds; of the flattened array for
+        None."""
         no_out("compress", out)
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("compress", axis, self.aval.ndim))
         holds = np.asarray(condition)
@@ -353,23 +356,23 @@ class Methods(Operators):
         return x[(*[slice(None)] * k, np.flatnonzero(holds))]
 
     def view(self, dtype: object = None) -> Self:
-        """The same bits read as another dtype. The size of the last axis changes with the size of an element."""
+        """Return the same bits read as another dtype. The size of the last axis changes with the size of an element."""
         return self if dtype is None else self._apply(shapes.view, (), (dtypes.as_dtype(dtype),))
 
     # --------------------------------------------------------------------------------- along an axis, and diagonals
 
     def sort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
-        """Sorted along an axis; None flattens. It is a new array, and always stable."""
+        """Return sorted along an axis; None flattens. It is a new array, and always stable."""
         flag("sort", "stable", stable)
         return self._apply(sorting.sort, (), (axis, flag("sort", "descending", descending)))
 
     def argsort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
-        """The indices that sort along an axis, as int32; always stable."""
+        """Return the indices that sort along an axis, as int32; always stable."""
         flag("argsort", "stable", stable)
         return self._apply(sorting.argsort, (), (axis, flag("argsort", "descending", descending)))
 
     def argpartition(self, kth: int | Sequence[int], axis: int | None = -1) -> Self:
-        """`argsort`, which puts every place where it belongs."""
+        """Return `argsort`, which puts every place where it belongs."""
         sorting.check_places("argpartition", self.aval, kth, axis)
         return self.argsort(axis)
 
@@ -381,30 +384,30 @@ class Methods(Operators):
         *,
         method: str = "scan",
     ) -> Self:
-        """For each v, the index at which it keeps this sorted vector sorted."""
+        """Return for each v, the index at which it keeps this sorted vector sorted."""
         ordered = self if sorter is None else self[sorter]
         return ordered._apply(sorting.searchsorted, (v,), (side, method))
 
     def cumsum(self, axis: int | None = None, dtype: object = None) -> Self:
-        """Cumulative sums along an axis; of the flattened array for None."""
+        """Return cumulative sums along an axis; of the flattened array for None."""
         return self._apply(reductions.cumulate_flat, (), (False, axis, optional_dtype(dtype)))
 
     def cumprod(self, axis: int | None = None, dtype: object = None) -> Self:
-        """Cumulative products along an axis; of the flattened array for None."""
+        """Return cumulative products along an axis; of the flattened array for None."""
         return self._apply(reductions.cumulate_flat, (), (True, axis, optional_dtype(dtype)))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
-        """The diagonal of two axes, as a last axis."""
+        """Return the diagonal of two axes, as a last axis."""
         return self._apply(contractions.diagonal, (), (to_int("diagonal", "offset", offset), axis1, axis2))
 
     def trace(self, offset: object = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Self:
-        """The sum of the diagonal of two axes. `offset` may be traced."""
+        """Return the sum of the diagonal of two axes. `offset` may be traced."""
         if isinstance(offset, Typed):  # then the size of the diagonal is not known
             return self._apply(contractions.only_diagonal, (offset,), (axis1, axis2)).sum((-2, -1), dtype=dtype)
         return self.diagonal(to_int("trace", "offset", cast("int", offset)), axis1, axis2).sum(-1, dtype=dtype)
 
     def dot(self, other: Self | NDArray | Scalar) -> Self:
-        """The product summed over the last axis of this and the last but one of `other`."""
+        """Return the product summed over the last axis of this and the last but one of `other`."""
         return self._apply(contractions.dot, (other,), ())
 
 

@@ -43,19 +43,20 @@ class NumberType:
         return self.aval.dtype
 
     def with_operand(self, dtype: DType) -> NumberType:
-        """The type of the number in another program, whose operand has the dtype that was decided in the first one."""
+        """Return the type of the number in another program, whose operand has the dtype that was decided in the first
+        one."""
         return NumberType(self.name, self.kind, dtype, fixed=True)
 
     def takes(self, other: NumberType) -> bool:
-        """Returns True for the type of numbers that a program takes, whose number is of this type."""
+        """Return True for the type of numbers that a program takes, whose number is of this type."""
         return self.kind == other.kind and (not other.fixed or self.base is other.base)
 
     def dtype_beside(self, dtype: DType | None) -> DType:
-        """The dtype that the number takes beside an array of `dtype` (None: by itself)."""
+        """Return the dtype that the number takes beside an array of `dtype` (None: by itself)."""
         return dtype if dtype is not None and self.kind <= dtype_kind(dtype) else ALONE[self.kind]
 
     def operand_dtype(self, met: Collection[DType]) -> DType:
-        """The dtype of the operand of a number that a program converts to the dtypes `met`.
+        """Return the dtype of the operand of a number that a program converts to the dtypes `met`.
 
         An integer stays an integer, and a real number real, as these have no tangent, or a real one. If a program needs
         several dtypes, it converts the base itself. The values of an integer must fit in each integer dtype that it
@@ -94,7 +95,8 @@ _BY_TYPE: Final = MappingProxyType[type, NumberType]({bool: BOOL, float: FLOAT, 
 
 
 def number_type(value: object) -> NumberType | None:
-    """The type of a Python number; None for what is none, and for a size, which a trace knows as an expression."""
+    """Return the type of a Python number; None for what is none, and for a size, which a trace knows as an
+    expression."""
     kind = type(value)
     found = _BY_TYPE.get(kind)
     if found is not None or kind is Size:

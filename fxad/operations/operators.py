@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Self, TypeAlias
+from typing import Concatenate, Self, TypeAlias
 
 import numpy as np
 
+from fxad.core.builder import Builder
 from fxad.core.numbers import IntArgument
-from fxad.ir import Atom, NDArray
+from fxad.ir import Atoms, NDArray
 from fxad.operations import arithmetic, contractions
 from fxad.primitives.elementwise.arithmetic import SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 
 # The operands of operators and functions other than arrays.
 ArrayLike: TypeAlias = "Operators | NDArray | np.generic | bool | int | float | complex"
-Operation: TypeAlias = Callable[..., tuple[Atom, ...]]
+# Adds the equations of an operation to a builder. It takes the operands as atoms, then static values, and returns the
+# results.
+Operation: TypeAlias = Callable[Concatenate[Builder, ...], Atoms]
 
 
 class Operators:
@@ -33,12 +36,12 @@ class Operators:
 
     @abstractmethod
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
-        """The single result of `op` over this array and `args`."""
+        """Return the single result of `op` over this array and `args`."""
 
     @abstractmethod
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
-        """The result of `op` over two operands, this array one of them; NotImplemented if the other is not a valid
-        operand."""
+        """Return the result of `op` over two operands, this array one of them; NotImplemented if the other is not a
+        valid operand."""
 
     def __add__(self, other: ArrayLike) -> Self:
         return self._binary(arithmetic.add, self, other)

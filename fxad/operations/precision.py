@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, TypeAlias, cast
+from typing import Concatenate, Final, TypeAlias, cast
 
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Emit, Primitive, Var
+from fxad.ir import Atom, Atoms, Emit, Primitive, Var
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import DotGeneral
 
@@ -50,7 +50,7 @@ def to_precision(op: str, precision: PrecisionLike) -> str:
     return left
 
 
-def precise(emit: Emit, *args: object) -> tuple[Atom, ...]:
+def precise(emit: Emit, *args: object) -> Atoms:
     """Run another operation, with a precision for its products.
 
     `args` are those of the other operation, with two more between its operands and its static values:
@@ -58,7 +58,9 @@ def precise(emit: Emit, *args: object) -> tuple[Atom, ...]:
     """
     at = next(k for k, a in enumerate(args) if callable(a) and not isinstance(a, Atom))
     op, precision, *static = args[at:]
-    return cast("Callable[..., tuple[Atom, ...]]", op)(_Precise(emit, cast("str", precision)), *args[:at], *static)
+    return cast("Callable[Concatenate[Emit, ...], Atoms]", op)(
+        _Precise(emit, cast("str", precision)), *args[:at], *static
+    )
 
 
 class _Precise:

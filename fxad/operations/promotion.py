@@ -32,7 +32,7 @@ Scalar = bool | int | float | complex
 
 
 def dtype_kind(dtype: DType) -> int:
-    """0 bool, 1 integer, 2 floating, 3 complex."""
+    """Return 0 bool, 1 integer, 2 floating, 3 complex."""
     if dtype in dtypes.FLOATING:
         return 2
     if dtype in dtypes.INTEGER:
@@ -41,7 +41,7 @@ def dtype_kind(dtype: DType) -> int:
 
 
 def scalar_kind(value: Scalar) -> int:
-    """The kind of a Python scalar: that of `dtype_kind`. Raises: DTypeError."""
+    """Return the kind of a Python scalar: that of `dtype_kind`. Raises: DTypeError."""
     return _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
 
 
@@ -69,7 +69,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
 
 
 def argument(e: DTypeError, what: str) -> DTypeError:
-    """The error of `scalar_dtype` for an argument that is known only now."""
+    """Return the error of `scalar_dtype` for an argument that is known only now."""
     return DTypeError(e.message.replace("scalar:", f"{what}:", 1), remedy=e.remedy)
 
 
@@ -87,7 +87,7 @@ def scalar_element(value: Scalar, dtype: DType) -> NDArray:
 
 
 def python_type(value: object) -> type[Scalar]:
-    """The Python scalar type of a value that is a subclass of one. Raises: DTypeError."""
+    """Return the Python scalar type of a value that is a subclass of one. Raises: DTypeError."""
     for t in (bool, int, float, complex):
         if isinstance(value, t):
             return t
@@ -119,7 +119,7 @@ def promote_dtypes(op: str, a: DType, b: DType) -> DType:
 
 
 def _common_integer(a: DType, b: DType) -> DType:
-    """The narrowest integer dtype that holds two; float32 where there is none."""
+    """Return the narrowest integer dtype that holds two; float32 where there is none."""
     return (
         dtypes.float32
         if dtypes.uint64 in (a, b) and dtypes.SIGNED & {a, b}
@@ -128,12 +128,12 @@ def _common_integer(a: DType, b: DType) -> DType:
 
 
 def to_inexact_dtype(dtype: DType) -> DType:
-    """The dtype of floating results for this dtype: itself when floating or complex, else float32."""
+    """Return the dtype of floating results for this dtype: itself when floating or complex, else float32."""
     return dtype if dtype in dtypes.INEXACT else dtypes.float32
 
 
 def common_shape(op: str, a: Shape, b: Shape) -> Shape:
-    """The broadcast of two shapes. Raises: ShapeError that names the axis."""
+    """Return the broadcast of two shapes. Raises: ShapeError that names the axis."""
     if a == b:
         return a
     n = max(len(a), len(b))
@@ -155,7 +155,7 @@ def optional_dtype(dtype: object) -> DType | None:
 
 
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    """`x` in a dtype. No equation is added if it has the dtype, or is a literal, which is converted now.
+    """Return `x` in a dtype. No equation is added if it has the dtype, or is a literal, which is converted now.
 
     `emit_convert`, for the rules of primitives, does not convert literals.
     """
@@ -172,7 +172,7 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 
 def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
-    """`x` broadcast to a shape by NumPy's rules. No equation is added if it has the shape, or is a literal."""
+    """Return `x` broadcast to a shape by NumPy's rules. No equation is added if it has the shape, or is a literal."""
     own = x.aval.shape
     if own == shape:
         return x
@@ -183,7 +183,7 @@ def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
 
 
 def promote_and_broadcast(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Both operands in their common dtype and shape."""
+    """Return both operands in their common dtype and shape."""
     if x.aval is y.aval:
         return x, y
     dtype = promote_dtypes(op, x.aval.dtype, y.aval.dtype)

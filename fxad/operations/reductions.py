@@ -68,7 +68,7 @@ def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: D
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
-    """Product over axes."""
+    """Return product over axes."""
     return _reduce("prod", emit, x, ReduceProd, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
 
 
@@ -82,27 +82,27 @@ def _extremum(
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """Greatest element over axes; nan if any element is nan."""
+    """Return greatest element over axes; nan if any element is nan."""
     return _extremum("max", emit, x, ReduceMax, axis, keepdims)
 
 
 def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """Least element over axes; nan if any element is nan."""
+    """Return least element over axes; nan if any element is nan."""
     return _extremum("min", emit, x, ReduceMin, axis, keepdims)
 
 
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """True if an element is not zero."""
+    """Return True if an element is not zero."""
     return _reduce("any", emit, x, ReduceOr, axis, keepdims, dtypes.bool_)
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """True if no element is zero."""
+    """Return True if no element is zero."""
     return _reduce("all", emit, x, ReduceAnd, axis, keepdims, dtypes.bool_)
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
-    """The number of nonzero elements, as int32, or as int64 if it may not fit."""
+    """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
     dtype = count_dtype("count_nonzero", x.aval, axis)
     return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtype)
 
@@ -133,7 +133,7 @@ def to_moment_dtype(emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom,
 
 
 def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
-    """Mean over axes."""
+    """Return mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
     wide, dtype = to_moment_dtype(emit, x, dtype)
     return restore_axes("mean", emit, convert(emit, _mean(emit, wide, axes), dtype), x, axes, keepdims)
@@ -153,12 +153,12 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> 
 
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
-    """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
+    """Return variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
     return _spread("var", emit, x, axis, keepdims, dtype, correction)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
-    """Standard deviation over axes: the root of the variance."""
+    """Return the standard deviation over axes: the root of the variance."""
     return _spread("std", emit, x, axis, keepdims, dtype, correction)
 
 
@@ -192,12 +192,12 @@ def squared_magnitude(emit: Emit, x: Atom) -> Atom:
 
 
 def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
-    """The index of the greatest element, as int32 (int64 if it may not fit); the first of equal ones."""
+    """Return the index of the greatest element, as int32 (int64 if it may not fit); the first of equal ones."""
     return _arg_extremum("argmax", emit, x, ArgMax, axis, keepdims)
 
 
 def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
-    """The index of the least element, as int32 (int64 if it may not fit); the first of equal ones."""
+    """Return the index of the least element, as int32 (int64 if it may not fit); the first of equal ones."""
     return _arg_extremum("argmin", emit, x, ArgMin, axis, keepdims)
 
 
@@ -240,7 +240,7 @@ def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None
 def cumulate_array_api(
     emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool
 ) -> Atoms:
-    """The array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
+    """Return the array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
     name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
     if axis is None and x.aval.ndim != 1:
         raise ShapeError(f"{name}: an array with {x.aval.ndim} axes needs an axis", remedy="pass axis=")

@@ -46,12 +46,12 @@ def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
 
 
 def reshape(emit: Emit, x: Atom, shape: Shape) -> Atoms:
-    """x in row-major order in another shape; one size may be -1, which is inferred."""
+    """Return x in row-major order in another shape; one size may be -1, which is inferred."""
     return (emit_reshape(emit, x, infer_shape("reshape", shape, x.aval)),)
 
 
 def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
-    """`shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
+    """Return `shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
     product = prod([n for n in shape if n != -1])
     n_unknown = shape.count(-1)
     if n_unknown > 1 or any([n < -1 for n in shape]):
@@ -72,7 +72,7 @@ def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
 
 
 def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Atoms:
-    """The axes in another order; reversed for None."""
+    """Return the axes in another order; reversed for None."""
     if axes is None:
         perm = tuple(reversed(range(x.aval.ndim)))
     else:
@@ -83,19 +83,19 @@ def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Atoms:
 
 
 def emit_transpose(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
-    """Axis k of the result is axis `perm[k]` of x; no equation for the identity."""
+    """Permute axes: axis k of the result is axis `perm[k]` of x; no equation for the identity."""
     return x if perm == tuple(range(len(perm))) else emit_rearrange(emit, Transpose(perm), x)
 
 
 def matrix_transpose(emit: Emit, x: Atom) -> Atoms:
-    """The last two axes exchanged."""
+    """Return the last two axes exchanged."""
     if x.aval.ndim < 2:
         raise ShapeError(f"matrix_transpose: takes an array with at least two axes, got {x.aval}")
     return swapaxes(emit, x, -1, -2)
 
 
 def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Atoms:
-    """Two axes exchanged."""
+    """Return two axes exchanged."""
     perm = list(range(x.aval.ndim))
     i, j = normalize_axis_index("swapaxes", a, len(perm)), normalize_axis_index("swapaxes", b, len(perm))
     perm[i], perm[j] = j, i
@@ -126,14 +126,14 @@ def squeeze(emit: Emit, x: Atom, axis: Axes) -> Atoms:
 
 
 def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Atoms:
-    """New axes of size 1, at `axis` of the result."""
+    """Return new axes of size 1, at `axis` of the result."""
     count = len(axis) if isinstance(axis, tuple) else 1
     axes = normalize_axes("expand_dims", axis, x.aval.ndim + count)
     return (emit_rearrange(emit, ExpandDims(axes), x) if axes else x,)
 
 
 def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
-    """x broadcast to a shape."""
+    """Return x broadcast to a shape."""
     own = x.aval.shape
     fits = len(own) <= len(shape) and all(
         [n in (1, m) for n, m in zip(own, shape[len(shape) - len(own) :], strict=True)]
@@ -147,7 +147,7 @@ def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
 
 
 def flip(emit: Emit, x: Atom, axis: Axes) -> Atoms:
-    """The elements in reverse order along axes."""
+    """Return the elements in reverse order along axes."""
     axes = tuple([k for k in normalize_axes("flip", axis, x.aval.ndim) if x.aval.shape[k] != 1])
     return (emit_rearrange(emit, Rev(axes), x) if axes else x,)
 
@@ -165,8 +165,8 @@ def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[in
 
 
 def shifts_along_axes(shifts: tuple[T, ...], axis: int | tuple[int, ...]) -> list[tuple[T, int]]:
-    """The shifts of `roll`, each with its axis. Raises: ParameterError if there are more of one than of the other,
-    unless there is only one."""
+    """Return the shifts of `roll`, each with its axis. Raises: ParameterError if there are more of one than of the
+    other, unless there is only one."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ParameterError(
@@ -186,7 +186,7 @@ def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
 
 
 def slice_axis(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
-    """`x[start:limit]` along an axis; no equation for the whole axis."""
+    """Return `x[start:limit]` along an axis; no equation for the whole axis."""
     return x if (start, limit) == (0, x.aval.shape[axis]) else emit_slice(emit, x, axis, start, limit)
 
 
@@ -216,7 +216,7 @@ def concatenate(emit: Emit, *args: *tuple[*tuple[Atom, ...], int | None]) -> Ato
 
 
 def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
-    """Arrays of one shape along a new axis, which is the last argument."""
+    """Return arrays of one shape along a new axis, which is the last argument."""
     *arrays, axis = args
     xs = _promote_arrays("stack", emit, arrays)
     for k, x in enumerate(xs):
@@ -228,7 +228,7 @@ def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
 
 
 def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
-    """The parts of x between the positions `at` along an axis."""
+    """Return the parts of x between the positions `at` along an axis."""
     k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
     ends = [0, *[minimum(maximum(i + n if i < 0 else i, 0), n) for i in at], n]
@@ -236,7 +236,7 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
 
 
 def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
-    """Each element `count` times in a row along an axis; flattened first for None."""
+    """Return each element `count` times in a row along an axis; flattened first for None."""
     if count < 0:
         raise ParameterError(f"repeat: {count} repetitions")
     if axis is None:
@@ -249,7 +249,7 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
 
 
 def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Atoms:
-    """The whole array `reps` times along each axis."""
+    """Return the whole array `reps` times along each axis."""
     lead = max(len(reps) - x.aval.ndim, 0)
     counts = (1,) * (x.aval.ndim - len(reps)) + reps
     shape = (1,) * lead + x.aval.shape
@@ -267,7 +267,7 @@ def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -
 
 
 def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
-    """`prim` with a value that may be a literal of any shape."""
+    """Return `prim` with a value that may be a literal of any shape."""
     return emit(prim, x, value.with_shape(()) if isinstance(value, Lit) else value)
 
 
@@ -275,7 +275,7 @@ def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
 
 
 def diagonal_mask(emit: Emit, shape: Shape, a: int, b: int, offset: int | Atom) -> Atom:
-    """A mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
+    """Return a mask that is True where the index along axis `b` equals that along `a` plus `offset`."""
     rows, columns = _row_and_column(emit, shape, a, b, offset)
     return emit.one(EQ, rows, columns)
 
@@ -292,8 +292,8 @@ def _row_and_column(emit: Emit, shape: Shape, a: int, b: int, offset: int | Atom
 
 
 def _bounded_offset(emit: Emit, offset: Atom, dtype: DType) -> Atom:
-    """The number of a diagonal that the program computes, in the dtype of positions. All diagonals far outside are
-    alike."""
+    """Return the number of a diagonal that the program computes, in the dtype of positions. All diagonals far outside
+    are alike."""
     like, far = offset.aval, _FAR if dtype is dtypes.int64 else 2**30
     if like.dtype.itemsize >= dtype.itemsize:
         offset = emit.one(MIN, offset, Lit.of(far, like))
@@ -302,12 +302,12 @@ def _bounded_offset(emit: Emit, offset: Atom, dtype: DType) -> Atom:
 
 
 def add_offset(emit: Emit, x: Atom, offset: int) -> Atom:
-    """x plus a static offset; no equation for 0."""
+    """Return x plus a static offset; no equation for 0."""
     return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
 
 
 def triangle(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], int | None, bool]) -> Atoms:
-    """x with zeros above diagonal `k` (`lower`), or below it. `k` None is the second argument, an atom."""
+    """Return x with zeros above diagonal `k` (`lower`), or below it. `k` None is the second argument, an atom."""
     *traced, k, lower = args
     if x.aval.ndim < 2:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
@@ -318,13 +318,13 @@ def triangle(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], int | None, b
 
 
 def eye(emit: Emit, *args: *tuple[*tuple[Atom, ...], int, int, int | None, DType]) -> Atoms:
-    """Ones on diagonal `k` of an n by m array of zeros. `k` None is the first argument, an atom."""
+    """Return ones on diagonal `k` of an n by m array of zeros. `k` None is the first argument, an atom."""
     *traced, n, m, k, dtype = args
     return (convert(emit, diagonal_mask(emit, (n, m), 0, 1, traced[0] if k is None else k), dtype),)
 
 
 def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
-    """A matrix with a vector on diagonal k, zeros elsewhere."""
+    """Return a matrix with a vector on diagonal k, zeros elsewhere."""
     n = x.aval.size + abs(k)
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
     rows = emit.one(Pad((low,), (high,), (0,)), x, Lit.zero(x.aval.with_shape(())))
@@ -333,8 +333,8 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
 
 
 def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
-    """The bits of x read as another dtype; the size of the last axis changes with the size of an element. A complex
-    number is two real ones, and a bool a byte: every value but 0 is True."""
+    """Return the bits of x read as another dtype; the size of the last axis changes with the size of an element. A
+    complex number is two real ones, and a bool a byte: every value but 0 is True."""
     old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return (x,)
@@ -368,7 +368,7 @@ def _element(emit: Emit, x: Atom, k: int) -> Atom:
 
 
 def _bitcast(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    """The bits of real numbers as other real ones, which fill the last axis."""
+    """Return the bits of real numbers as other real ones, which fill the last axis."""
     old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return x

@@ -37,14 +37,14 @@ def _flatten_for_axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[A
 
 
 def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
-    """The elements sorted; nans last, or first when descending."""
+    """Return the elements sorted; nans last, or first when descending."""
     x, k = _flatten_for_axis("sort", emit, x, axis)
     y = emit.one(Sort(k, 1), x)
     return emit(Rev((k,)), y) if descending else (y,)
 
 
 def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
-    """The indices that sort the elements; equal elements keep their order, also when descending."""
+    """Return the indices that sort the elements; equal elements keep their order, also when descending."""
     x, k = _flatten_for_axis("argsort", emit, x, axis)
     places: Atom = emit.one(Iota(x.aval.shape, index_dtype(x.aval.shape), k))
     if not descending:
@@ -54,7 +54,8 @@ def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
 
 
 def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
-    """The indices that sort by the last key, ties by the one before, and so on; the last argument is the axis."""
+    """Return the indices that sort by the last key, ties by the one before, and so on; the last argument is the
+    axis."""
     *keys, axis = args
     for j, key in enumerate(keys):
         if key.aval.shape != keys[0].aval.shape or not key.aval.ndim:
@@ -66,7 +67,7 @@ def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
 
 
 def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Atoms:
-    """The k greatest elements along an axis and their places."""
+    """Return the k greatest elements along an axis and their places."""
     at = normalize_axis_index("top_k", axis, x.aval.ndim)
     (moved,) = moveaxis(emit, x, at, -1)
     return tuple([moveaxis(emit, part, -1, at)[0] for part in emit(TopK(k), moved)])
@@ -85,8 +86,8 @@ def check_places(op: str, x: Aval, kth: int | Sequence[int], axis: int | None) -
 
 
 def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
-    """For each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or after
-    them."""
+    """Return for each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or
+    after them."""
     dtype = promote_dtypes("searchsorted", a.aval.dtype, v.aval.dtype)
     if a.aval.ndim != 1:
         raise ShapeError(f"searchsorted: the array that is searched must have one axis, got {a.aval}")
@@ -118,7 +119,7 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
-    """Binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
+    """Return binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)

@@ -23,40 +23,40 @@ from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 
 
 def _atoms(name: str, emit: Emit, *xs: Atom) -> list[Atom]:
-    """Operands in their common shape and floating dtype."""
+    """Return operands in their common shape and floating dtype."""
     promoted = promote_all(name, emit, xs)
     dtype = to_inexact_dtype(promoted[0].aval.dtype)
     return [convert(emit, x, dtype) for x in promoted]
 
 
 def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
-    """`_atoms` as formulas."""
+    """Return `_atoms` as formulas."""
     return [Formula(emit, x) for x in _atoms(name, emit, *xs)]
 
 
 def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Atoms:
-    """`prim` of three operands of one dtype; a scalar is broadcast to the shape of the others."""
+    """Return `prim` of three operands of one dtype; a scalar is broadcast to the shape of the others."""
     shape = max([v.aval.shape for v in (a, b, x)], key=len)
     return emit(prim, *[v if v.aval.shape else broadcast(emit, v, shape) for v in (a, b, x)])
 
 
 def betaln(emit: Emit, a: Atom, b: Atom) -> Atoms:
-    """log |B(a, b)|."""
+    """Return log |B(a, b)|."""
     return (emit_formula(emit, "betaln", beta.log_beta, *_atoms("betaln", emit, a, b)),)
 
 
 def gamma_log_pdf(emit: Emit, a: Atom, x: Atom) -> Atoms:
-    """log of the density of the gamma distribution at x, with all digits also for a large a."""
+    """Return log of the density of the gamma distribution at x, with all digits also for a large a."""
     return (emit_formula(emit, "gamma_log_pdf", gamma.gamma_log_pdf, *_atoms("gamma_log_pdf", emit, a, x)),)
 
 
 def beta_log_pdf(emit: Emit, a: Atom, b: Atom, x: Atom) -> Atoms:
-    """log of the density of the beta distribution at x, with all digits also for a large a or b."""
+    """Return log of the density of the beta distribution at x, with all digits also for a large a or b."""
     return (emit_formula(emit, "beta_log_pdf", beta.beta_log_pdf, *_atoms("beta_log_pdf", emit, a, b, x)),)
 
 
 def multigammaln(emit: Emit, a: Atom, d: int) -> Atoms:
-    """log of the multivariate gamma function of dimension d."""
+    """Return log of the multivariate gamma function of dimension d."""
     (f,) = _formulas("multigammaln", emit, a)
     total = f.like(d * (d - 1) / 4 * math.log(math.pi))
     if d > _UNROLLED:
@@ -75,13 +75,13 @@ _UNROLLED: Final = 16  # dimensions with an equation for each term; more are an 
 
 
 def entr(emit: Emit, x: Atom) -> Atoms:
-    """-x log x."""
+    """Return -x log x."""
     (f,) = _formulas("entr", emit, x)
     return ((f < 0).where(-math.inf, -x_log_y(f, f)).atom,)
 
 
 def rel_entr(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x log(x / y); 0 where x is 0, inf where one is negative or y alone is 0."""
+    """Return x log(x / y); 0 where x is 0, inf where one is negative or y alone is 0."""
     return (emit_formula(emit, "rel_entr", _rel_entr, *_atoms("rel_entr", emit, x, y)),)
 
 
@@ -91,7 +91,7 @@ def _rel_entr(args: Formulas) -> Formulas:
 
 
 def kl_div(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x log(x / y) - x + y; y where x is 0, inf where one is negative or y alone is 0."""
+    """Return x log(x / y) - x + y; y where x is 0, inf where one is negative or y alone is 0."""
     return (emit_formula(emit, "kl_div", _kl_div, *_atoms("kl_div", emit, x, y)),)
 
 
@@ -106,12 +106,12 @@ def _kl_div(args: Formulas) -> Formulas:
 
 
 def _are_close(x: Formula, y: Formula) -> Formula:
-    """True where positive finite x and y are within a factor of 2 of each other: their difference is exact."""
+    """Return True where positive finite x and y are within a factor of 2 of each other: their difference is exact."""
     return (x > 0) & (x * 0.5 <= y) & (y * 0.5 <= x) & (x < math.inf) & (y < math.inf)
 
 
 def _relative_entropy(x: Formula, y: Formula) -> Formula:
-    """x log(x / y) for x >= 0 and y > 0. The derivative in x is -inf at x = 0.
+    """Return x log(x / y) for x >= 0 and y > 0. The derivative in x is -inf at x = 0.
 
     The logarithm is that of 1 + (x - y) / y where x and y are close, the difference of two where the quotient over- or
     underflows. Each case takes only operands for which it is used.
@@ -130,48 +130,48 @@ def _relative_entropy(x: Formula, y: Formula) -> Formula:
 
 
 def _where_defined(x: Formula, y: Formula, value: Formula) -> Formula:
-    """`value` where x > 0 and y > 0, or x = 0 and y >= 0; else nan if one is, or infinity."""
+    """Return `value` where x > 0 and y > 0, or x = 0 and y >= 0; else nan if one is, or infinity."""
     positive, null = (x > 0) & (y > 0), x.apply(EQ, 0) & (y >= 0)
     outside = (x + y).apply(NE, x + y).where(x + y, x.like(math.inf))
     return (positive | null).where(value, outside)
 
 
 def xlogy(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x log y, 0 where x is 0."""
+    """Return x log y, 0 where x is 0."""
     return (x_log_y(*_formulas("xlogy", emit, x, y)).atom,)
 
 
 def xlog1py(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """x log(1 + y), 0 where x is 0."""
+    """Return x log(1 + y), 0 where x is 0."""
     return (x_log1p_y(*_formulas("xlog1py", emit, x, y)).atom,)
 
 
 def logit(emit: Emit, x: Atom) -> Atoms:
-    """log(x / (1 - x))."""
+    """Return log(x / (1 - x))."""
     (f,) = _formulas("logit", emit, x)
     return (f.apply(LOGIT).atom,)
 
 
 def expit(emit: Emit, x: Atom) -> Atoms:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     (f,) = _formulas("expit", emit, x)
     return (f.apply(LOGISTIC).atom,)
 
 
 def i0(emit: Emit, x: Atom) -> Atoms:
-    """The modified Bessel function of order 0."""
+    """Return the modified Bessel function of order 0."""
     (f,) = _formulas("i0", emit, x)
     return (f.apply(BesselIOverPower(0, False)).atom,)
 
 
 def i1(emit: Emit, x: Atom) -> Atoms:
-    """The modified Bessel function of order 1."""
+    """Return the modified Bessel function of order 1."""
     (f,) = _formulas("i1", emit, x)
     return ((f * f.apply(BesselIOverPower(1, False))).atom,)
 
 
 def sinc(emit: Emit, x: Atom) -> Atoms:
-    """sin(pi x) / (pi x), by its series near 0, as are its derivatives."""
+    """Return sin(pi x) / (pi x), by its series near 0, as are its derivatives."""
     return (emit_formula(emit, "sinc", _sinc, *_atoms("sinc", emit, x)),)
 
 
@@ -200,7 +200,7 @@ def _ndtr(x: Formula) -> Formula:
 
 
 def ndtr(emit: Emit, x: Atom) -> Atoms:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     (f,) = _formulas("ndtr", emit, x)
     return (_ndtr(f).atom,)
 
@@ -222,12 +222,12 @@ def _log_ndtr(x: Formula) -> Formula:
 
 
 def log_ndtr(emit: Emit, x: Atom) -> Atoms:
-    """log of ndtr, finite also where ndtr underflows to 0."""
+    """Return log of ndtr, finite also where ndtr underflows to 0."""
     return (emit_formula(emit, "log_ndtr", lambda args: (_log_ndtr(*args),), *_atoms("log_ndtr", emit, x)),)
 
 
 def ndtri(emit: Emit, p: Atom) -> Atoms:
-    """The inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
+    """Return the inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
     return (emit_formula(emit, "ndtri", _ndtri, *_atoms("ndtri", emit, p)),)
 
 

@@ -131,8 +131,8 @@ class _IndexedWindows:
 
 
 def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, str, IndexMode]) -> Atoms:
-    """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
-    `IndexMode`."""
+    """Return x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the
+    operation, an `IndexMode`."""
     *indices, plan, name, index_mode = args
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
         raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
@@ -159,7 +159,7 @@ def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], In
 
 
 def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMode, Lit | None]) -> Atoms:
-    """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
+    """Return the indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
     *indices, plan, index_mode, fill = args
     before, indexed, after = _split_plan(plan, x.aval.shape)
     if plan.empty or indexed is None:
@@ -171,7 +171,7 @@ def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMo
 
 
 def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Atoms:
-    """x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
+    """Return x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
     ndim = mask.aval.ndim
     if mask.aval.shape != x.aval.shape[:ndim]:
         raise ShapeError(
@@ -236,7 +236,7 @@ def _undo_axes_change(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> 
 
 
 def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
-    """x with a window replaced."""
+    """Return x with a window replaced."""
     if all([n == 1 for n in window.strides]):
         dtype = index_dtype(x.aval.shape)
         starts = [Lit.of(n, Aval((), dtype)) for n in window.starts]
@@ -254,8 +254,8 @@ def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
 def _scatter(
     emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, index_mode: IndexMode
 ) -> Atom:
-    """x with `value` combined into the elements at index vectors; repeated updates of one element are combined in
-    sequence."""
+    """Return x with `value` combined into the elements at index vectors; repeated updates of one element are combined
+    in sequence."""
     promises = indexed.promises(index_mode)
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)

@@ -114,7 +114,7 @@ def patches(
     out_spec: tuple[int, ...],
     order: tuple[int, ...],
 ) -> Atoms:
-    """The elements of each window as features: feature by feature, and in a window by axes in `order`.
+    """Return the elements of each window as features: feature by feature, and in a window by axes in `order`.
 
     Composed of slices, without arithmetic: an infinity at one place of a window does not affect the others.
     """

@@ -21,11 +21,11 @@ class ClipByGlobalNorm:
     max_norm: Setting
 
     def init(self, params: object) -> tuple[()]:
-        """No state."""
+        """Return the state: there is none."""
         return ()
 
     def update(self, updates: P, state: tuple[()] = (), params: P | None = None) -> tuple[P, tuple[()]]:
-        """The clipped tree."""
+        """Return the clipped tree."""
         norm = global_norm(updates)
         inside = norm < self.max_norm
 
@@ -37,7 +37,7 @@ class ClipByGlobalNorm:
 
 
 def clip_by_global_norm(max_norm: Setting) -> ClipByGlobalNorm:
-    """Gradients as they are where their global norm is below `max_norm`, scaled to that norm elsewhere.
+    """Return gradients as they are where their global norm is below `max_norm`, scaled to that norm elsewhere.
 
     Source: Pascanu et al., On the difficulty of training recurrent neural networks (2013), algorithm 1.
     """
@@ -52,15 +52,15 @@ class Clip:
     max_delta: Setting
 
     def init(self, params: object) -> tuple[()]:
-        """No state."""
+        """Return the state: there is none."""
         return ()
 
     def update(self, updates: P, state: tuple[()] = (), params: P | None = None) -> tuple[P, tuple[()]]:
-        """The clipped tree."""
+        """Return the clipped tree."""
         return tree.map(lambda u: fnp.clip(fnp.asarray(u), -self.max_delta, self.max_delta), updates), ()
 
 
 def clip(max_delta: Setting) -> Clip:
-    """Each element of the gradients, clipped to [-max_delta, max_delta]."""
+    """Return each element of the gradients, clipped to [-max_delta, max_delta]."""
     check_not_negative("clip", max_delta=max_delta)
     return Clip(max_delta)

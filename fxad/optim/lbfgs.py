@@ -44,7 +44,7 @@ class Lbfgs:
     line_search_steps: int
 
     def init(self, params: P) -> LbfgsState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
 
         def stacked(p: ArrayLike) -> Array:
             x = fnp.asarray(p)
@@ -62,7 +62,7 @@ class Lbfgs:
         *,
         value_fn: Callable[[P], ArrayLike] | None = None,
     ) -> tuple[P, LbfgsState[P]]:
-        """The update of a step, and the next state.
+        """Return the update of a step, and the next state.
 
         `value_fn` is the function that is minimised, of the parameters alone. The line search needs it.
 
@@ -88,7 +88,7 @@ class Lbfgs:
         )
 
     def remember(self, state: LbfgsState[P], params: P, gradient: P) -> LbfgsState[P]:
-        """The state with the differences since the last step, if there was one, in the place of the oldest."""
+        """Return the state with the differences since the last step, if there was one, in the place of the oldest."""
         place = (state.count - 1) % self.memory_size
         some = state.count > 0
         move = tree.map(lambda a, b: fnp.where(some, a - b, 0), params, state.params)
@@ -109,7 +109,7 @@ class Lbfgs:
         )
 
     def direction(self, state: LbfgsState[P]) -> P:
-        """The two-loop recursion. The first Hessian is a multiple of the identity that fits the last step."""
+        """Return the two-loop recursion. The first Hessian is a multiple of the identity that fits the last step."""
         newest = (state.count - 1) % self.memory_size
         order = (state.count + fnp.arange(self.memory_size)) % self.memory_size  # from the oldest to the newest
 
@@ -137,7 +137,7 @@ class Lbfgs:
 
 
 def lbfgs(learning_rate: Rate | None = None, memory_size: int = 10, *, line_search_steps: int = 20) -> Lbfgs:
-    """L-BFGS with a line search, or with a fixed learning rate.
+    """Return L-BFGS with a line search, or with a fixed learning rate.
 
     The parameters must be real. With a line search, `update` needs `value_fn=`.
 
@@ -161,7 +161,7 @@ def line_search(
     decrease: float = 1e-4,
     curvature: float = 0.9,
 ) -> Array:
-    """A step length t for which `params + t * direction` satisfies the weak Wolfe conditions, a scalar.
+    """Return a step length t for which `params + t * direction` satisfies the weak Wolfe conditions, a scalar.
 
     The value falls by `decrease * t * slope` at least. The slope there is at least `curvature` times the slope at 0.
     When `max_steps` trials find none, the longest length tried at which the value fell enough, or 0.
@@ -179,7 +179,7 @@ def counted_line_search(
     decrease: float = 1e-4,
     curvature: float = 0.9,
 ) -> tuple[Array, Array]:
-    """The step length of `line_search`, and how often it evaluated the function."""
+    """Return the step length of `line_search`, and how often it evaluated the function."""
 
     def along(t: Array) -> ArrayLike:
         return value_fn(_add_multiple(params, t, direction))
@@ -211,7 +211,7 @@ def counted_line_search(
 
 
 def _add_multiple(x: P, factor: Array, y: P) -> P:
-    """`x + factor * y` in the dtypes of x."""
+    """Return `x + factor * y` in the dtypes of x."""
 
     def leaf(a: ArrayLike, b: ArrayLike) -> Array:
         array = fnp.asarray(a)
@@ -221,7 +221,7 @@ def _add_multiple(x: P, factor: Array, y: P) -> P:
 
 
 def _inner(x: object, y: object) -> Array:
-    """The inner product of two trees of real arrays, a scalar."""
+    """Return the inner product of two trees of real arrays, a scalar."""
     total: Array | None = None
     for a, b in zip(tree.leaves(x), tree.leaves(y), strict=True):
         product = fnp.vdot(a, b)

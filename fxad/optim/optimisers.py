@@ -39,16 +39,16 @@ class Sgd:
     learning_rate: Rate
 
     def init(self, params: object) -> SgdState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return SgdState(no_steps())
 
     def update(self, updates: P, state: SgdState, params: P | None = None) -> tuple[P, SgdState]:
-        """The update of a step, and the next state."""
+        """Return the update of a step, and the next state."""
         return scaled(updates, rate_at(self.learning_rate, state.count)), SgdState(state.count + 1)
 
 
 def sgd(learning_rate: Rate) -> Sgd:
-    """Gradient descent: `-learning_rate * g`. See `momentum` for its heavy-ball and Nesterov forms."""
+    """Return gradient descent: `-learning_rate * g`. See `momentum` for its heavy-ball and Nesterov forms."""
     check_rate("sgd", learning_rate)
     return Sgd(learning_rate)
 
@@ -70,11 +70,11 @@ class Momentum:
     nesterov: bool
 
     def init(self, params: P) -> MomentumState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return MomentumState(no_steps(), zeros(params))
 
     def update(self, updates: P, state: MomentumState[P], params: P | None = None) -> tuple[P, MomentumState[P]]:
-        """The update of a step, and the next state."""
+        """Return the update of a step, and the next state."""
 
         def accumulated(g: ArrayLike, t: Array) -> Array:
             return (fnp.asarray(g) + _multiply_keeping_dtype(self.decay, t)).astype(t.dtype)
@@ -88,7 +88,8 @@ class Momentum:
 
 
 def momentum(learning_rate: Rate, decay: Setting = 0.9, nesterov: bool = False) -> Momentum:
-    """Gradient descent with momentum: `t <- g + decay * t`, update `-learning_rate * t`; Nesterov: `g + decay * t`.
+    """Return gradient descent with momentum: `t <- g + decay * t`, update `-learning_rate * t`; Nesterov: `g + decay *
+    t`.
 
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning (2013), section 2.
     """
@@ -120,11 +121,11 @@ class Adam:
     mask: object
 
     def init(self, params: P) -> AdamState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return AdamState(no_steps(), zeros(params), tree.map(_real_zeros, params))
 
     def update(self, updates: P, state: AdamState[P], params: P | None = None) -> tuple[P, AdamState[P]]:
-        """The update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
+        """Return the update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
         count = state.count + 1
         mean = tree.map(lambda g, m: _mean(g, m, self.b1), updates, state.mean)
         variance = tree.map(lambda g, v: _mean(_square(g), v, self.b2), updates, state.variance)
@@ -158,7 +159,7 @@ def adam(
     *,
     nesterov: bool = False,
 ) -> Adam:
-    """Adam: the mean of the gradients, divided by the root of the mean of their squares, both without bias.
+    """Return Adam: the mean of the gradients, divided by the root of the mean of their squares, both without bias.
 
     Source: Kingma and Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1. `eps_root` is added under the
     root, so that a derivative through the update is finite where a gradient is 0.
@@ -178,7 +179,7 @@ def adamw(
     *,
     nesterov: bool = False,
 ) -> Adam:
-    """Adam with decoupled weight decay: the update has `-learning_rate * weight_decay * p` in addition.
+    """Return Adam with decoupled weight decay: the update has `-learning_rate * weight_decay * p` in addition.
 
     `mask`: a tree of bools like the parameters, or a function from them to one; False keeps a leaf from decay.
 
@@ -208,11 +209,11 @@ class Lion:
     mask: object
 
     def init(self, params: P) -> LionState[P]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return LionState(no_steps(), zeros(params))
 
     def update(self, updates: P, state: LionState[P], params: P | None = None) -> tuple[P, LionState[P]]:
-        """The update of a step, and the next state. Raises: ArgumentError without `params`."""
+        """Return the update of a step, and the next state. Raises: ArgumentError without `params`."""
         direction = tree.map(lambda g, m: fnp.sign(_mean(g, m, self.b1)), updates, state.mean)
         mean = tree.map(lambda g, m: _mean(g, m, self.b2), updates, state.mean)
         direction = _decayed("lion", direction, params, self.weight_decay, self.mask)
@@ -229,7 +230,7 @@ def lion(
     weight_decay: Setting = 1e-3,
     mask: object = None,
 ) -> Lion:
-    """Lion: the sign of a mean of the gradients, with decoupled weight decay. `mask`: as for `adamw`.
+    """Return Lion: the sign of a mean of the gradients, with decoupled weight decay. `mask`: as for `adamw`.
 
     Source: Chen et al., Symbolic Discovery of Optimization Algorithms (2023), program 1.
     """
@@ -246,18 +247,18 @@ def _check_adam(operation: str, rate: object, b1: object, b2: object, eps: objec
 
 
 def _multiply_keeping_dtype(factor: Setting, x: ArrayLike) -> Array:
-    """`factor * x` in the dtype of x."""
+    """Return `factor * x` in the dtype of x."""
     array = fnp.asarray(x)
     return (factor if isinstance(factor, (int, float)) else fnp.asarray(factor).astype(array.dtype)) * array
 
 
 def _mean(x: ArrayLike, mean: Array, decay: Setting) -> Array:
-    """The decaying mean with one more element, in the dtype of the mean."""
+    """Return the decaying mean with one more element, in the dtype of the mean."""
     return (_multiply_keeping_dtype(1 - decay, x) + _multiply_keeping_dtype(decay, mean)).astype(mean.dtype)
 
 
 def _square(g: ArrayLike) -> Array:
-    """|g|**2, real."""
+    """Return |g|**2, real."""
     array = fnp.asarray(g)
     if fnp.iscomplexobj(array):
         return fnp.real(array) ** 2 + fnp.imag(array) ** 2
@@ -269,13 +270,13 @@ def _real_zeros(p: ArrayLike) -> Array:
 
 
 def _unbiased(moments: P, decay: Setting, count: Array) -> P:
-    """The moments divided by `1 - decay**count`, computed in float32 at least."""
+    """Return the moments divided by `1 - decay**count`, computed in float32 at least."""
     correction = 1 - fnp.asarray(decay, dtype=fnp.float32) ** count.astype(fnp.float32)
     return tree.map(lambda m: fnp.asarray(m) / correction.astype(fnp.asarray(m).dtype), moments)
 
 
 def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setting, mask: object) -> P:
-    """The direction with `weight_decay * p` added where the mask says so."""
+    """Return the direction with `weight_decay * p` added where the mask says so."""
     params = needs_params(operation, params)
     if mask is None:
         return tree.map(lambda d, p: d + _multiply_keeping_dtype(weight_decay, p), direction, params)

@@ -16,14 +16,15 @@ from fxad.tracing.array import Array, ArrayLike
 
 
 def constant_schedule(value: ArrayLike) -> Callable[[ArrayLike], Array]:
-    """The same value at every step."""
+    """Return the same value at every step."""
     return lambda _count: fnp.asarray(value, dtype=fnp.float32)
 
 
 def polynomial_schedule(
     init_value: float, end_value: float, power: float, transition_steps: int, transition_begin: int = 0
 ) -> Callable[[ArrayLike], Array]:
-    """From `init_value` to `end_value` in `transition_steps` steps, as `(1 - t)**power`; constant before and after."""
+    """Return the schedule from `init_value` to `end_value` in `transition_steps` steps, as `(1 - t)**power`; constant
+    before and after."""
     _check_steps("polynomial_schedule", transition_steps=transition_steps)
 
     def schedule(count: ArrayLike) -> Array:
@@ -36,7 +37,7 @@ def polynomial_schedule(
 def linear_schedule(
     init_value: float, end_value: float, transition_steps: int, transition_begin: int = 0
 ) -> Callable[[ArrayLike], Array]:
-    """From `init_value` to `end_value` along a line."""
+    """Return the schedule from `init_value` to `end_value` along a line."""
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
@@ -48,7 +49,7 @@ def exponential_decay(
     staircase: bool = False,
     end_value: float | None = None,
 ) -> Callable[[ArrayLike], Array]:
-    """`init_value * decay_rate ** (count / transition_steps)`, in whole powers with `staircase`.
+    """Return `init_value * decay_rate ** (count / transition_steps)`, in whole powers with `staircase`.
 
     `end_value`: where the decay stops, a lower bound for rates below 1 and an upper bound above.
     """
@@ -73,7 +74,7 @@ def exponential_decay(
 def cosine_decay_schedule(
     init_value: float, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0
 ) -> Callable[[ArrayLike], Array]:
-    """From `init_value` to `alpha * init_value` along half a cosine, raised to `exponent`.
+    """Return the schedule from `init_value` to `alpha * init_value` along half a cosine, raised to `exponent`.
 
     Source: Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), equation 5.
     """
@@ -90,7 +91,7 @@ def cosine_decay_schedule(
 def piecewise_constant_schedule(
     init_value: float, boundaries_and_scales: Mapping[int, float] | None = None
 ) -> Callable[[ArrayLike], Array]:
-    """`init_value`, multiplied by a scale from each boundary on: `{100: 0.1}` is a tenth after step 100."""
+    """Return `init_value`, multiplied by a scale from each boundary on: `{100: 0.1}` is a tenth after step 100."""
     if boundaries_and_scales is not None and not isinstance(boundaries_and_scales, Mapping):
         raise ArgumentError(
             "piecewise_constant_schedule: boundaries_and_scales is"
@@ -111,7 +112,7 @@ def piecewise_constant_schedule(
 def join_schedules(
     schedules: Sequence[Callable[[ArrayLike], ArrayLike]], boundaries: Sequence[int]
 ) -> Callable[[ArrayLike], Array]:
-    """One schedule after the other. The one after a boundary counts from that boundary.
+    """Return one schedule after the other. The one after a boundary counts from that boundary.
 
     Raises: ArgumentError unless there is one boundary fewer than there are schedules, in increasing order.
     """
@@ -134,7 +135,7 @@ def join_schedules(
 
 
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Callable[[ArrayLike], Array]:
-    """A linear rise from `init_value` to `peak_value`, which then stays."""
+    """Return a linear rise from `init_value` to `peak_value`, which then stays."""
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 
@@ -146,7 +147,7 @@ def warmup_cosine_decay_schedule(
     end_value: float = 0.0,
     exponent: float = 1.0,
 ) -> Callable[[ArrayLike], Array]:
-    """A linear rise to `peak_value` in `warmup_steps`, then a cosine to `end_value` at step `decay_steps`."""
+    """Return a linear rise to `peak_value` in `warmup_steps`, then a cosine to `end_value` at step `decay_steps`."""
     what = "warmup_cosine_decay_schedule"
     warmup_steps, decay_steps = to_int(what, "warmup_steps", warmup_steps), to_int(what, "decay_steps", decay_steps)
     if not 0 < warmup_steps < decay_steps:
@@ -166,7 +167,7 @@ def warmup_cosine_decay_schedule(
 
 
 def _steps(count: ArrayLike) -> Array:
-    """The count as float32: exact up to 2**24 steps."""
+    """Return the count as float32: exact up to 2**24 steps."""
     return fnp.asarray(count).astype(fnp.float32)
 
 

@@ -32,11 +32,11 @@ class Transformation(Protocol):
     """From gradients to updates. Each implementation says what its state is; to `chain` it may be anything."""
 
     def init(self, params: P, /) -> Any:
-        """The state before the first step."""
+        """Return the state before the first step."""
         ...
 
     def update(self, updates: P, state: Any, params: P | None = None, /) -> tuple[P, Any]:
-        """The transformed updates and the next state. `params` are the parameters before the step."""
+        """Return the transformed updates and the next state. `params` are the parameters before the step."""
         ...
 
 
@@ -47,11 +47,12 @@ class Chain:
     parts: tuple[Transformation, ...]
 
     def init(self, params: P) -> tuple[object, ...]:
-        """The states before the first step."""
+        """Return the states before the first step."""
         return tuple([part.init(params) for part in self.parts])
 
     def update(self, updates: P, state: tuple[object, ...], params: P | None = None) -> tuple[P, tuple[object, ...]]:
-        """The updates after the last part, and the next states. Raises: ArgumentError for a state of another chain."""
+        """Return the updates after the last part, and the next states. Raises: ArgumentError for a state of another
+        chain."""
         if not isinstance(state, tuple) or len(state) != len(self.parts):
             raise ArgumentError(
                 f"chain: the state is {described(state)}, not a tuple of {len(self.parts)} states",
@@ -65,7 +66,8 @@ class Chain:
 
 
 def chain(*parts: Transformation) -> Chain:
-    """The transformation that applies `parts` from left to right: `chain(clip_by_global_norm(1.0), adam(1e-3))`."""
+    """Return the transformation that applies `parts` from left to right: `chain(clip_by_global_norm(1.0),
+    adam(1e-3))`."""
     for k, part in enumerate(parts):
         if not hasattr(part, "init") or not hasattr(part, "update"):
             raise ArgumentError(
@@ -76,7 +78,8 @@ def chain(*parts: Transformation) -> Chain:
 
 
 def apply_updates(params: P, updates: P) -> P:
-    """`params + updates`, leaf by leaf; each leaf keeps its dtype. Raises: TreeError for trees of two structures."""
+    """Return `params + updates`, leaf by leaf; each leaf keeps its dtype. Raises: TreeError for trees of two
+    structures."""
     return tree.map(_apply_update, params, updates)
 
 
@@ -86,12 +89,12 @@ def _apply_update(p: ArrayLike, u: ArrayLike) -> Array:
 
 
 def rate_at(rate: Rate, count: Array) -> Setting:
-    """The learning rate of the step after `count` others."""
+    """Return the learning rate of the step after `count` others."""
     return rate(count) if callable(rate) else rate
 
 
 def scaled(direction: P, rate: Setting) -> P:
-    """The update `-rate * direction`, in the dtypes of `direction`."""
+    """Return the update `-rate * direction`, in the dtypes of `direction`."""
 
     def scale(d: Array) -> Array:
         factor = -rate if isinstance(rate, (int, float)) else -fnp.asarray(rate).astype(d.dtype)
@@ -101,17 +104,17 @@ def scaled(direction: P, rate: Setting) -> P:
 
 
 def zeros(params: P) -> P:
-    """A tree of zeros like `params`."""
+    """Return a tree of zeros like `params`."""
     return tree.map(lambda p: fnp.zeros_like(fnp.asarray(p)), params)
 
 
 def no_steps() -> Array:
-    """The number of steps before the first one."""
+    """Return the number of steps before the first one."""
     return fnp.zeros((), fnp.int32)
 
 
 def check_rate(operation: str, rate: object) -> None:
-    """Raises: ArgumentError for a rate that is no number, no scalar array and no function, or is nan."""
+    """Raise ArgumentError for a rate that is no number, no scalar array and no function, or is nan."""
     if callable(rate):
         return
     number = isinstance(rate, (int, float)) and not math.isnan(rate)
@@ -123,21 +126,21 @@ def check_rate(operation: str, rate: object) -> None:
 
 
 def check_decay(operation: str, **decays: object) -> None:
-    """Raises: ArgumentError for a decay that is a Python number outside of [0, 1). Arrays are not checked."""
+    """Raise ArgumentError for a decay that is a Python number outside of [0, 1). Arrays are not checked."""
     for name, decay in decays.items():
         if isinstance(decay, (int, float)) and not 0 <= decay < 1:
             raise ArgumentError(f"{operation}: {name} is {decay}", remedy="give a number x with 0 <= x < 1")
 
 
 def check_not_negative(operation: str, **numbers: object) -> None:
-    """Raises: ArgumentError for a Python number that is negative or nan. Arrays are not checked."""
+    """Raise ArgumentError for a Python number that is negative or nan. Arrays are not checked."""
     for name, number in numbers.items():
         if isinstance(number, (int, float)) and not number >= 0:
             raise ArgumentError(f"{operation}: {name} is {number}", remedy="give a number x with 0 <= x")
 
 
 def needs_params(operation: str, params: P | None) -> P:
-    """`params`. Raises: ArgumentError when there are none."""
+    """Return `params`. Raises: ArgumentError when there are none."""
     if params is None:
         raise ArgumentError(
             f"{operation}: update needs the parameters", remedy="write `update(gradients, state, params)`"

@@ -123,7 +123,7 @@ class Collective(Primitive):
 
     @abstractmethod
     def result_type(self, x: Aval) -> Aval:
-        """The type of the result, for axes and groups that are right."""
+        """Return the type of the result, for axes and groups that are right."""
 
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -133,12 +133,12 @@ class Collective(Primitive):
         return (np.asarray(self.compute([xs[k] for k in group], group.index(index))),)
 
     def group_of(self, index: int) -> Sequence[int]:
-        """The indices that exchange values with `index`, which is one of them."""
+        """Return the indices that exchange values with `index`, which is one of them."""
         return range(self.count)
 
     @abstractmethod
     def compute(self, xs: list[NDArray], at: int) -> object:
-        """The result for index number `at` of a group, of the operands of the group."""
+        """Return the result for index number `at` of a group, of the operands of the group."""
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -163,21 +163,21 @@ class Collective(Primitive):
         return (out,), (at,)
 
     def other_axes(self, k: int) -> tuple[Names, Sizes]:
-        """The axes without number `k`."""
+        """Return the axes without number `k`."""
         return (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
 
     def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> BatchedValue:
-        """The result for a stack along an axis that the collective does not run over."""
+        """Return the result for a stack along an axis that the collective does not run over."""
         return (ctx.one(self, x), None) if dim is None else (self.with_extra_axis(ctx, x, dim), dim)
 
     @abstractmethod
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
-        """The result for an operand with a further axis at `dim`, where the result has it too."""
+        """Return the result for an operand with a further axis at `dim`, where the result has it too."""
 
     @abstractmethod
     def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
-        """The result for a stack along axis number `k` of the collective, which `vmap` binds: `x` holds the values of
-        all indices along it."""
+        """Return the result for a stack along axis number `k` of the collective, which `vmap` binds: `x` holds the
+        values of all indices along it."""
 
 
 class Grouped(Collective):
@@ -213,19 +213,19 @@ class Grouped(Collective):
 
     @abstractmethod
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
-        """`batch_named_axis` of a collective without groups."""
+        """Return `batch_named_axis` of a collective without groups."""
 
     @abstractmethod
     def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
-        """`batch_named_axis` of a collective with groups: the results for a stack (groups, members, ...), in the same
-        form."""
+        """Return `batch_named_axis` of a collective with groups: the results for a stack (groups, members, ...), in the
+        same form."""
 
     def slower_axes(self, k: int) -> tuple[Names, Sizes]:
-        """The axes before number `k`, which are slower."""
+        """Return the axes before number `k`, which are slower."""
         return self.names[:k], self.sizes[:k]
 
     def faster_axes(self, k: int) -> tuple[Names, Sizes]:
-        """The axes after number `k`, which are faster."""
+        """Return the axes after number `k`, which are faster."""
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
 
@@ -236,7 +236,7 @@ class LinearCollective(LinearMap, LinearInOne):
 
     @abstractmethod
     def adjoint(self) -> Primitive:
-        """The collective that is the transpose."""
+        """Return the collective that is the transpose."""
 
     @final
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
@@ -282,13 +282,13 @@ def check_mapped_size(ctx: BatchCtx, op: str, size: int) -> None:
 
 
 def group_order(groups: Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The indices group by group, and the inverse of that permutation."""
+    """Return the indices group by group, and the inverse of that permutation."""
     order = tuple([k for g in groups for k in g])
     return order, tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
-    """`x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
+    """Return `x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
     if tuple(order) == tuple(range(x.aval.shape[0])):
         return x
     runs: list[list[int]] = []
@@ -308,13 +308,13 @@ def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
 
 
 def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
-    """Two axes exchanged."""
+    """Return two axes exchanged."""
     a, b = min(a, b), max(a, b)
     return x if a == b else move_axis(emit, move_axis(emit, x, a, b), b - 1, a)
 
 
 def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
-    """The sum of `n` values that are `x`: a product, if the dtype of x has the number n."""
+    """Return the sum of `n` values that are `x`: a product, if the dtype of x has the number n."""
     if has_number(x.aval, n):
         return emit.one(MUL, x, Lit.of(n, x.aval))
     return emit.one(ReduceSum((0,)), broadcast_to_axis(emit, x, None, n, 0))
@@ -335,7 +335,7 @@ def has_number(aval: Aval, n: int) -> bool:
 
 
 def replica_groups(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups = ()) -> list[list[int]]:
-    """The numbers of the devices that communicate with one another, a list for each group.
+    """Return the numbers of the devices that communicate with one another, a list for each group.
 
     Raises: AxisNameError for an axis that the devices do not have.
     """
@@ -353,7 +353,7 @@ def replica_groups(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups
 
 
 def _i64_rows(rows: list[list[int]]) -> str:
-    """The attribute for a matrix of integers: the members of groups, or pairs."""
+    """Return the attribute for a matrix of integers: the members of groups, or pairs."""
     return f"dense<{rows}> : tensor<{len(rows)}x{len(rows[0]) if rows else 2}xi64>"  # lists are printed as in MLIR
 
 
@@ -372,8 +372,8 @@ def _group_attributes(hlo: Hlo, prim: Grouped) -> dict[str, str]:
 def _reduce_complex_by_parts(
     hlo: Hlo, reduced: Callable[[HloValue, Aval], HloValue], x: HloValue, of: Aval, out: Aval
 ) -> HloValues:
-    """A sum of complex values as the sums of the real and the imaginary parts. XLA's CPU compiler ends the process at a
-    sum of a complex constant."""
+    """Return a sum of complex values as the sums of the real and the imaginary parts. XLA's CPU compiler ends the
+    process at a sum of a complex constant."""
     if not dtypes.is_complex(out.dtype):
         return (reduced(x, out),)
     part, whole = [a.with_dtype(dtypes.real_part(a.dtype)) for a in (of, out)]
@@ -393,11 +393,11 @@ class Reducing(Grouped):
 
     @abstractmethod
     def reduction_along(self, axis: int) -> Primitive:
-        """The reduction of one axis of an array."""
+        """Return the reduction of one axis of an array."""
 
     @abstractmethod
     def of_equal_values(self, emit: Emit, x: Atom, n: int) -> Atom:
-        """The result for `n` equal values."""
+        """Return the result for `n` equal values."""
 
     @final
     def result_type(self, x: Aval) -> Aval:
@@ -694,7 +694,7 @@ class AllToAll(Grouped, LinearCollective):
 
 
 def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
-    """The size of a part of axis `dim`. Raises: AxisError, ShapeError."""
+    """Return the size of a part of axis `dim`. Raises: AxisError, ShapeError."""
     check_axis(op, dim, x.ndim)
     if x.shape[dim] % prim.width:
         raise ShapeError(
@@ -723,7 +723,7 @@ class Ppermute(Collective, LinearCollective):
         return x
 
     def _sources(self) -> list[int]:
-        """For each index, the index whose value it has; -1 for zeros."""
+        """Return for each index, the index whose value it has; -1 for zeros."""
         sources = {d: s for s, d in self.perm}
         return [sources.get(k, -1) for k in range(self.count)]
 
@@ -750,7 +750,7 @@ class Ppermute(Collective, LinearCollective):
         return self._gather_and_pick(ctx, x, k), 0
 
     def _gather_and_pick(self, ctx: BatchCtx, x: Atom, k: int) -> Atom:
-        """The result for a stack along axis 0 of the values of all indices along axis number `k`, of several.
+        """Return the result for a stack along axis 0 of the values of all indices along axis number `k`, of several.
 
         Axes ("i", "j") of sizes (2, 2), `vmap` binds "i", index 2 i + j is the number of (i, j), and index d has the
         value of d - 1. At j = 0:
@@ -832,7 +832,7 @@ class AxisIndex(Primitive):
 
 
 def flat_index(emit: Emit, names: Names, sizes: Sizes) -> Atom:
-    """The index along several axes, the first one slowest."""
+    """Return the index along several axes, the first one slowest."""
     at: Atom = Lit.of(0, INT32_SCALAR)
     for k, (name, size) in enumerate(zip(names, sizes, strict=True)):
         one: Atom = emit.one(AxisIndex(name, size))
@@ -864,7 +864,7 @@ def check_uniform(ctx: BatchCtx, prim: HigherOrder) -> None:
 
 
 def exchanged_axes(prim: Primitive) -> frozenset[str]:
-    """The free axes of a primitive over which indices exchange values. An `axis_index` exchanges none."""
+    """Return the free axes of a primitive over which indices exchange values. An `axis_index` exchanges none."""
     if isinstance(prim, AxisIndex):
         return frozenset()
     axes = prim.free_axes

@@ -377,7 +377,7 @@ def _merge_groups(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom
 
 
 def _split_groups(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
-    """The inverse of `_merge_groups`: return `y` with the mapped axis of that `size` in front of `axis`.
+    """Return the inverse of `_merge_groups`: return `y` with the mapped axis of that `size` in front of `axis`.
 
     Of shape (30,), with 2 groups and 5 examples: split to (2, 5, 3), moved to (5, 2, 3), merged to (5, 6).
     """

@@ -181,8 +181,8 @@ class NamedCall(Applied):
 
 @by_value
 def called_functions(jaxpr: Jaxpr) -> tuple[int, ...]:
-    """The functions that named calls in a program refer to, in order of first reference. A `call_with_rules` with a
-    module binds the names in its programs."""
+    """Return the functions that named calls in a program refer to, in order of first reference. A `call_with_rules`
+    with a module binds the names in its programs."""
     numbers: dict[int, None] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
@@ -195,7 +195,7 @@ def called_functions(jaxpr: Jaxpr) -> tuple[int, ...]:
 
 @with_enough_stack
 def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxpr:
-    """The program with `by(call)` in place of each named call: a program, or another primitive."""
+    """Return the program with `by(call)` in place of each named call: a program, or another primitive."""
     if not called_functions(jaxpr):
         return jaxpr
 
@@ -215,13 +215,13 @@ def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitiv
 
 
 def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CallWithRules:
-    """The call of function number `entry`. Named calls refer to `functions` by their keys."""
+    """Return the call of function number `entry`. Named calls refer to `functions` by their keys."""
     module = _renumbered(functions, _reachable([entry], functions))
     return _call_of(_with_reads_and_axes(module), 0, batch)
 
 
 def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CallWithRules:
-    """The call of function k of a module, for use outside of the module."""
+    """Return the call of function k of a module, for use outside of the module."""
     function = module[k]
     body = _complete(function.body, module, batch)
     return in_module(Function(body, function.captured, function.rules), module)
@@ -238,7 +238,7 @@ def in_module(function: Function, module: tuple[Function, ...]) -> CallWithRules
 
 @by_value
 def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr:
-    """The program with its named calls replaced by calls of the functions, changed as the named calls were."""
+    """Return the program with its named calls replaced by calls of the functions, changed as the named calls were."""
 
     def by(call: NamedCall) -> Jaxpr:
         function_call = _call_of(module, call.function, batch)
@@ -252,8 +252,8 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
 
 
 def _apply_change(program: Jaxpr, change: BatchChange, batch: Batch) -> Jaxpr:
-    """The program over a stack. A result that must not be mapped is taken from the first example, because a batch rule
-    may stack results that are the same for all examples."""
+    """Return the program over a stack. A result that must not be mapped is taken from the first example, because a
+    batch rule may stack results that are the same for all examples."""
     stacked = batch(program, change.size, change.in_dims, (0,) * len(change.out_dims), change.axis)
     if None not in change.out_dims:
         return stacked
@@ -271,7 +271,7 @@ def _functions_called_by(function: Function) -> tuple[int, ...]:
 
 
 def _reachable(start: Sequence[int], functions: Mapping[int, Function]) -> list[int]:
-    """The functions that named calls lead to, in order of first reference."""
+    """Return the functions that named calls lead to, in order of first reference."""
     order = list(start)
     for k in order:  # the loop also visits the functions that it appends
         order += [n for n in _functions_called_by(functions[k]) if n not in order]
@@ -283,14 +283,14 @@ def _renumbered(functions: Mapping[int, Function], order: Sequence[int]) -> tupl
 
 
 def _with_numbers_by(function: Function, order: Sequence[int]) -> Function:
-    """The function with calls by their places in `order`, in all its programs."""
+    """Return the function with calls by their places in `order`, in all its programs."""
     if order == list(range(len(order))):
         return function
     return _map_named_calls(function, lambda call: replace(call, function=order.index(call.function)))
 
 
 def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
-    """The functions, with `reads` and `axes` in each named call.
+    """Return the functions, with `reads` and `axes` in each named call.
 
     Both depend on those of other functions: a rule reads an operand if it passes it to a function that reads it. So
     this is a least fixed point, which starts from the operands that the bodies read, and from no axes.
@@ -313,7 +313,8 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
 
 def _reads_of(function: Function, needed: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-    """For each result of a function, the operands that are `needed` for this result alone; empty for many results."""
+    """Return for each result of a function, the operands that are `needed` for this result alone; empty for many
+    results."""
     n = len(function.body.outs)
     if n > _MAX_RESULTS:
         return ()
@@ -321,18 +322,18 @@ def _reads_of(function: Function, needed: Callable[[Function, Mask], Mask]) -> t
 
 
 def _unbound(axes: NamedAxes, changes: Sequence[BatchChange]) -> NamedAxes:
-    """The axes that no change binds."""
+    """Return the axes that no change binds."""
     bound = [change.axis for change in changes]
     return tuple([axis for axis in axes if axis[0] not in bound])
 
 
 def _axes_of(function: Function) -> NamedAxes:
-    """The named axes of collectives in a function or its rules, in order."""
+    """Return the named axes of collectives in a function or its rules, in order."""
     return tuple(sorted(frozenset().union(*[jaxpr.free_axes for jaxpr in jaxprs_in_params(function)])))
 
 
 def _map_named_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
-    """The function with each named call in its programs replaced."""
+    """Return the function with each named call in its programs replaced."""
     return with_programs(function, [replace_named_calls(jaxpr, by) for jaxpr in jaxprs_in_params(function)])
 
 
@@ -422,13 +423,15 @@ class CallWithRules(Applied, Linear):
         return ctx(in_module(function, self.module), *args), out_dims
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
-        """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
+        """Return the rule for the size of the mapped axis: the one that is for it alone, or the one that is for any
+        size."""
         by_size = {r.size: r.body for r in self.rules.batch if not r.any_size}
         for_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
         return by_size.get(ctx.size, for_any_size[0] if for_any_size else None)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
-        """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""
+        """Return a program of a rule, for use outside of this equation: named calls in it are calls of the
+        functions."""
         return _complete(rule, self.module, batch)
 
     # ----------------------------------------------------------------------------------------------- differentiation
@@ -453,7 +456,7 @@ class CallWithRules(Applied, Linear):
         return outs_and_tangents or (ctx(self, *primals), tuple([Zero(a) for a in avals]))
 
     def _check_captured(self, tangents: Tangents) -> None:
-        """Raises: NotDifferentiableError for a tangent of a captured value."""
+        """Raise NotDifferentiableError for a tangent of a captured value."""
         for k, t in enumerate(tangents[: self.captured]):
             if isinstance(t, Lin):
                 raise NotDifferentiableError(
@@ -463,7 +466,8 @@ class CallWithRules(Applied, Linear):
                 )
 
     def _jvp_over_stacks(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        """The derivative of a function with batch rules alone: it has batch rules, which are the derivatives of those.
+        """Return the derivative of a function with batch rules alone: it has batch rules, which are the derivatives of
+        those.
 
         Rule: a function that is linear in the operands with tangents is its own derivative. In reverse mode the linear
               map of another one has the operands as residuals. The values of a batch rule have no parts
@@ -488,7 +492,7 @@ class CallWithRules(Applied, Linear):
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
-        """A batch rule, to be differentiated. Named calls of functions without derivative rules become the plain
+        """Return a batch rule, to be differentiated. Named calls of functions without derivative rules become the plain
         functions, because otherwise the derivative of this rule would contain itself."""
 
         def by(call: NamedCall) -> Jaxpr | Primitive:
@@ -499,7 +503,7 @@ class CallWithRules(Applied, Linear):
         return replace_named_calls(rule, by) if self.module else rule
 
     def _over_stacks(self, programs: Sequence[Jaxpr]) -> CallWithRules:
-        """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
+        """Return another function with batch rules of the same sizes: its body, then the bodies of the rules."""
         batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
         return CallWithRules(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 
@@ -525,7 +529,8 @@ class CallWithRules(Applied, Linear):
 
 
 def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[bool]) -> Jaxpr:
-    """A linear half as a program of captured operands, tangents, and the other operands, which are its residuals."""
+    """Return a linear half as a program of captured operands, tangents, and the other operands, which are its
+    residuals."""
     b = Builder()
     primal, n_dots = half.primal, half.n_tangents
     first = b.inputs(primal.in_avals[:captured])
@@ -536,7 +541,7 @@ def _map_of_operands(half: LinearizedBody, captured: int, out_nonzero: Sequence[
 
 
 def rules_of(prim: Primitive) -> Rules:
-    """The rules of a function with rules; none for other primitives."""
+    """Return the rules of a function with rules; none for other primitives."""
     return prim.rules if isinstance(prim, CallWithRules) else _NO_RULES
 
 

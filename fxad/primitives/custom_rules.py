@@ -66,17 +66,18 @@ class RuleProgram(NamedTuple):
     whole: bool = False
 
     def returning(self, wanted: Sequence[bool]) -> RuleProgram:
-        """The program with only the marked results."""
+        """Return the program with only the marked results."""
         outs = select_by_mask(self.jaxpr.outs, wanted)
         return self._replace(jaxpr=with_outs(self.jaxpr, outs), gives=select_by_mask(self.gives, wanted))
 
     def taking(self, wanted: Sequence[bool]) -> RuleProgram:
-        """The program with only the marked operands, which include all that it reads and all in which it is linear."""
+        """Return the program with only the marked operands, which include all that it reads and all in which it is
+        linear."""
         jaxpr = rebind_operands(self.jaxpr, select_by_mask(range(len(self.takes)), wanted))
         return self._replace(jaxpr=jaxpr, takes=select_by_mask(self.takes, wanted))
 
     def for_tangents(self, nonzero: Mask) -> RuleProgram:
-        """The program for the tangents of the marked values. The others are zero, and are no operands."""
+        """Return the program for the tangents of the marked values. The others are zero, and are no operands."""
         if not self.linear:
             return self
         marks = tuple([nonzero[k] for k in self.takes[: self.linear]])
@@ -87,7 +88,7 @@ class RuleProgram(NamedTuple):
 def restricted(
     programs: Sequence[RuleProgram], wanted: Mask, nonzero: Mask, clean: Callable[[Jaxpr], Jaxpr]
 ) -> tuple[list[RuleProgram], set[int]]:
-    """The programs for some operands and results, and for some tangents.
+    """Return the programs for some operands and results, and for some tangents.
 
     `wanted` marks these operands and results, `nonzero` those that have a tangent (or cotangent). The programs take and
     return no others. They return the residuals that one of them reads: a program that returns residuals comes before
@@ -169,7 +170,7 @@ class Derivative(Record):
     pull: Jaxpr | None = None
 
     def programs(self, inexact: Mask, first: int) -> list[RuleProgram]:
-        """The programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
+        """Return the programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
         residual."""
         operands = tuple(range(len(self.moving)))
         results = tuple(range(len(operands), len(operands) + len(inexact)))
@@ -185,7 +186,8 @@ class Derivative(Record):
     def jvp(
         self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, outs: Avals, complete: Callable[[Jaxpr], Jaxpr]
     ) -> tuple[Atoms, Tangents] | None:
-        """Results and tangents, computed for the tangents that do not vanish. None if all tangents of results vanish.
+        """Return results and tangents, computed for the tangents that do not vanish. None if all tangents of results
+        vanish.
 
         `outs` are the types of the results. `complete` replaces the named calls in a program of the rule.
         """
@@ -345,7 +347,7 @@ class Rules(Record):
         return [rule for rule in (*self.jvp, *self.vjp) if isinstance(rule, Derivative)]
 
     def derivative(self, nonzero: Sequence[bool], reverse: bool) -> Derivative | Refusal:
-        """The derivative for the operands marked in `nonzero`, which are not captured."""
+        """Return the derivative for the operands marked in `nonzero`, which are not captured."""
         rules = (self.vjp or self.jvp) if reverse else (self.jvp or self.vjp)
 
         def rank(rule: Derivative | Refusal) -> tuple[bool, int, bool]:
@@ -408,7 +410,7 @@ class Function(Record):
         return parts
 
     def check(self, name: str) -> None:
-        """Raises: ParameterError for rules that do not fit the body."""
+        """Raise ParameterError for rules that do not fit the body."""
         body, rules, n = self.body, self.rules, self.captured
         n_in = len(body.ins)
         if not 0 <= n <= n_in:
@@ -459,7 +461,8 @@ class Function(Record):
             operands = fewer
 
     def pruned(self, used: Mask) -> tuple[Function, Mask]:
-        """The function with the marked results, and the operands that it then has: its body or a rule reads them.
+        """Return the function with the marked results, and the operands that it then has: its body or a rule reads
+        them.
 
         It is unchanged if all results are used and it has programs of a `whole` rule, which take all its values.
         """
@@ -481,14 +484,16 @@ class Function(Record):
         return replace(function, captured=sum(needed[: self.captured])), needed
 
     def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
-        """The function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its body."""
+        """Return the function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its
+        body."""
         batch = tuple([_with_fresh_size(ctx, r) for r in self.rules.batch])
         function = replace(self, rules=replace(self.rules, batch=batch))
         body, *others = function.programs
         axis_of = function._batch_axes(ctx, dims, by_rule=rule is not None)
 
         def axes(part: RuleProgram, values: Sequence[int]) -> Dims:
-            """The batch axes of values in a program. The stacks of another batch rule have its axis in front of it."""
+            """Return the batch axes of values in a program. The stacks of another batch rule have its axis in front of
+            it."""
             in_stack = [part.size is not None and k >= self.captured for k in values]
             pairs = zip([axis_of[k] for k in values], in_stack, strict=True)
             return tuple([d + 1 if d is not None and is_stack else d for d, is_stack in pairs])
@@ -499,7 +504,7 @@ class Function(Record):
         return with_programs(function, [batched_body, *batched_rules]), out_dims
 
     def _batch_axes(self, ctx: BatchCtx, dims: Dims, *, by_rule: bool) -> dict[int, int | None]:
-        """The batch axis of each value of a batched call. A tangent or cotangent has the axis of its value.
+        """Return the batch axis of each value of a batched call. A tangent or cotangent has the axis of its value.
 
         Several programs may compute a value. If they return it at different axes, its axis is 0. `by_rule`: a batch
         rule computes the results, at axis 0.
@@ -528,7 +533,7 @@ def _renumbered(program: DeclaredProgram, part: RuleProgram, number: Mapping[int
 
 
 def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
-    """The rule with a symbolic size that is not in the size of the mapped axis."""
+    """Return the rule with a symbolic size that is not in the size of the mapped axis."""
     if not rule.any_size:
         return rule
     size, body = ctx.with_fresh_size(rule.body, rule.size)
@@ -536,14 +541,14 @@ def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
 
 
 def _batch_program(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
-    """A program of the batched function. Cotangents of operands that are not batched are summed."""
+    """Return a program of the batched function. Cotangents of operands that are not batched are summed."""
     if part.returns_cotangents:
         return batch_adjoint(ctx, part.jaxpr, takes[: part.linear], takes[part.linear :], gives)
     return ctx.recur(part.jaxpr, takes, gives)[0]
 
 
 def with_programs(record: R, programs: Iterable[Jaxpr]) -> R:
-    """The record with other programs, in the order of its fields."""
+    """Return the record with other programs, in the order of its fields."""
     remaining = iter(programs)
     copy = map_parameter(record, lambda value: next(remaining) if isinstance(value, Jaxpr) else value)
     assert isinstance(copy, type(record))

@@ -108,7 +108,7 @@ class DimensionNumbers:
         return tuple([next(window if a in self.offset else batch) for a in range(ndim)])
 
     def gathered(self, indices: Shape, window: Shape) -> Shape:
-        """The shape of the gathered array (or the updates) for windows of shape `window`."""
+        """Return the shape of the gathered array (or the updates) for windows of shape `window`."""
         sizes = (*indices[:-1], *window)
         return tuple([sizes[a] for a in self.permutation(len(sizes))])
 

@@ -55,7 +55,7 @@ class LinearInOne(Linear):
 
     @abstractmethod
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        """The cotangent of the linear operand, whose type is `x`. `others` are the other operands."""
+        """Return the cotangent of the linear operand, whose type is `x`. `others` are the other operands."""
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask.count(True) == 1 and mask[self.linear_operand]
@@ -85,11 +85,11 @@ class Bilinear(Linear):
 
     @abstractmethod
     def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
-        """The cotangent of the first operand, whose type is `lhs`."""
+        """Return the cotangent of the first operand, whose type is `lhs`."""
 
     @abstractmethod
     def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
-        """The cotangent of the second operand, whose type is `rhs`."""
+        """Return the cotangent of the second operand, whose type is `rhs`."""
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

@@ -283,7 +283,7 @@ class ScatterFamily(Primitive):
         )
 
     def sizes(self, x: Shape, updates: Shape) -> Shape:
-        """The size of the window on each axis of x."""
+        """Return the size of the window on each axis of x."""
         window = dict(zip(self.windows.axes(len(x)), [updates[a] for a in self.update_window_dims], strict=True))
         return tuple([window.get(a, minimum(1, n)) for a, n in enumerate(x)])
 

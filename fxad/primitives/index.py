@@ -86,7 +86,7 @@ def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
 
 
 def normalize_index_numpy(i: NDArray, size: int, dtype: DType) -> NDArray:
-    """`normalize_index`, in NumPy."""
+    """Return `normalize_index`, in NumPy."""
     if _may_not_fit(i.dtype, dtype):
         i = np.minimum(i, np.asarray(size, i.dtype))
         i = np.maximum(i, np.asarray(-size - 1, i.dtype)) if i.dtype not in dtypes.UNSIGNED else i

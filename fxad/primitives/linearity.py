@@ -173,7 +173,7 @@ def with_zero_operands(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
 
 
 def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
-    """The set of `zeros` and of the results of equations that are zero because these are."""
+    """Return the set of `zeros` and of the results of equations that are zero because these are."""
     values = set(zeros)
     for eqn in eqns:
         values.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, values)))
@@ -181,7 +181,7 @@ def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
 
 
 def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
-    """The mask of the results of an equation that are zero because operands are.
+    """Return the mask of the results of an equation that are zero because operands are.
 
     Integer zeros count only in a second attempt: no integer is a linear operand, so they would make a linear equation
     seem nonlinear; but the operand of a conversion and the index of a branch are integers.
@@ -191,14 +191,14 @@ def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> 
 
 
 def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Mask:
-    """The mask of the atoms that are zero: those in `zeros`, and literals. Integer and bool literals count only
+    """Return the mask of the atoms that are zero: those in `zeros`, and literals. Integer and bool literals count only
     with `integers`."""
     return tuple([a in zeros or is_zero(a) or (integers and isinstance(a, Lit) and not any(a.bits)) for a in atoms])
 
 
 def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
-    """The mask of the `n` results that are zero when the marked operands are. Only bodies that run count: a function
-    with custom rules computes the values of its plain body."""
+    """Return the mask of the `n` results that are zero when the marked operands are. Only bodies that run count: a
+    function with custom rules computes the values of its plain body."""
     if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
         return (True,) * n
     layout = prim.layout if isinstance(prim, HigherOrder) else None
@@ -221,6 +221,6 @@ def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
 
 @by_value
 def zero_outs(jaxpr: Jaxpr, mask: Mask) -> Mask:
-    """The mask of the results of a program that are zero when the marked operands are."""
+    """Return the mask of the results of a program that are zero when the marked operands are."""
     zeros = zero_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
     return zero_mask(jaxpr.outs, zeros)

@@ -58,7 +58,7 @@ class OnMesh(Primitive):
 
 
 def mesh_within(around: MeshAxes, mesh: MeshAxes) -> MeshAxes:
-    """The axes of the devices that run a map over `mesh` inside of the maps over `around`.
+    """Return the axes of the devices that run a map over `mesh` inside of the maps over `around`.
 
     A map over x=2, y=4 inside a map over x=2 runs on the axes x=2, y=4. If no spec of the outer map names x, all
     devices along x have the same values, and the inner map may divide them along x.
@@ -72,8 +72,8 @@ REPLICA_AXIS: Final = "fxad replicas"  # a name that users do not give
 
 
 def with_replica_axis(mesh: MeshAxes, devices: int) -> MeshAxes:
-    """The mesh with a further, fastest axis, a replica axis, so that it has as many indices as there are devices. The
-    mesh itself if it has that many."""
+    """Return the mesh with a further, fastest axis, a replica axis, so that it has as many indices as there are
+    devices. The mesh itself if it has that many."""
     rest = devices // prod([size for _, size in mesh])
     if rest == 1:
         return mesh
@@ -84,35 +84,35 @@ def with_replica_axis(mesh: MeshAxes, devices: int) -> MeshAxes:
 
 
 def without_replica_axis(mesh: MeshAxes) -> MeshAxes:
-    """The mesh without the axis that `with_replica_axis` adds."""
+    """Return the mesh without the axis that `with_replica_axis` adds."""
     return tuple([axis for axis in mesh if not axis[0].startswith(REPLICA_AXIS)])
 
 
 def names_in(spec: DimensionAxes) -> tuple[str, ...]:
-    """The named axes that divide an array."""
+    """Return the named axes that divide an array."""
     return tuple([name for names in spec for name in names])
 
 
 def parts_of(mesh: MeshAxes, spec: DimensionAxes) -> tuple[int, ...]:
-    """The number of parts of each axis in a spec."""
+    """Return the number of parts of each axis in a spec."""
     sizes = dict(mesh)
     return tuple([prod([sizes[name] for name in names]) for names in spec])
 
 
 def local_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
-    """The shape of one part."""
+    """Return the shape of one part."""
     parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n // k for n, k in zip(shape, parts, strict=True)])
 
 
 def global_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
-    """The shape of the whole array whose parts have shape `shape`."""
+    """Return the shape of the whole array whose parts have shape `shape`."""
     parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n * k for n, k in zip(shape, parts, strict=True)])
 
 
 def shard_slices(mesh: MeshAxes, spec: DimensionAxes, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
-    """The part of an array for an index of the mesh.
+    """Return the part of an array for an index of the mesh.
 
     On the mesh x=2, y=3, the spec (("x", "y"),) divides 12 elements into 6 parts. Index (1, 2) has part 5, [10:12].
     """

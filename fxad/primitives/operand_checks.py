@@ -66,6 +66,6 @@ def check_window(name: str, x: Aval, sizes: Shape) -> None:
 
 
 def check_precision(name: str, precision: str) -> None:
-    """Raises: ParameterError for a precision of products that is not one."""
+    """Raise ParameterError for a precision of products that is not one."""
     if precision not in ("", "high", "highest"):
         raise ParameterError(f"{name}: precision {precision!r}", remedy='use "high", "highest", or "" for the fastest')

@@ -145,13 +145,13 @@ def _loop_regions(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
 
 
 def _key_schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> Atoms:
-    """The counter with the key added, and the three words of the key."""
+    """Return the counter with the key added, and the three words of the key."""
     third = emit.one(XOR, emit.one(XOR, k0, k1), literal_like(_PARITY, k0))
     return emit.one(ADD, x0, k0), emit.one(ADD, x1, k1), k0, k1, third
 
 
 def _four_rounds(emit: Emit, x0: Atom, x1: Atom, rotations: Sequence[Atom]) -> tuple[Atom, Atom]:
-    """Four rounds."""
+    """Return four rounds."""
     for r in rotations:
         x0 = emit.one(ADD, x0, x1)
         x1 = emit.one(XOR, x0, _rotate_left(emit, x1, r))
@@ -205,7 +205,7 @@ class GammaSample(Binary):
 
 
 def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
-    """The derivative in a of the logarithm of a draw."""
+    """Return the derivative in a of the logarithm of a draw."""
     # below the limit the distribution function is u = x^a / gamma(a + 1) to the last digit, so
     # log x = (log u + lgamma(a + 1)) / a, whose derivative in a at a fixed u is (digamma(a + 1) - log x) / a
     limit = literal_like(math.log(float(np.spacing(np.ones((), a.aval.dtype)))), a)

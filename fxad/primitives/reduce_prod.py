@@ -68,7 +68,7 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
 
 
 def _leading_slice(y: Aval, start: int, limit: int) -> Slice:
-    """`x[start:limit]` of an x of shape (any, *y.shape)."""
+    """Return `x[start:limit]` of an x of shape (any, *y.shape)."""
     return Slice((start, *[0] * y.ndim), (limit, *y.shape), (1,) * (y.ndim + 1))
 
 

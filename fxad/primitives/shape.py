@@ -43,7 +43,7 @@ from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_reduce
 
 
 def move_axis(emit: Emit, x: Atom, src: int, dst: int) -> Atom:
-    """`x` with axis `src` at `dst`, the others in order; emits nothing when it is there, or for a literal."""
+    """Return `x` with axis `src` at `dst`, the others in order; emits nothing when it is there, or for a literal."""
     if src == dst:
         return x
     perm = [a for a in range(x.aval.ndim) if a != src]
@@ -76,33 +76,33 @@ def align_to_first(ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, int]:
 
 
 def emit_broadcast(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
-    """`x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
+    """Return `x` broadcast to `shape`, its axes at `dims`; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
         return x.with_shape(shape)
     return x if x.aval.shape == shape else emit.one(BroadcastInDim(shape, dims), x)
 
 
 def emit_reshape(emit: Emit, x: Atom, shape: Shape) -> Atom:
-    """`x` with another shape of the same size; emits nothing for a literal or when nothing changes."""
+    """Return `x` with another shape of the same size; emits nothing for a literal or when nothing changes."""
     if isinstance(x, Lit):
         return x.with_shape(shape)
     return x if x.aval.shape == shape else emit.one(Reshape(shape), x)
 
 
 def emit_expand_dims(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
-    """`x` with axes of size 1, which are `axes` of the result; emits nothing for a literal."""
+    """Return `x` with axes of size 1, which are `axes` of the result; emits nothing for a literal."""
     prim = ExpandDims(axes)
     return x.with_shape(prim.result_shape(x.aval.shape)) if isinstance(x, Lit) else emit.one(prim, x)
 
 
 def merge_axes(emit: Emit, x: Atom, axis: int, count: int = 2) -> Atom:
-    """`x` with `count` neighbouring axes, from `axis` on, merged into one."""
+    """Return `x` with `count` neighbouring axes, from `axis` on, merged into one."""
     shape = x.aval.shape
     return emit_reshape(emit, x, (*shape[:axis], prod(shape[axis : axis + count]), *shape[axis + count :]))
 
 
 def split_axis(emit: Emit, x: Atom, axis: int, *sizes: int) -> Atom:
-    """`x` with one axis as several: those of `sizes`, then one of the remaining size."""
+    """Return `x` with one axis as several: those of `sizes`, then one of the remaining size."""
     shape = x.aval.shape
     rest = shape[axis]
     for n in sizes:
@@ -125,7 +125,7 @@ class Rearrange(LinearMap, LinearInOne):
         """Return the result for `x` mapped at `dim`, and the mapped axis of the result."""
 
     def attributes(self) -> dict[str, str]:
-        """The attributes of the operation in StableHLO."""
+        """Return the attributes of the operation in StableHLO."""
         return {}
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -270,7 +270,7 @@ class Reshape(Rearrange):
 @final
 @primitive
 class Transpose(Rearrange):
-    """Permute axes: axis k of the result is axis `perm[k]` of the operand.
+    """Axis k of the result is axis `perm[k]` of the operand.
 
     Type: x of any dtype; `perm` a permutation of its axes.
     Rule: transpose is transpose by the inverse permutation.

@@ -99,7 +99,7 @@ class Slice(Rearrange):
 
 
 def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
-    """The slice as `x[a:b:c]` gives it. The axes `single` keep one element, and have stride 1."""
+    """Return the slice as `x[a:b:c]` gives it. The axes `single` keep one element, and have stride 1."""
     if all([prim.strides[k] == 1 for k in single]):
         return prim
     axes = enumerate(zip(prim.starts, prim.limits, strict=True))
@@ -108,13 +108,13 @@ def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
 
 
 def slice_along_axis(shape: Shape, axis: int, start: int, limit: int) -> Slice:
-    """The slice `x[start:limit]` along `axis` of an array of this shape."""
+    """Return the slice `x[start:limit]` along `axis` of an array of this shape."""
     none = (0,) * len(shape)
     return Slice(replace_entry(none, axis, start), replace_entry(shape, axis, limit), (1,) * len(shape))
 
 
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
-    """`x[start:limit]` along `axis`; emits nothing for a literal."""
+    """Return `x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape
     if isinstance(x, Lit):
         return x.with_shape(replace_entry(shape, axis, limit - start))

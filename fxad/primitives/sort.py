@@ -78,7 +78,7 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
 
 
 def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
-    """The inverse of `order_preserving_bits`."""
+    """Return the inverse of `order_preserving_bits`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
         return emit_convert(emit, key, dtype)
     double = key.aval.dtype == _U64
@@ -99,7 +99,7 @@ def _pack_words(emit: Emit, high: Atom, low: Atom) -> Atom:
 
 
 def _unpack_words(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
-    """The inverse of `_pack_words`."""
+    """Return the inverse of `_pack_words`."""
     high = emit.one(SHIFT_RIGHT_LOGICAL, x, Lit.of(32, x.aval))
     return emit_convert(emit, high, _U32), emit_convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 

@@ -11,28 +11,28 @@ from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
 
 
 def i64_array(values: Iterable[int]) -> str:
-    """A list of axes or sizes: `array<i64: 0, 1>`."""
+    """Return a list of axes or sizes: `array<i64: 0, 1>`."""
     text = ", ".join(map(str, values))
     return f"array<i64: {text}>" if text else "array<i64>"
 
 
 def i64_attribute(value: int) -> str:
-    """One axis or size: `0 : i64`."""
+    """Return one axis or size: `0 : i64`."""
     return f"{value} : i64"
 
 
 def int_list(values: Iterable[int]) -> str:
-    """A list inside a StableHLO structure attribute: `[0, 1]`."""
+    """Return a list inside a StableHLO structure attribute: `[0, 1]`."""
     return f"[{', '.join(map(str, values))}]"
 
 
 def bool_attribute(value: bool) -> str:
-    """`true` or `false`."""
+    """Return `true` or `false`."""
     return "true" if value else "false"
 
 
 def precision_attribute(precision: str) -> dict[str, str]:
-    """The attribute for the precision of products; none for the fastest."""
+    """Return the attribute for the precision of products; none for the fastest."""
     if not precision:
         return {}
     one = f"#stablehlo<precision {precision.upper()}>"
@@ -43,12 +43,12 @@ def precision_attribute(precision: str) -> dict[str, str]:
 
 
 def zeros_constant(hlo: Hlo, aval: Aval) -> HloValue:
-    """Zeros of a type. For a type without elements this is its only value."""
+    """Return zeros of a type. For a type without elements this is its only value."""
     return hlo.constant(Lit.zero(aval))
 
 
 def lower_compare(hlo: Hlo, direction: str, args: HloValues, x: Aval) -> tuple[HloValue, ...]:
-    """A `stablehlo.compare` of two values of type `x`."""
+    """Return a `stablehlo.compare` of two values of type `x`."""
     kind = "FLOAT" if x.inexact else "SIGNED" if x.dtype in dtypes.SIGNED else "UNSIGNED"
     attrs = {
         "comparison_direction": f"#stablehlo<comparison_direction {direction}>",
@@ -78,8 +78,8 @@ def lower_reduce(
     x: Aval,
     outs: Avals,
 ) -> HloValues:
-    """A `stablehlo.reduce` or `stablehlo.reduce_window` by an operation such as `stablehlo.add`, of a value of type
-    `x`, in the dtype of `start`."""
+    """Return a `stablehlo.reduce` or `stablehlo.reduce_window` by an operation such as `stablehlo.add`, of a value of
+    type `x`, in the dtype of `start`."""
     wide = start.aval.dtype
     wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
@@ -88,7 +88,7 @@ def lower_reduce(
 
 
 def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
-    """A float value as a signed integer of its size."""
+    """Return a float value as a signed integer of its size."""
     bits = aval.with_dtype(dtypes.SIGNED_OF_SIZE[aval.dtype.itemsize])
     return hlo.op("stablehlo.bitcast_convert", (x,), (bits,))[0], bits
 

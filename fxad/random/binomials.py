@@ -44,7 +44,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
 
 
 def sample_binomial(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Array:
-    """`binomial` inside a sampler."""
+    """Return `binomial` inside a sampler."""
     n, p = [fnp.broadcast_to(lax.stop_gradient(x).astype(dtype), shape) for x in (n, p)]
     less_likely = p < 0.5
     q = fnp.where(less_likely, p, 1 - p)
@@ -76,8 +76,8 @@ def _inversion(key: Array, n: Array, p: Array) -> Array:
 
 
 def _transformed_rejection(key: Array, n: Array, p: Array, plain: Array) -> Array:
-    """Transformed rejection with squeeze: the constants and steps of algorithm BTRS. `plain` marks the elements whose
-    log-probability is computed as there."""
+    """Draw by transformed rejection with squeeze, with the constants and steps of algorithm BTRS. `plain` marks the
+    elements whose log-probability is computed as there."""
     deviation = lax.sqrt(n * p * (1 - p))
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * p

@@ -89,7 +89,7 @@ def uniform_between(key: Array, low: Array, high: Array, shape: Shape, dtype: DT
 
 
 def uniform_between_scalars(key: Array, low: object, high: object, shape: Shape, dtype: DType) -> Array:
-    """`uniform_between` for bounds that are Python numbers."""
+    """Return `uniform_between` for bounds that are Python numbers."""
     return uniform_between(key, literal_of(low, dtype), literal_of(high, dtype), shape, dtype)
 
 

@@ -34,7 +34,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> 
 
 
 def sample_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
-    """`exponential` inside a sampler."""
+    """Return `exponential` inside a sampler."""
     return lax.neg(lax.log1p(lax.neg(uniform_01(key, shape, dtype))))
 
 
@@ -63,7 +63,7 @@ def gumbel_mode(name: str, mode: str | None) -> str:
 
 
 def sample_gumbel(key: Array, shape: Shape, dtype: DType, mode: str) -> Array:
-    """`gumbel` inside a sampler."""
+    """Return `gumbel` inside a sampler."""
     if mode == "high" and dtype.itemsize < 4:
         return sample_gumbel(key, shape, dtypes.float32, mode).astype(dtype)
     tiny = fnp.finfo(dtype).smallest_normal

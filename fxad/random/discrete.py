@@ -169,8 +169,8 @@ def _poisson_small(key: Array, lam: Array, dtype: DType) -> Array:
 
 
 def _poisson_large(key: Array, lam: Array, plain: Array, dtype: DType) -> Array:
-    """Transformed rejection for lam >= 10: the constants and steps of algorithm PTRS. `plain` marks the elements whose
-    log-probability is computed as there."""
+    """Draw by transformed rejection for lam >= 10, with the constants and steps of algorithm PTRS. `plain` marks the
+    elements whose log-probability is computed as there."""
     log_lam = lax.log(lam)
     b = 0.931 + 2.53 * lax.sqrt(lam)
     a = -0.059 + 0.02483 * b

@@ -60,12 +60,12 @@ def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype
 
 
 def sample_gamma(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
-    """`gamma` inside a sampler."""
+    """Return `gamma` inside a sampler."""
     return _gamma_per_element(key, fnp.broadcast_to(a.astype(dtype), shape), log=False)
 
 
 def sample_loggamma(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
-    """`loggamma` inside a sampler."""
+    """Return `loggamma` inside a sampler."""
     return _gamma_per_element(key, fnp.broadcast_to(a.astype(dtype), shape), log=True)
 
 

@@ -38,7 +38,7 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array
 
 
 def sample_normal(key: Array, shape: Shape, dtype: DType) -> Array:
-    """`normal` inside a sampler."""
+    """Return `normal` inside a sampler."""
     if dtype in dtypes.COMPLEX:
         parts = [sample_normal(k, shape, dtypes.real_part(dtype)).astype(dtype) for k in split_keys(key, 2)]
         return (parts[0] + 1j * parts[1]) / fnp.full((), math.sqrt(2), dtype)

@@ -53,7 +53,7 @@ PRNGKey = key  # JAX's older name
 
 
 def _check_impl(name: str, impl: object) -> None:
-    """Raises: ParameterError for an unknown generator."""
+    """Raise ParameterError for an unknown generator."""
     if impl is not None and not (isinstance(impl, str) and impl == THREEFRY):
         raise ParameterError(
             f"{name}: the generator {impl!r:.60} is not there", remedy=f"use {THREEFRY!r}, the only one"
@@ -96,12 +96,12 @@ def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
 
 
 def split_to_shape(key: Array, shape: Shape) -> Array:
-    """`split` inside a sampler."""
+    """Return `split` inside a sampler."""
     return _split(key, shape, THREEFRY2X32_LOOP)
 
 
 def split_keys(key: Array, num: int) -> list[Array]:
-    """`split` inside a sampler: a list of the new keys. For keys u32[...,2], each new key has that shape."""
+    """Return `split` inside a sampler: a list of the new keys. For keys u32[...,2], each new key has that shape."""
     # a key for each element: a loop over so many would cost more than the copies that it prevents
     pairs = _split(key, (num,), THREEFRY2X32_LOOP if key.ndim == 1 else THREEFRY2X32)
     return [pairs[..., k, :] for k in range(num)]

@@ -138,7 +138,7 @@ def _bound_operand(name: str, which: str, value: ArrayLike, dtype: DType) -> Arr
 def sample_randint(
     key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType, beyond_words: bool = False
 ) -> Array:
-    """`randint` inside a sampler. `beyond_words`: maxval is 2**64, which no integer holds."""
+    """Return `randint` inside a sampler. `beyond_words`: maxval is 2**64, which no integer holds."""
     info = fnp.iinfo(dtype)
     # narrow integers are drawn as int32, which holds their bounds and one more
     drawn = dtypes.int32 if info.bits < 32 else dtype
@@ -243,7 +243,7 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> A
 
 
 def sample_signs(key: Array, shape: Shape, dtype: DType) -> Array:
-    """`rademacher` inside a sampler."""
+    """Return `rademacher` inside a sampler."""
     heads = lax.lt(uniform_01(key, shape, dtypes.float32), 0.5).astype(dtype)
     return 2 * heads - 1
 

@@ -11,18 +11,18 @@ from fxad.tracing.tracer import is_number
 
 
 def floats(name: str, *args: ArrayLike) -> list[Array]:
-    """Arguments in their common dtype, at least float32."""
+    """Return arguments in their common dtype, at least float32."""
     dtype = to_inexact_dtype(fnp.result_type(*[a if is_number(a) else fnp.asarray(a) for a in args]))
     return [a.astype(dtype) for a in promote_arguments(name, *args, dtype=dtype)]
 
 
 def broadcast_floats(name: str, *args: ArrayLike) -> list[Array]:
-    """Arguments in their common dtype, at least float32, and in their common shape."""
+    """Return arguments in their common dtype, at least float32, and in their common shape."""
     return list(fnp.broadcast_arrays(*floats(name, *args)))
 
 
 def reals(name: str, *args: ArrayLike) -> list[Array]:
-    """`floats` of real arguments. Raises: DTypeError for complex ones."""
+    """Return `floats` of real arguments. Raises: DTypeError for complex ones."""
     arrays = floats(name, *args)
     if arrays[0].dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: takes real numbers, got {arrays[0].dtype}", remedy="pass the real part")

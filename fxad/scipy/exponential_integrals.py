@@ -15,19 +15,19 @@ _FAR: Final = 40.0  # from here on, the asymptotic series of expi has all digits
 
 
 def expi(x: ArrayLike) -> Array:
-    """The principal value of the integral of exp(t) / t from -inf to x; -inf at 0."""
+    """Return the principal value of the integral of exp(t) / t from -inf to x; -inf at 0."""
     (a,) = broadcast_floats("expi", *reals("expi", x))
     return _expi(a)
 
 
 def exp1(x: ArrayLike) -> Array:
-    """The integral of exp(-t) / t from x to inf; nan below 0, as it is complex there."""
+    """Return the integral of exp(-t) / t from x to inf; nan below 0, as it is complex there."""
     (a,) = broadcast_floats("exp1", *reals("exp1", x))
     return _expn(fnp.ones(a.shape, np.int32), a)
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """The integral of exp(-x t) / t**n from 1 to inf, for whole 0 <= n <= 2**31 and x >= 0; nan elsewhere."""
+    """Return the integral of exp(-x t) / t**n from 1 to inf, for whole 0 <= n <= 2**31 and x >= 0; nan elsewhere."""
     (a,) = broadcast_floats("expn", *reals("expn", x))
     order = fnp.asarray(n)
     fits = fnp.abs(order.astype(np.float32)) <= 2**31  # nan does not: its result is nan, as for -1
@@ -67,7 +67,7 @@ def _expi_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
 
 
 def _exp_over(x: Array) -> Array:
-    """exp(x) / x, also where exp(x) alone overflows."""
+    """Return exp(x) / x, also where exp(x) alone overflows."""
     root = fnp.exp(x / 2)
     return root / x * root
 

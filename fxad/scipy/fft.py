@@ -112,14 +112,14 @@ def _cosine(x: Array, n: int, axis: int, norm: str, second: bool, inverse: bool)
 
 
 def _second(x: Array, n: int) -> Array:
-    """2 sum_j x_j cos(pi k (2j + 1) / 2n): from the Fourier transform of the elements at even places, followed by those
-    at odd places in reverse."""
+    """Return 2 sum_j x_j cos(pi k (2j + 1) / 2n): from the Fourier transform of the elements at even places, followed
+    by those at odd places in reverse."""
     folded = fnp.concatenate([x[..., ::2], fnp.flip(x[..., 1::2], -1)], axis=-1)
     return 2 * (fnp.fft.fft(folded) * _quarter_turns(x, n)).real
 
 
 def _third(x: Array, n: int) -> Array:
-    """x_0 + 2 sum_(j>0) x_j cos(pi (2k + 1) j / 2n): the inverse of the steps of `_second`, in reverse."""
+    """Return x_0 + 2 sum_(j>0) x_j cos(pi (2k + 1) j / 2n): the inverse of the steps of `_second`, in reverse."""
     reverse = fnp.concatenate([fnp.zeros_like(x[..., :1]), fnp.flip(x[..., 1:], -1)], axis=-1)
     spectrum = (x - 1j * reverse) * fnp.conj(_quarter_turns(x, n))
     folded = n * fnp.fft.ifft(spectrum).real
@@ -129,7 +129,7 @@ def _third(x: Array, n: int) -> Array:
 
 
 def _quarter_turns(x: Array, n: int) -> Array:
-    """exp(-i pi k / 2n) for each k."""
+    """Return exp(-i pi k / 2n) for each k."""
     angle = fnp.arange(n).astype(x.dtype) * (math.pi / (2 * n))
     return fnp.cos(angle) - 1j * fnp.sin(angle)
 

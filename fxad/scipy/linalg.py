@@ -226,13 +226,13 @@ def svd(
 
 
 def _vectors(name: str, x: ArrayLike) -> Array:
-    """An array whose last axis is that of vectors; a number is a vector of one."""
+    """Return an array whose last axis is that of vectors; a number is a vector of one."""
     array = as_array(name, x)
     return array if array.ndim else array.reshape(1)
 
 
 def _same_batch(x: Array, y: Array) -> tuple[Array, Array]:
-    """Two arrays with the common shape of their axes before the last one."""
+    """Return two arrays with the common shape of their axes before the last one."""
     shape = fnp.broadcast_shapes(x.shape[:-1], y.shape[:-1])
     return fnp.broadcast_to(x, (*shape, x.shape[-1])), fnp.broadcast_to(y, (*shape, y.shape[-1]))
 
@@ -279,7 +279,7 @@ def companion(a: ArrayLike) -> Array:
 
 
 def _monic(name: str, a: ArrayLike) -> Array:
-    """The coefficients of polynomials after the highest, divided by it."""
+    """Return the coefficients of polynomials after the highest, divided by it."""
     coefficients = as_inexact_array(name, _vectors(name, a))
     n = coefficients.shape[-1]
     if n < 2:
@@ -551,5 +551,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

@@ -88,7 +88,7 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
 
 
 def _neighbours(x: Array, order: int) -> list[tuple[Array, Array | None]]:
-    """The elements next to a place along one axis, and their weights."""
+    """Return the elements next to a place along one axis, and their weights."""
     wide = dtypes.int64 if x.dtype.itemsize == 8 else dtypes.int32
     if x.dtype in dtypes.INTEGER:  # widened: an index of 8 bits cannot be reflected in an axis of 200
         return [(x.astype(wide), None)]
@@ -100,7 +100,7 @@ def _neighbours(x: Array, order: int) -> list[tuple[Array, Array | None]]:
 
 
 def _continued(at: Array, size: int, mode: str) -> Array:
-    """The element that stands at an index beyond the edges."""
+    """Return the element that stands at an index beyond the edges."""
     if mode == "wrap":
         return at % size
     if mode == "mirror":

@@ -114,10 +114,10 @@ class _InverseHessian(Protocol[M]):
     """An estimate of the inverse Hessian."""
 
     def init(self, x: Array, gradient: Array) -> M:
-        """The estimate at the start."""
+        """Return the estimate at the start."""
 
     def times(self, memory: M, gradient: Array) -> Array:
-        """The estimate times the gradient."""
+        """Return the estimate times the gradient."""
 
     def after(self, memory: M, step: Array, x: Array, gradient: Array, change: Array, first: Array) -> M:
         """The estimate after a step to x, perhaps the first one, along which the gradient changed."""
@@ -184,7 +184,7 @@ def _searched(
     most: int,
     trials: int,
 ) -> OptimizeResults:
-    """Steps along `-estimate @ gradient` until the gradient is small."""
+    """Step along `-estimate @ gradient` until the gradient is small."""
 
     def small(gradient: Array) -> Array:
         return fnp.linalg.norm(gradient, order) <= gtol

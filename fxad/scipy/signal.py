@@ -121,7 +121,7 @@ def _convolved(
 
 
 def _of_one_dtype(name: str, in1: ArrayLike, in2: ArrayLike) -> list[Array]:
-    """Two signals in the dtype of the result: that of their product."""
+    """Return two signals in the dtype of the result: that of their product."""
     x, y = promote_arguments(name, in1, in2)
     dtype = fnp.result_type(x, y)
     return [x.astype(dtype), y.astype(dtype)]
@@ -146,8 +146,8 @@ def _check_contained(name: str, x: Array, y: Array, axes: Sequence[int]) -> None
 
 
 def _middle(kernel: Array, later: bool) -> list[int]:
-    """The start of the middle part along each axis. For an even size there are two, and SciPy's `correlate2d` takes the
-    later one."""
+    """Return the start of the middle part along each axis. For an even size there are two, and SciPy's `correlate2d`
+    takes the later one."""
     return [n // 2 if later else (n - 1) // 2 for n in kernel.shape]
 
 
@@ -214,7 +214,7 @@ def detrend(
     bp: int | Sequence[int] = 0,
     overwrite_data: bool = False,
 ) -> Array:
-    """Return data without its mean ("constant"), or without the line that fits best ("linear").
+    """Return the data without its mean ("constant"), or without the line that fits best ("linear").
 
     Type:   `bp` are places where a new line begins. `overwrite_data` changes nothing.
     Raises: ParameterError, AxisError.
@@ -438,8 +438,8 @@ def _spectra(
     boundary: str | None,
     padded: bool,
 ) -> tuple[Array, Array, Array]:
-    """Frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a transform
-    (y is None), else at the axis before."""
+    """Return frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a
+    transform (y is None), else at the axis before."""
     axis, onesided = to_int(name, "axis", axis), flag(name, "return_onesided", onesided)
     padded = flag(name, "padded", padded)
     if not is_word(scaling, ("density", "spectrum")):
@@ -528,7 +528,7 @@ def _segment_spectra(
 
 
 def _segments(count: int, step: int, size: int) -> Array:
-    """The places of each segment, a row for each."""
+    """Return the places of each segment, a row for each."""
     return fnp.arange(count)[:, None] * step + fnp.arange(size)
 
 
@@ -564,7 +564,7 @@ def _extended(x: Array, before: int, after: int) -> Array:
 
 
 def _beyond(x: Array, boundary: str, n: int) -> Array:
-    """x with n elements more at both ends."""
+    """Return x with n elements more at both ends."""
     around = [(0, 0)] * (x.ndim - 1) + [(n, n)]
     if boundary == "zeros":
         return fnp.pad(x, around)

@@ -21,128 +21,128 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def digamma(x: ArrayLike) -> Array:
-    """The derivative of gammaln: the logarithmic derivative of the gamma function."""
+    """Return the derivative of gammaln: the logarithmic derivative of the gamma function."""
     return lax.digamma(*broadcast_floats("digamma", x))
 
 
 def erf(x: ArrayLike) -> Array:
-    """The error function."""
+    """Return the error function."""
     return lax.erf(*broadcast_floats("erf", x))
 
 
 def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), with all digits where it is small."""
+    """Return 1 - erf(x), with all digits where it is small."""
     return lax.erfc(*broadcast_floats("erfc", x))
 
 
 def erfinv(x: ArrayLike) -> Array:
-    """The inverse of erf."""
+    """Return the inverse of erf."""
     return lax.erf_inv(*broadcast_floats("erfinv", x))
 
 
 def gammaln(x: ArrayLike) -> Array:
-    """The logarithm of |gamma(x)|."""
+    """Return the logarithm of |gamma(x)|."""
     return lax.lgamma(*broadcast_floats("gammaln", x))
 
 
 def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0."""
     return lax.i0(*broadcast_floats("i0", x))
 
 
 def i0e(x: ArrayLike) -> Array:
-    """exp(-|x|) i0(x)."""
+    """Return exp(-|x|) i0(x)."""
     return lax.bessel_i0e(*broadcast_floats("i0e", x))
 
 
 def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1."""
     return lax.i1(*broadcast_floats("i1", x))
 
 
 def i1e(x: ArrayLike) -> Array:
-    """exp(-|x|) i1(x)."""
+    """Return exp(-|x|) i1(x)."""
     return lax.bessel_i1e(*broadcast_floats("i1e", x))
 
 
 def ndtr(x: ArrayLike) -> Array:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     return lax.ndtr(*broadcast_floats("ndtr", x))
 
 
 def log_ndtr(x: ArrayLike) -> Array:
-    """log(ndtr(x)), also where ndtr(x) is 0."""
+    """Return log(ndtr(x)), also where ndtr(x) is 0."""
     return lax.log_ndtr(*broadcast_floats("log_ndtr", x))
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """The quantile function of the standard normal distribution."""
+    """Return the quantile function of the standard normal distribution."""
     return lax.ndtri(*broadcast_floats("ndtri", p))
 
 
 def expit(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return lax.expit(*broadcast_floats("expit", x))
 
 
 def logit(x: ArrayLike) -> Array:
-    """log(x / (1 - x))."""
+    """Return log(x / (1 - x))."""
     return lax.logit(*broadcast_floats("logit", x))
 
 
 def entr(x: ArrayLike) -> Array:
-    """-x log(x); 0 at 0, -inf below."""
+    """Return -x log(x); 0 at 0, -inf below."""
     return lax.entr(*broadcast_floats("entr", x))
 
 
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized lower incomplete gamma function."""
+    """Return the regularized lower incomplete gamma function."""
     return lax.igamma(*broadcast_floats("gammainc", a, x))
 
 
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized upper incomplete gamma function."""
+    """Return the regularized upper incomplete gamma function."""
     return lax.igammac(*broadcast_floats("gammaincc", a, x))
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """The logarithm of |beta(a, b)|."""
+    """Return the logarithm of |beta(a, b)|."""
     p, q, _ = _beta_off_poles(*broadcast_floats("betaln", a, b))
     return lax.betaln(p, q)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(y); 0 where x is 0."""
+    """Return x log(y); 0 where x is 0."""
     return lax.xlogy(*broadcast_floats("xlogy", x, y))
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log1p(y); 0 where x is 0."""
+    """Return x log1p(y); 0 where x is 0."""
     return lax.xlog1py(*broadcast_floats("xlog1py", x, y))
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """The regularized incomplete beta function."""
+    """Return the regularized incomplete beta function."""
     return lax.betainc(*broadcast_floats("betainc", a, b, x))
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Hurwitz's zeta function; Riemann's without q."""
+    """Return Hurwitz's zeta function; Riemann's without q."""
     return lax.zeta(*broadcast_floats("zeta", x, 1.0 if q is None else q))
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
-    """The derivative of order n of digamma."""
+    """Return the derivative of order n of digamma."""
     return lax.polygamma(*broadcast_floats("polygamma", n, x))
 
 
 def psi(x: ArrayLike) -> Array:
-    """`digamma` under its other name."""
+    """Return `digamma` under its other name."""
     return digamma(x)
 
 
 def gammasgn(x: ArrayLike) -> Array:
-    """The sign of gamma(x): 1 or -1; nan at negative integers and nan."""
+    """Return the sign of gamma(x): 1 or -1; nan at negative integers and nan."""
     (v,) = broadcast_floats("gammasgn", x)
     whole = fnp.floor(v)
     sign = fnp.where((v > 0) | (fnp.remainder(whole, 2) == 0), 1.0, -1.0)
@@ -151,7 +151,7 @@ def gammasgn(x: ArrayLike) -> Array:
 
 
 def gamma(x: ArrayLike) -> Array:
-    """The gamma function."""
+    """Return the gamma function."""
     (v,) = broadcast_floats("gamma", x)
     # gamma(1 + x) / x around 0, where gammaln is large, and its exponential loses digits
     small = fnp.abs(v) < 0.5
@@ -162,7 +162,7 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
+    """Return gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
     p, q, sign = _beta_off_poles(*broadcast_floats("beta", a, b))
     signs = sign * gammasgn(p) * gammasgn(q) * gammasgn(p + q)
     return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(lax.betaln(p, q))
@@ -182,12 +182,12 @@ def _beta_off_poles(p: Array, q: Array) -> tuple[Array, Array, Array]:
 
 
 def _is_pole(x: Array) -> Array:
-    """True where gamma(x) is infinite."""
+    """Return True where gamma(x) is infinite."""
     return (x <= 0) & (x == fnp.floor(x))
 
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
+    """Return n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
     if flag("factorial", "exact", exact):
         raise ParameterError("factorial: exact=True has no result of a floating dtype", remedy="use math.factorial")
     (v,) = broadcast_floats("factorial", n)
@@ -195,8 +195,8 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation where z and z + m have one
-    sign."""
+    """Return gamma(z + m) / gamma(z), with its limit where both are infinite; without cancellation where z and z + m
+    have one sign."""
     a, b = broadcast_floats("poch", z, m)
     end, rising = a + b, b > 0
     # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
@@ -217,53 +217,53 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
+    """Return p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
     return binder().apply(operations.kl_div, tuple(broadcast_floats("kl_div", p, q)), ())[0]
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
+    """Return p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
     return binder().apply(operations.rel_entr, tuple(broadcast_floats("rel_entr", p, q)), ())[0]
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
-    """The logarithm of the multivariate gamma function of dimension d."""
+    """Return the logarithm of the multivariate gamma function of dimension d."""
     (x,) = broadcast_floats("multigammaln", a)
     return lax.multigammaln(x, d)
 
 
 def softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
-    """exp(x) over its sum; over all elements by default."""
+    """Return exp(x) over its sum; over all elements by default."""
     array = fnp.asarray(x)
     return _softmax(array, tuple(range(array.ndim)) if axis is None else axis)
 
 
 def log_softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
-    """The logarithm of `softmax`."""
+    """Return the logarithm of `softmax`."""
     array = fnp.asarray(x)
     return _log_softmax(array, tuple(range(array.ndim)) if axis is None else axis)
 
 
 def loggamma(x: ArrayLike) -> Array:
-    """The logarithm of gamma(x) for x above 0; nan below, where it is complex."""
+    """Return the logarithm of gamma(x) for x above 0; nan below, where it is complex."""
     (a,) = broadcast_floats("loggamma", *reals("loggamma", x))
     return fnp.where(a > 0, lax.lgamma(fnp.where(a > 0, a, 1)), fnp.where(a == 0, fnp.inf, fnp.nan))
 
 
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """(x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
+    """Return (x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
     a, power = broadcast_floats("boxcox", x, lmbda)
     return _power_of_log(fnp.log(a), power)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """`boxcox(1 + x, lmbda)`, with all digits for small x."""
+    """Return `boxcox(1 + x, lmbda)`, with all digits for small x."""
     a, power = broadcast_floats("boxcox1p", x, lmbda)
     return _power_of_log(fnp.log1p(a), power)
 
 
 def _power_of_log(log: Array, power: Array) -> Array:
-    """expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
+    """Return expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
     at_pole = (power == 0) & fnp.isinf(log)
     exponent = power * fnp.where(at_pole, 0, log)
     small = fnp.abs(exponent) < 1e-3
@@ -272,7 +272,7 @@ def _power_of_log(log: Array, power: Array) -> Array:
 
 
 def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = False) -> Array:
-    """The number of subsets of k elements of N, or of multisets with `repetition`; 0 for k below 0 or above N.
+    """Return the number of subsets of k elements of N, or of multisets with `repetition`; 0 for k below 0 or above N.
 
     Raises: ParameterError for `exact`: results are floating.
     """
@@ -290,7 +290,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
 
 
 def bernoulli(n: int) -> Array:
-    """Bernoulli's numbers from the 0th to the nth."""
+    """Return Bernoulli's numbers from the 0th to the nth."""
     count = to_int("bernoulli", "n", n)
     if count < 0:
         raise ParameterError(f"bernoulli: n is {count}", remedy="give 0 or more")
@@ -324,5 +324,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The names of the module, without those that it imports."""
+    """Return the names of the module, without those that it imports."""
     return sorted(__all__)

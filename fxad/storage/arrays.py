@@ -122,7 +122,7 @@ def load(path: str | os.PathLike[str], like: None = None, *, trusted: bool = Fal
 @overload
 def load(path: str | os.PathLike[str], like: T, *, trusted: bool = False) -> T: ...
 def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = False) -> object:
-    """The tree of arrays of a file of the safetensors format.
+    """Return the tree of arrays of a file of the safetensors format.
 
     `like`: a tree of arrays, of `fxad.Spec`s, or of anything with `shape` and `dtype`. Only its leaves are read. They
     are found by their paths, else by their names in the file, and must have its shapes and dtypes:
@@ -158,7 +158,7 @@ class _File:
         self._types: dict[str, tuple[tuple[int, ...], dtypes.DType]] = {}
 
     def type(self, name: str) -> tuple[tuple[int, ...], dtypes.DType]:
-        """The shape and the dtype of an array, which is not read."""
+        """Return the shape and the dtype of an array, which is not read."""
         found = self._types.get(name)
         if found is None:
             found = self._types[name] = self._read_type(name)
@@ -177,7 +177,8 @@ class _File:
         return shape, _STORED[stored]
 
     def paths(self) -> dict[str, tuple[object, ...]]:
-        """The paths of the leaves of the tree that was saved, by name; none in a file that fxad did not write."""
+        """Return the paths of the leaves of the tree that was saved, by name; none in a file that fxad did not
+        write."""
         if self.head is None:
             return {}
         paths, names = key_paths(self.head["tree"], self.what), self.head["names"]
@@ -185,14 +186,14 @@ class _File:
         return dict(zip(names, paths, strict=True))
 
     def check_names(self, leaves: int) -> None:
-        """Raises: FileFormatError unless the metadata have a name for each leaf of the tree."""
+        """Raise FileFormatError unless the metadata have a name for each leaf of the tree."""
         if self.head is not None and len(self.head["names"]) != leaves:
             raise FileFormatError(
                 f"{self.what}: the tree has {leaves} leaves and {len(self.head['names'])} names", remedy=_REMEDY
             )
 
     def absent(self, names: Sequence[str]) -> FileFormatError:
-        """The error for arrays that the file does not have."""
+        """Return the error for arrays that the file does not have."""
         return FileFormatError(
             f"{self.what} has no {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''};"
             f" it has {', '.join(sorted(self.names)[:6]) or 'no arrays'}{', ...' if len(self.names) > 6 else ''}",
@@ -200,7 +201,7 @@ class _File:
         )
 
     def read(self, name: str) -> Array:
-        """An array."""
+        """Return an array."""
         shape, dtype = self.type(name)
         if dtype in _FLOAT8_DTYPES:
             value = self._bytes_of_all()[name].view(dtype).reshape(shape)
@@ -211,7 +212,7 @@ class _File:
         return asarray(value)
 
     def _bytes_of_all(self) -> dict[str, NDArray]:
-        """The bytes of all arrays."""
+        """Return the bytes of all arrays."""
         if self._all is None:
             with open(self.path, "rb") as file:
                 entries = safetensors.deserialize(file.read())  # type: ignore[no-untyped-call] # its stub has no types
@@ -243,7 +244,7 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
 
 
 def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> list[Array]:
-    """The arrays of these names. All are checked before one is read."""
+    """Return the arrays of these names. All are checked before one is read."""
     absent = [name for name in names if name not in file.names]
     if absent:
         raise file.absent(absent)
@@ -262,7 +263,7 @@ def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> l
 
 
 def _dtype_problem(of_like: object, dtype: dtypes.DType) -> str:
-    """The dtype of a leaf of `like` as text if it is not the one in the file; else empty."""
+    """Return the dtype of a leaf of `like` as text if it is not the one in the file; else empty."""
     try:
         wanted = dtypes.as_dtype(of_like)
     except DTypeError:  # one that fxad does not have, such as the other byte order
@@ -298,7 +299,7 @@ def _on_host(leaf: object, path: str) -> NDArray:
 
 
 def _leaf_names(structure: Structure) -> list[str]:
-    r"""The names of the leaves: their paths, with dots.
+    r"""Return the names of the leaves: their paths, with dots.
 
     If two leaves have one name, a dot in a key is written with a backslash: "a.b" for `tree["a"]["b"]`, and "a\.b" for
     `tree["a.b"]`. If they still have one name (the keys 1 and "1"), a number stands behind it. `load` finds the leaves
@@ -319,7 +320,7 @@ def _leaf_names(structure: Structure) -> list[str]:
 
 
 def _names_of(structure: Structure, file: _File) -> list[str]:
-    """The names in the file of the leaves of `like`.
+    """Return the names in the file of the leaves of `like`.
 
     A leaf is found by its path in the tree of the file. If the tree does not have the path, it is found by the texts of
     its keys (`{"0": x}` for `[x]`), else by its name (`{"a.b": x}` for `{"a": {"b": x}}`). Leaves of one path,
@@ -363,7 +364,7 @@ def _names_of(structure: Structure, file: _File) -> list[str]:
 
 
 def _path(accessor: Accessor) -> tuple[object, ...]:
-    """The keys on the path of a leaf."""
+    """Return the keys on the path of a leaf."""
     return tuple([key_value(entry.entry) if isinstance(entry, NamedKey) else entry.entry for entry in accessor])
 
 
@@ -384,7 +385,7 @@ def _dotted(path: tuple[object, ...]) -> str:
 
 
 def _escaped(path: tuple[object, ...]) -> str:
-    """The path with dots, where a dot in a key has a backslash."""
+    """Return the path with dots, where a dot in a key has a backslash."""
     return ".".join([text.replace("\\", r"\\").replace(".", r"\.") for text in _texts(path)]) or "value"
 
 
@@ -397,7 +398,7 @@ def _is_unicode(name: str) -> bool:
 
 
 def _head(what: str, text: str) -> dict[str, Any]:
-    """The metadata that `save` wrote."""
+    """Return the metadata that `save` wrote."""
     try:
         head = json.loads(text)
         version, names, as_bytes = head["version"], head["names"], head["dtypes"]

@@ -28,7 +28,7 @@ from fxad.tracing.program import Program
 def decode(
     what: str, sections: Sequence[Section], trusted: bool, primitives: Vocabulary
 ) -> tuple[Program[..., Any], dict[str, Any]]:
-    """The program of sections, and its description. `what` names the operation and the bytes, for messages.
+    """Return the program of sections, and its description. `what` names the operation and the bytes, for messages.
 
     Raises: FileFormatError if the sections do not describe a program, or contradict each other.
     """
@@ -114,7 +114,7 @@ def _read_array(what: str, section: Section, aval: Aval, kind: str) -> object:
 
 
 def _is_call_tree(structure: tree.Structure) -> bool:
-    """Returns True if a structure is that of positional arguments and keywords."""
+    """Return True if a structure is that of positional arguments and keywords."""
     if structure.type is not tuple or [c.type for c in structure.children()] != [tuple, dict]:
         return False
     return all([isinstance(key, str) for key in tree.outermost_node(structure.children()[1]).keys])

@@ -25,7 +25,7 @@ ARRAY: Final = "array"
 
 
 def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[Section]:
-    """The sections of a program. `more` are additional entries of the description.
+    """Return the sections of a program. `more` are additional entries of the description.
 
     Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
             cannot hold.
@@ -54,7 +54,7 @@ def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -
 
 
 def find_host_call(jaxpr: Jaxpr) -> tuple[Eqn, str] | None:
-    """An equation that calls a Python function, and the name of the function; None if there is none."""
+    """Return an equation that calls a Python function, and the name of the function; None if there is none."""
     for body in distinct_jaxprs(jaxpr):
         for eqn in body.eqns:
             if isinstance(eqn.prim, HostCall):

@@ -30,7 +30,7 @@ def export(
     donate: tuple[int, ...] = (),
     platforms: str | Sequence[str] | None = None,
 ) -> bytes:
-    """A program as bytes, for `load_exported`. Its calls donate operands in `donate`.
+    """Return a program as bytes, for `load_exported`. Its calls donate operands in `donate`.
 
     `platforms` are the platforms that it may run on (default: all that implement its custom calls).
 
@@ -48,7 +48,7 @@ def export(
 
 
 def _platforms(program: Program[..., object], asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The platforms that a program is exported for, each once."""
+    """Return the platforms that a program is exported for, each once."""
     missing = {p: _missing_on(program, p) for p in _PLATFORMS}
     allowed = tuple([p for p in _PLATFORMS if not missing[p]])
     if asked is None:
@@ -69,7 +69,7 @@ def _platforms(program: Program[..., object], asked: str | Sequence[str] | None)
 
 
 def _missing_on(program: Program[..., object], platform: str) -> str:
-    """The reason why a program does not run on a platform; empty if it does."""
+    """Return the reason why a program does not run on a platform; empty if it does."""
     try:
         module = lower_jaxpr(program.jaxpr, platform)
     except CompileError as e:

@@ -33,7 +33,7 @@ class Section:
 
 
 def pack(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
-    """The bytes of sections, in parts."""
+    """Return the bytes of sections, in parts."""
     parts = [f"{kind} {version}\n".encode()]
     for s in sections:
         parts += [f"{s.name} {len(s.content)} {checksum([s.content]).hex()}\n".encode(), s.content, b"\n"]
@@ -41,12 +41,12 @@ def pack(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
 
 
 def has_header(data: bytes, kind: str) -> bool:
-    """Returns True if bytes begin with the header of a kind."""
+    """Return True if bytes begin with the header of a kind."""
     return data.startswith(f"{kind} ".encode())
 
 
 def unpack(what: str, data: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
-    """The version and the sections of bytes. `what` names the operation and the bytes, for messages.
+    """Return the version and the sections of bytes. `what` names the operation and the bytes, for messages.
 
     Raises: FileFormatError if the bytes are of another kind or of a version after `newest`, or are damaged, with the
             byte offset.
@@ -72,7 +72,7 @@ def unpack(what: str, data: bytes, kind: str, newest: int) -> tuple[int, list[Se
 
 
 def _section(what: str, data: bytes, at: int) -> Section:
-    """The section whose header begins at a byte offset."""
+    """Return the section whose header begins at a byte offset."""
     end = data.find(b"\n", at, at + _LONGEST)
     words = data[at : max(end, at)].decode("ascii", "replace").split(" ")
     if len(words) != 3 or not words[1].isdecimal() or len(words[1]) > 18:
@@ -89,7 +89,7 @@ def _section(what: str, data: bytes, at: int) -> Section:
 
 
 def raise_damaged(what: str, at: int, problem: str) -> NoReturn:
-    """Raises: FileFormatError."""
+    """Raise FileFormatError."""
     raise FileFormatError(f"{what} is damaged: byte {at}: {problem}", remedy=SAVE_AGAIN)
 
 

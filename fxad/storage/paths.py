@@ -13,7 +13,7 @@ from fxad.errors import ArgumentError, FileFormatError, shown
 
 
 def absolute_path(operation: str, path: object) -> str:
-    """The absolute path, with `~` and `~name` written out. Raises: ArgumentError if `path` is not a path."""
+    """Return the absolute path, with `~` and `~name` written out. Raises: ArgumentError if `path` is not a path."""
     try:
         name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
         os.fsencode(name)
@@ -25,8 +25,8 @@ def absolute_path(operation: str, path: object) -> str:
 
 
 def path_to_write(operation: str, path: object) -> str:
-    """The absolute path of a file to write, that of the file itself if `path` is a link. Removes the temporary files in
-    its folder that killed processes have left.
+    """Return the absolute path of a file to write, that of the file itself if `path` is a link. Removes the temporary
+    files in its folder that killed processes have left.
 
     Raises: ArgumentError if `path` is not a path; FileFormatError for a folder, a device or a pipe; FileNotFoundError
             and NotADirectoryError for a folder that does not exist.
@@ -46,7 +46,7 @@ def path_to_write(operation: str, path: object) -> str:
 
 
 def open_regular(what: str, path: str, remedy: str) -> FileIO:
-    """A regular file to read. A pipe does not block.
+    """Return a regular file to read. A pipe does not block.
 
     Raises: FileFormatError for a folder, a device or a pipe; OSError.
     """

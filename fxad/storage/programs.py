@@ -68,7 +68,7 @@ def load(
     trusted: bool = False,
     primitives: OwnPrimitives = (),
 ) -> Program[..., Any]:
-    """The program of a file. It can be called, transformed and lowered like any other.
+    """Return the program of a file. It can be called, transformed and lowered like any other.
 
     The classes of its trees must be registered, in imported modules. `trusted` imports the modules that the file names,
     which runs their code. `primitives` are classes of primitives from outside fxad that the program may use, too.
@@ -85,7 +85,7 @@ def load(
 
 
 def _read(what: str, path: str) -> bytes:
-    """The bytes of a file. Raises: FileFormatError; OSError."""
+    """Return the bytes of a file. Raises: FileFormatError; OSError."""
     with open_regular(what, path, _WROTE) as file:
         head = file.read(len(KIND) + 1)
         if not has_header(head, KIND):  # a large file of another kind is not read

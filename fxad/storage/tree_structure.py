@@ -44,7 +44,7 @@ _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple,
 
 
 def structure_to_json(structure: Structure, what: str = "save") -> Json:
-    """A structure in JSON. `what` is the caller, for messages.
+    """Return a structure in JSON. `what` is the caller, for messages.
 
     Raises: ArgumentError for a class that another process could not find, or static data that a file cannot hold.
     """
@@ -81,7 +81,8 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
 def _mapping_to_json(
     word: str, entries: Sequence[object], children: Sequence[Json], order: Sequence[int], what: str
 ) -> dict[str, Json]:
-    """The items of a mapping in the order of the leaves; "order" has their order in the mapping, if it is another."""
+    """Return the items of a mapping in the order of the leaves; "order" has their order in the mapping, if it is
+    another."""
     items: Json = [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]
     return {word: items} if list(order) == sorted(order) else {word: items, "order": list(order)}
 
@@ -142,7 +143,7 @@ def _value_to_json(value: object, part: str, what: str) -> Json:
 
 
 def key_paths(described: Json, what: str) -> list[tuple[object, ...]]:
-    """The path of each leaf of a description: keys of mappings and classes, places in sequences and namedtuples.
+    """Return the path of each leaf of a description: keys of mappings and classes, places in sequences and namedtuples.
 
     No class is looked up. Raises: FileFormatError if the description is malformed.
     """
@@ -181,7 +182,8 @@ def _paths_of_children(
 
 
 def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
-    """The structure of a description. `what` names the operation and the file. `imports` permits imports of modules.
+    """Return the structure of a description. `what` names the operation and the file. `imports` permits imports of
+    modules.
 
     Law:    `structure_from_json(structure_to_json(s)) == s`.
     Raises: FileFormatError if the description is malformed, and for a class that does not exist, is not a pytree, or
@@ -213,7 +215,7 @@ class _Reader:
         return FileFormatError(f"{self.what}: {problem}", remedy=remedy)
 
     def pytree(self, name: object) -> type[Any]:
-        """The class of a name."""
+        """Return the class of a name."""
         if not isinstance(name, str):
             raise self.fail(f"{shown(name)} is not the name of a class")
         module, _, qualname = name.partition(":")
@@ -241,7 +243,7 @@ _AS_IT_WAS: Final = "define the class as it was when the program was saved, or s
 
 
 def _structure_of(described: object) -> Structure:
-    """The structure of what `_tree_from_json` returns."""
+    """Return the structure of what `_tree_from_json` returns."""
     subtrees, outer = tree.flatten(described)
     return tree.with_subtrees(outer, subtrees)
 
@@ -250,8 +252,8 @@ _LEAF_STRUCTURE: Final = tree.structure(0)
 
 
 def _tree_from_json(d: Json, reader: _Reader) -> object:
-    """A tree of the described structure, of Python's own containers. In place of leaves and of instances of users'
-    classes it has their structures: no function of the classes is called."""
+    """Return a tree of the described structure, of Python's own containers. In place of leaves and of instances of
+    users' classes it has their structures: no function of the classes is called."""
     if d is None:
         return None
     if d == _LEAF:
@@ -318,7 +320,7 @@ def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
 
 
 def _items_from_json(described: dict[str, Json], word: str, reader: _Reader) -> list[tuple[object, object]]:
-    """The items of a mapping, in its order."""
+    """Return the items of a mapping, in its order."""
     d = described[word]
     pairs = [_pair(pair, d, reader) for pair in _checked_list(d, reader)]
     items = [(_key_from_json(k, reader), _tree_from_json(c, reader)) for k, c in pairs]
@@ -356,7 +358,7 @@ def _checked_list(d: Json, reader: _Reader) -> list[Json]:
 
 
 def _value_from_json(d: Json, reader: _Reader) -> object:
-    """The value that `_value_to_json` encoded."""
+    """Return the value that `_value_to_json` encoded."""
     if d is None or isinstance(d, bool | int | str):
         return d
     if not isinstance(d, dict):

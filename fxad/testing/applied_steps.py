@@ -92,7 +92,7 @@ def random_numbers(g: Growth, x: Atom) -> None:
 
 
 def step_of(specs: Specs) -> Callable[[Growth, Atom], None]:
-    """The step that applies a primitive from outside fxad."""
+    """Return the step that applies a primitive from outside fxad."""
     return lambda g, _: _apply(g, specs)
 
 

@@ -23,8 +23,8 @@ from fxad.transforms.vmap import vmap
 
 
 def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int = 2) -> None:
-    """vmap equals the stacked loop, for operands mapped at `dims` (by default drawn from the case's seed). A result
-    without a mapped axis is equal for all examples. `out_dims` are respected."""
+    """Check that vmap equals the stacked loop, for operands mapped at `dims` (by default drawn from the case's seed). A
+    result without a mapped axis is equal for all examples. `out_dims` are respected."""
     program, args = case.program, case.args
     at = dims if dims is not None else mapped_dims(case)
     if all([d is None for d in at]):
@@ -54,7 +54,8 @@ def mapped_dims(case: Case) -> tuple[int | None, ...]:
 
 
 def check_vmap_identity(case: Case) -> None:
-    """With nothing mapped, vmap returns the program itself. Mapped over one example, the results have one more axis."""
+    """Check that with nothing mapped, vmap returns the program itself. Mapped over one example, the results have one
+    more axis."""
     program, args = case.program, case.args
     if vmap(program, 3, (None,) * len(args))[0] is not program:
         fail("vmap over no operand is not the program", program, (), vmap(program, 3, (None,) * len(args))[0])
@@ -65,7 +66,7 @@ def check_vmap_identity(case: Case) -> None:
 
 
 def check_vmap_nested(case: Case) -> None:
-    """Nested vmap with exchanged axes equals nested vmap, with exchanged axes in the results."""
+    """Check that nested vmap with exchanged axes equals nested vmap, with exchanged axes in the results."""
     program, args = case.program, case.args
     ins, outs = (0,) * len(args), (0,) * len(program.outs)
     grid = [np.stack([np.stack([np.roll(a, i + 2 * j) for j in range(3)]) for i in range(2)]) for a in args]
@@ -78,7 +79,7 @@ def check_vmap_nested(case: Case) -> None:
 
 
 def check_vmap_commutes(case: Case) -> None:
-    """`vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, with all operands mapped."""
+    """Check that `vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, with all operands mapped."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if not any(mask):
         return

@@ -63,7 +63,7 @@ SPECS: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
 
 
 def calls(primitive: type[Primitive], *, smooth: bool = False) -> st.SearchStrategy[Application]:
-    """Applications of a primitive of `fxad.primitives.ALL`. `applications` draws those of your own.
+    """Return applications of a primitive of `fxad.primitives.ALL`. `applications` draws those of your own.
 
     `smooth`: operands are float64 and complex128 where the primitive takes them, inside the domain of its derivative.
     Raises: ArgumentError for another primitive.

@@ -30,7 +30,7 @@ _LARGEST: Final = 64  # elements of a value that collectives make larger
 
 
 def communicate(mesh: MeshAxes, g: Growth, x: Atom) -> None:
-    """A collective of a value."""
+    """Add a collective of a value."""
     names, sizes, groups = axes(g.draw, mesh)
     width = Psum(names, sizes, groups).width
     kind = g.draw(st.sampled_from(_KINDS))
@@ -58,14 +58,14 @@ def communicate(mesh: MeshAxes, g: Growth, x: Atom) -> None:
 
 
 def _divisible(g: Growth, x: Atom, width: int) -> Atom:
-    """A value with an axis that `width` divides: `x`, or `x` with an axis of that size in front."""
+    """Return a value with an axis that `width` divides: `x`, or `x` with an axis of that size in front."""
     if any([n % width == 0 for n in x.aval.shape]):
         return x
     return g.add(broadcast_to_axis(g.builder, x, None, width, 0), g.facts[x])
 
 
 def collective_steps(mesh: MeshAxes) -> tuple[GrowthStep, ...]:
-    """The steps, with collectives over a mesh as often as all other steps together."""
+    """Return the steps, with collectives over a mesh as often as all other steps together."""
     return (*GROWTH_STEPS, *[partial(communicate, mesh)] * len(GROWTH_STEPS))
 
 

@@ -201,7 +201,7 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
 def program_tangent_error(
     program: Jaxpr, args: Values, mask: Sequence[bool], directions: Values, tangents: Values, tol: float = 1e-5
 ) -> str:
-    """`tangent_error` of the tangents of all results along `directions`, for the results of a precise dtype."""
+    """Return `tangent_error` of the tangents of all results along `directions`, for the results of a precise dtype."""
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
 
     def results_at(t: float) -> list[NDArray]:

@@ -57,7 +57,8 @@ def _tangents(program: Jaxpr, args: Values, mask: tuple[bool, ...], directions: 
 
 
 def check_program_jvp(case: Case) -> None:
-    """The results are those of the program. The tangents equal central differences and are linear in the direction."""
+    """Check that the results are those of the program. The tangents equal central differences and are linear in the
+    direction."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
@@ -74,8 +75,8 @@ def check_program_jvp(case: Case) -> None:
 
 
 def check_linearize(case: Case) -> None:
-    """`linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals the
-    program."""
+    """Check that `linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals
+    the program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
     split = linearize(program, mask)
@@ -103,7 +104,8 @@ def _has_both_rules(program: Jaxpr) -> bool:
 
 
 def check_program_transpose(case: Case) -> None:
-    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice gives A."""
+    """Check that `<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice
+    gives A."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     split = linearize(program, mask)
     directions, residuals = random_directions(case), run(split.primal, args)[len(program.outs) :]
@@ -126,8 +128,8 @@ def check_program_transpose(case: Case) -> None:
 
 
 def check_tangents_transpose(case: Case) -> None:
-    """The tangents of forward mode are linear in those of the operands, and transpose. One equation, such as a call, a
-    branch or a loop, may compute values and tangents together."""
+    """Check that the tangents of forward mode are linear in those of the operands, and transpose. One equation, such as
+    a call, a branch or a loop, may compute values and tangents together."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if _has_unknown_runs(program):
         return
@@ -152,8 +154,8 @@ def _has_unknown_runs(program: Jaxpr) -> bool:
 
 
 def check_vjp(case: Case) -> None:
-    """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of the
-    program."""
+    """Check that `<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of
+    the program."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
     tangents = _tangents(program, args, mask, directions)
@@ -190,7 +192,7 @@ def has_gradient(program: Jaxpr, mask: tuple[bool, ...]) -> bool:
 
 
 def check_grad(case: Case) -> None:
-    """The gradient equals finite differences in random directions."""
+    """Check that the gradient equals finite differences in random directions."""
     program, args, mask = scalarized(case.program), case.args, differentiable_mask(case)
     if not case.smooth or not has_gradient(program, mask):
         return
@@ -258,8 +260,8 @@ def check_second_order(case: Case) -> None:
 
 
 def check_remat(case: Case, *, compiled: bool = False) -> None:
-    """The results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands are stored
-    for the backward program, and values that the program itself marks with `keep`.
+    """Check that the results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands
+    are stored for the backward program, and values that the program itself marks with `keep`.
 
     `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
     and recomputation changes where fusions end.
@@ -277,8 +279,8 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
 
 
 def check_same_bits(what: str, case: Case, other: Jaxpr) -> None:
-    """Another program has the same results and gradients bit for bit, except for signs of zero cotangents. `what`
-    made the program, for messages."""
+    """Check that another program has the same results and gradients bit for bit, except for signs of zero cotangents.
+    `what` made the program, for messages."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if problem := differ(run(other, args), run(program, args), exact=True):
         fail(f"{what} changed the results: {problem}", program, args, other)
@@ -294,7 +296,7 @@ def check_same_bits(what: str, case: Case, other: Jaxpr) -> None:
 def check_same_within_rounding(
     what: str, case: Case, other: Jaxpr, runner: Callable[[Jaxpr, Values], tuple[NDArray, ...]] = run
 ) -> None:
-    """Another program, run by `runner`, has the same results and gradients within rounding."""
+    """Check that another program, run by `runner`, has the same results and gradients within rounding."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if problem := differ(runner(other, args), runner(program, args), slack=program_tolerance(program, args)):
         fail(f"{what} changed the results ({runner.__name__}): {problem}", program, args, other)
@@ -308,8 +310,8 @@ def check_same_within_rounding(
 
 
 def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
-    """Another program with the same results has the same gradient, tangents and second derivatives (forward over
-    reverse and reverse over reverse), within `rtol`."""
+    """Check that another program with the same results has the same gradient, tangents and second derivatives (forward
+    over reverse and reverse over reverse), within `rtol`."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     directions, cts = random_directions(case), random_cotangents(program, case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]

@@ -43,7 +43,7 @@ MESHES: Final[tuple[MeshAxes, ...]] = (
 
 
 def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[Names, Sizes, Groups]:
-    """Axes of a mesh, in any order; sometimes groups of one. Without a mesh, those of any one."""
+    """Return axes of a mesh, in any order; sometimes groups of one. Without a mesh, those of any one."""
     mesh = mesh or draw(st.sampled_from(MESHES))
     chosen = draw(st.lists(st.sampled_from(mesh), min_size=1, max_size=len(mesh), unique=True))
     names, sizes = tuple([n for n, _ in chosen]), tuple([s for _, s in chosen])
@@ -56,7 +56,7 @@ def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[Names, Sizes, G
 
 
 def perm(draw: st.DrawFn, count: int) -> tuple[tuple[int, int], ...]:
-    """Pairs of sources and targets; some indices are neither."""
+    """Return pairs of sources and targets; some indices are neither."""
     targets = draw(st.permutations(range(count)))
     return tuple([(s, d) for s, d in enumerate(targets) if draw(st.integers(0, 4))])
 
@@ -82,7 +82,7 @@ def _all_gather(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def _parts(draw: st.DrawFn) -> tuple[tuple[Names, Sizes, Groups], int, Shape]:
-    """Axes, and a shape one of whose axes they divide."""
+    """Return axes, and a shape one of whose axes they divide."""
     names, sizes, groups = axes(draw)
     shape, dim = shape_and_axis(draw, 2)
     width = Psum(names, sizes, groups).width

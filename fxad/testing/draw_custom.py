@@ -27,7 +27,7 @@ _COUNT: Final = Aval((), dtypes.int32)
 
 
 def _linear_call(draw: st.DrawFn, smooth: bool) -> Spec:
-    """(x, y; c) -> (x * sin(c) - y, one of them, or zero)."""
+    """Return (x, y; c) -> (x * sin(c) - y, one of them, or zero)."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.complex128]))
     aval = Aval(draw(shapes(2)), dtype)
     b = Builder()
@@ -60,7 +60,7 @@ def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def _named_call(draw: st.DrawFn, smooth: bool) -> Spec:
-    """(c; x, y, n), as in `_call_with_rules`: alone, a named call is the plain function."""
+    """Return (c; x, y, n), as in `_call_with_rules`: alone, a named call is the plain function."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     return NamedCall(_function_body(aval), 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 

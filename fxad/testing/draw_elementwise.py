@@ -98,7 +98,7 @@ def _domains(prim: Primitive, count: int, dtype: DType, smooth: bool) -> tuple[D
 
 
 def elementwise(prim: Primitive, count: int, takes: frozenset[DType]) -> Specs:
-    """`count` operands of one type."""
+    """Return `count` operands of one type."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         aval = Aval(draw(shapes()), dtype_of(draw, takes, smooth))

@@ -23,7 +23,8 @@ _BOTH: Final = (True, True, False)
 
 
 def _linear_solve(draw: st.DrawFn, smooth: bool) -> Spec:
-    """(b, c; m) with A = [[p, 0], [m, q]], p = 3 + sin m and q = 3 + cos m: x = b / p, y = (c - m x) / q; then 2, 7."""
+    """Return (b, c; m) with A = [[p, 0], [m, q]], p = 3 + sin m and q = 3 + cos m: x = b / p, y = (c - m x) / q; then
+    2, 7."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     b = Builder()
     x, y, m, p, q = _with_diagonal(b, aval)
@@ -46,7 +47,7 @@ def _with_diagonal(b: Builder, aval: Aval) -> tuple[Atom, ...]:
 
 
 def _root(draw: st.DrawFn, smooth: bool) -> Spec:
-    """(c; x, n) -> (asinh c, n), where sinh x = c."""
+    """Return (c; x, n) -> (asinh c, n), where sinh x = c."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     b = Builder()
     c, x, _ = b.inputs((aval, aval, _COUNT))

@@ -32,13 +32,13 @@ _SIZE: Final = 2  # of each axis of a part
 
 
 def mesh(draw: st.DrawFn) -> MeshAxes:
-    """A mesh of devices that are there."""
+    """Return a mesh of devices that are there."""
     n_devices = len(devices("cpu"))
     return draw(st.sampled_from([m for m in _MESHES if all([n == 1 for _, n in m]) or (n_devices >= 8)]))
 
 
 def _division(draw: st.DrawFn, over: MeshAxes) -> DimensionAxes:
-    """Draws a division of the two axes of an array."""
+    """Draw a division of the two axes of an array."""
     groups: list[list[str]] = [[], []]
     for name, _ in over:
         where = draw(st.integers(0, 2))
@@ -50,7 +50,7 @@ def _division(draw: st.DrawFn, over: MeshAxes) -> DimensionAxes:
 
 
 def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
-    """A body of a constant, a part and a slice; its results are a part, the same for all, and a slice."""
+    """Return a body of a constant, a part and a slice; its results are a part, the same for all, and a slice."""
     over = mesh(draw)
     dtype = dtype_of(draw, frozenset({dtypes.float64, dtypes.float32, dtypes.int32}), smooth)
     aval = Aval((_SIZE, _SIZE), dtype)

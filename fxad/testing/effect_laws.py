@@ -103,7 +103,8 @@ _REWRITES: Final = (dce, cse, simplify, inline, outline, remat, as_one_call)
 
 
 def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
-    """The log of a transformed program equals that of the program: ordered calls in order, the others in any order.
+    """Check that the log of a transformed program equals that of the program: ordered calls in order, the others in any
+    order.
 
     Covers rewrites, jvp, the primal half of linearize, vjp, and `remat` under vjp. The linear half has no effects. The
     halves of partial evaluation have the effects of the program when run one after the other. The log of vmap contains,

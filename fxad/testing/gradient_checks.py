@@ -76,7 +76,7 @@ def check_vjp(
 
 
 def _random_like(values: T, seed: int) -> T:
-    """A direction: standard normal numbers for floating leaves, None for the others, which have no tangent."""
+    """Return a direction: standard normal numbers for floating leaves, None for the others, which have no tangent."""
     rng = np.random.default_rng(seed)
     leaves, structure = tree.flatten(values)
     direction: T = tree.unflatten(structure, [_direction(asarray(x), rng) for x in leaves])
@@ -112,7 +112,7 @@ def _difference(
 
 
 def _wide(leaves: Sequence[object]) -> bool:
-    """Returns True if all floating leaves have 64-bit parts."""
+    """Return True if all floating leaves have 64-bit parts."""
     kinds = [np.asarray(x).dtype for x in leaves]
     return all([d in (np.float64, np.complex128) for d in kinds if d.kind not in "iub"])
 

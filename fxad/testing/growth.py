@@ -44,12 +44,12 @@ class Fact:
         return max(abs(self.low), abs(self.high))
 
     def __or__(self, other: Fact) -> Fact:
-        """The fact about a value that has the elements of two others."""
+        """Return the fact about a value that has the elements of two others."""
         return Fact(min(self.low, other.low), max(self.high, other.high), self.exact and other.exact)
 
 
 def up_to(size: float, exact: bool = False) -> Fact:
-    """The fact about a value of at most this magnitude."""
+    """Return the fact about a value of at most this magnitude."""
     return Fact(-size, size, exact)
 
 

@@ -17,8 +17,8 @@ RTOL: Final = 1e-7
 
 
 def check_implicit(solution: Solution, *, rtol: float = RTOL) -> None:
-    """The solution, its tangents, its gradient and their derivatives equal those of the reference within `rtol`, for
-    one example and batched. Its vjp is the adjoint of its jvp."""
+    """Check that the solution, its tangents, its gradient and their derivatives equal those of the reference within
+    `rtol`, for one example and batched. Its vjp is the adjoint of its jvp."""
     program, reference, args = solution.program, solution.reference, solution.args
     if problem := differ(run(program, args), run(reference, args), slack=rtol):
         fail(f"not the solution: {problem}", program, args, reference)

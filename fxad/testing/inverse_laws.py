@@ -37,8 +37,8 @@ RTOL: Final = 1e-6
 
 
 def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
-    """The inverse returns the operands from the results, within `rtol`. The composed program satisfies the general
-    laws. A known log-determinant equals that of the dense Jacobian."""
+    """Check that the inverse returns the operands from the results, within `rtol`. The composed program satisfies the
+    general laws. A known log-determinant equals that of the dense Jacobian."""
     program, args = case.program, case.args
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
@@ -83,9 +83,9 @@ def _as_real_vector(values: Sequence[NDArray]) -> npt.NDArray[np.float64]:
 
 
 def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
-    """The results are equal bit for bit. The gradient, its derivative and forward mode equal those of the program
-    within `rtol`, for one example and batched, inside and outside of `invertible`. Only results, sketches and held
-    operands are stored."""
+    """Check that the results are equal bit for bit. The gradient, its derivative and forward mode equal those of the
+    program within `rtol`, for one example and batched, inside and outside of `invertible`. Only results, sketches and
+    held operands are stored."""
     program, args = case.program, case.args
     lean = check_transform(lambda f: invertible(f, case.kept), program)
     if problem := differ(run(lean, args), run(program, args), exact=True):
@@ -111,7 +111,7 @@ def _over_two_examples(case: Inversion, dims: Sequence[int | None]) -> Case:
 
 
 def _check_stored(case: Inversion) -> None:
-    """The residuals are held operands, and at most the bytes of the results besides the sketches."""
+    """Check that the residuals are held operands, and at most the bytes of the results besides the sketches."""
     bare, lean = [invertible(case.program, case.kept, (), tolerance) for tolerance in (math.inf, 0.0)]
     stored, more = [
         [row.aval for row in residuals(f, differentiable_mask(case.case)) if not row.is_argument] for f in (bare, lean)

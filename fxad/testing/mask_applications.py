@@ -90,7 +90,7 @@ def _stacked(draw: st.DrawFn, program: Jaxpr) -> tuple[Jaxpr, list[tuple[str, in
 
 
 def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[Jaxpr, list[tuple[str, int, int]]]:
-    """The application with one or two of its sizes replaced."""
+    """Return the application with one or two of its sizes replaced."""
     sizes = sorted({n for a in (*avals, *_program(prim, avals).out_avals) for n in a.shape if n > 0})
     assume(sizes)
     padding: list[tuple[str, int, int]] = []
@@ -118,7 +118,7 @@ def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[
 
 
 def _last_places(prim: Primitive, avals: Sequence[Aval]) -> list[int]:
-    """The last place of a window along each axis that is indexed, where indices are promised to be in bounds."""
+    """Return the last place of a window along each axis that is indexed, where indices are promised to be in bounds."""
     if not isinstance(prim, Gather | ScatterFamily) or prim.mode != "promise_in_bounds":
         return []
     full = avals[0].shape
@@ -129,7 +129,7 @@ def _last_places(prim: Primitive, avals: Sequence[Aval]) -> list[int]:
 def _replaced(
     draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval], k: int, size: int
 ) -> tuple[Primitive, list[Aval], Jaxpr] | None:
-    """The application with `size` for some of the sizes k, so that it is the given one where `size` is k."""
+    """Return the application with `size` for some of the sizes k, so that it is the given one where `size` is k."""
     axes = [(i, a) for i, aval in enumerate(avals) for a, n in enumerate(aval.shape) if n is k or n == k]
     drawn = [p for p in axes if draw(st.booleans())]
     original = _program(prim, avals)
@@ -153,7 +153,7 @@ def _with_axes(aval: Aval, axes: Sequence[int], size: int) -> Aval:
 
 
 def _candidates(prim: Primitive, k: int, size: int) -> Iterator[Primitive]:
-    """The primitive with some parameters in terms of the size: fewer replacements first."""
+    """Return the primitive with some parameters in terms of the size: fewer replacements first."""
     yield prim
     if isinstance(prim, ELEMENTWISE):  # exponents and widths are no sizes
         return
@@ -177,7 +177,7 @@ def _ints(name: str, value: Param, at: tuple[int, ...] = ()) -> Iterator[tuple[_
 
 
 def _in_terms(value: int, k: int, size: int) -> int | None:
-    """k as the size, numbers near it and multiples of it as sums and multiples of the size."""
+    """Return k as the size, numbers near it and multiples of it as sums and multiples of the size."""
     if value == k:
         return size
     if value == k - 1 and value > 0:

@@ -87,7 +87,7 @@ def raise_unless_refused(error: FxadError) -> None:
 
 
 def check_valid_part(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, tolerance: float) -> None:
-    """Raises: AssertionError for results whose valid part is not `want`, or whose padding is not zero."""
+    """Raise AssertionError for results whose valid part is not `want`, or whose padding is not zero."""
     for k, (x, y) in enumerate(zip(have, want, strict=True)):
         inside = tuple([slice(n) for n in y.shape])
         if problem := differ([x[inside]], [y], slack=tolerance, signs=False):
@@ -109,7 +109,7 @@ def check_valid_part(law: str, case: RaggedCase, masked: Jaxpr, have: Values, wa
 
 
 def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
-    """A ragged batch: each example has sizes of its own."""
+    """Check a ragged batch: each example has sizes of its own."""
     least = {n.name: n.at_least for n in size_names(case.program)}
     sizes = [case.sizes, {**dict(case.padding)}, {n: least.get(n, 0) for n in case.sizes}]
     examples = [replace(case, sizes=values, seed=case.seed + k) for k, values in enumerate(sizes)]

@@ -67,7 +67,7 @@ def _real(program: Jaxpr) -> tuple[bool, ...]:
 
 
 def _jvp(program: Jaxpr, _: int) -> Jaxpr:
-    """Results, then tangents of all inexact results."""
+    """Return results, then tangents of all inexact results."""
     forward, nonzero = jvp(program, _real(program))
     n, inexact = len(program.outs), [a.inexact for a in program.out_avals]
     b = Builder.like(forward)
@@ -76,7 +76,7 @@ def _jvp(program: Jaxpr, _: int) -> Jaxpr:
 
 
 def _linearize(program: Jaxpr, _: int) -> Jaxpr:
-    """Both halves, one after the other."""
+    """Return both halves, one after the other."""
     split, n = linearize(program, _real(program)), len(program.outs)
     b = Builder()
     args = b.inputs(program.in_avals)
@@ -93,7 +93,7 @@ def _vmap(program: Jaxpr, sizes: int) -> Jaxpr:
 
 
 def _scan(program: Jaxpr, sizes: int) -> Jaxpr:
-    """Two steps of a loop; each takes slices of the operands."""
+    """Return two steps of a loop; each takes slices of the operands."""
     b = Builder()
     shared = b.inputs(program.in_avals[:sizes])
     slices = b.inputs([Aval((2, *a.shape), a.dtype) for a in program.in_avals[sizes:]])
@@ -101,7 +101,7 @@ def _scan(program: Jaxpr, sizes: int) -> Jaxpr:
 
 
 def _cond(n_zeros: int, n_programs: int, batched: str) -> Transformation:
-    """One of several branches, chosen by an operand: branches that return zeros, then the program."""
+    """Return one of several branches, chosen by an operand: branches that return zeros, then the program."""
 
     def apply(program: Jaxpr, _: int) -> Jaxpr:
         b = Builder.like(program)
@@ -116,7 +116,7 @@ def _cond(n_zeros: int, n_programs: int, batched: str) -> Transformation:
 
 
 def _loop(program: Jaxpr, sizes: int) -> Jaxpr:
-    """Two steps of a loop without slices. The sizes are carried."""
+    """Return two steps of a loop without slices. The sizes are carried."""
     b = Builder()
     consts = b.inputs(program.in_avals[sizes:])
     carried = b.inputs(program.in_avals[:sizes])
@@ -130,7 +130,7 @@ def _loop(program: Jaxpr, sizes: int) -> Jaxpr:
 
 
 def _while(program: Jaxpr, sizes: int) -> Jaxpr:
-    """A loop that stops after two steps, counted in its carry, beside the sizes."""
+    """Return a loop that stops after two steps, counted in its carry, beside the sizes."""
     count = Aval((), dtypes.int32)
     n_consts = len(program.ins) - sizes
     b = Builder()
@@ -149,7 +149,7 @@ def _while(program: Jaxpr, sizes: int) -> Jaxpr:
 
 
 def _value_and_adjoint(program: Jaxpr, _: int) -> Jaxpr:
-    """The results, and the adjoint of the linear half at one cotangent for each inexact result."""
+    """Return the results, and the adjoint of the linear half at one cotangent for each inexact result."""
     marks, n = _real(program), len(program.outs)
     split = linearize(program, marks)
     linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
@@ -179,7 +179,7 @@ def _ruled(kind: str) -> Callable[[Jaxpr, int], Jaxpr]:
 
 
 def _invertible(program: Jaxpr, sizes: int) -> Jaxpr:
-    """The program under `invertible`; a program that cannot be inverted stays as it is."""
+    """Return the program under `invertible`; a program that cannot be inverted stays as it is."""
     try:
         return invertible(program, leading(sizes, len(program.ins)))
     except (NotInvertibleError, NotDifferentiableError):
@@ -236,8 +236,8 @@ def mask_stacks(depth: int = 3) -> st.SearchStrategy[tuple[str, ...]]:
 
 
 def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool = False) -> bool:
-    """`mask` commutes with every transformation: T(mask(f)) and mask(T(f)) give T(f) at the sizes, on the valid part,
-    and zeros in the padding, for each stack T. So the cotangent of padding is zero.
+    """Check that `mask` commutes with every transformation: T(mask(f)) and mask(T(f)) give T(f) at the sizes, on the
+    valid part, and zeros in the padding, for each stack T. So the cotangent of padding is zero.
 
     Returns False for a program that mask refuses.
     """
@@ -277,7 +277,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
 
 
 def _sizes_first(program: Jaxpr, padding: SizeBounds) -> Jaxpr:
-    """The masked program with its sizes as the first operands."""
+    """Return the masked program with its sizes as the first operands."""
     masked = mask(program, padding)
     n = len(masked.ins) - len(padding)
     b = Builder()

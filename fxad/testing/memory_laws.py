@@ -62,8 +62,8 @@ def some_policies(draw: st.DrawFn) -> Policy:
 
 
 def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> None:
-    """Under any policy, results and gradients are equal bit for bit, and only chosen values are stored. With `inner`,
-    the program is a `remat` with that policy.
+    """Check that under any policy, results and gradients are equal bit for bit, and only chosen values are stored. With
+    `inner`, the program is a `remat` with that policy.
     """
     lean = remat(case.program if inner is None else remat(case.program, inner), policy)
     typecheck(lean)
@@ -83,8 +83,8 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
 
 
 def check_segments(case: Case, seed: int) -> None:
-    """With any stretches of a program as segments, nested ones too, results and gradients are equal bit for bit, also
-    for values that several segments read."""
+    """Check that with any stretches of a program as segments, nested ones too, results and gradients are equal bit for
+    bit, also for values that several segments read."""
     check_same_bits("segments", case, split_into_calls(case.program, seed, segments=1.0))
 
 
@@ -131,8 +131,8 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
 
 
 def check_plan(case: Case, choose: Sequence[bool]) -> None:
-    """If any residuals of a plan are recomputed, the results are equal, and the gradients equal those of the inlined
-    program bit for bit. Only the values of the plan are stored."""
+    """Check that, if any residuals of a plan are recomputed, the results are equal, and the gradients equal those of
+    the inlined program bit for bit. Only the values of the plan are stored."""
     mask = differentiable_mask(case)
     table = residuals(case.program, mask)
     dropped = [k for k, (row, c) in enumerate(zip(table, [*choose, *[False] * len(table)], strict=False)) if c]
@@ -147,8 +147,8 @@ def check_plan(case: Case, choose: Sequence[bool]) -> None:
 
 
 def check_memory_plans(case: Case) -> None:
-    """Under every plan that a budget may choose, results are equal, and gradients within rounding: bit for bit, if no
-    loop is divided. Estimated bytes fall along the plans, and the first is the program."""
+    """Check that under every plan that a budget may choose, results are equal, and gradients within rounding: bit for
+    bit, if no loop is divided. Estimated bytes fall along the plans, and the first is the program."""
     mask = differentiable_mask(case)
     if not any(mask):
         return
@@ -171,8 +171,9 @@ def check_memory_plans(case: Case) -> None:
 
 
 def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None:
-    """Compiled gradients keep to a budget, or the error names the least that is found. A smaller budget never needs
-    more memory. Gradients are those without a budget. A budget of the plain bytes returns the same program."""
+    """Check that compiled gradients keep to a budget, or the error names the least that is found. A smaller budget
+    never needs more memory. Gradients are those without a budget. A budget of the plain bytes returns the same
+    program."""
     ins, outs = tuple(range(len(case.program.ins))), tuple(range(len(case.program.outs)))
     program: Program[..., object] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
     wrt = plan_memory(program, budget="1 TB").wrt
@@ -212,8 +213,8 @@ def _check_stored(plan: Residuals, after: Residuals) -> None:
 
 
 def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
-    """Both halves together equal the program, bit for bit, and neither contains an equation that belongs to the
-    other."""
+    """Check that both halves together equal the program, bit for bit, and neither contains an equation that belongs to
+    the other."""
     program, args = case.program, case.args
     mask = tuple([bool(k) for k, _ in zip([*known, *[False] * len(args)], args, strict=False)])
     halves = partial_eval(program, mask)

@@ -33,7 +33,8 @@ def pattern_step(pattern: Callable[..., object]) -> Callable[[Growth, Atom], Non
 
 
 def _traced(pattern: Callable[..., object], x: Atom, count: int) -> Jaxpr | None:
-    """The program of a pattern for operands of the type of `x`; None if it refuses the type, or closes over arrays."""
+    """Return the program of a pattern for operands of the type of `x`; None if it refuses the type, or closes over
+    arrays."""
     try:
         program = trace(pattern, *[Spec(x.aval.shape, x.aval.dtype)] * count)
     except FxadError:

@@ -46,7 +46,7 @@ def check_primitive(application: Application) -> None:
 
 
 def check_types(application: Application) -> None:
-    """`aval(impl(x)) = abstract_eval(aval(x))`; `impl` is pure and repeatable."""
+    """Check that `aval(impl(x)) = abstract_eval(aval(x))`; `impl` is pure and repeatable."""
     program, args = application.program, application.args
     typecheck(program)
     before = [a.copy() for a in args]
@@ -58,7 +58,7 @@ def check_types(application: Application) -> None:
 
 
 def check_layout(application: Application) -> None:
-    """The layout states what `impl` computes: its bodies, run as it says, give the same results."""
+    """Check that the layout states what `impl` computes: its bodies, run as it says, give the same results."""
     prim, program, args = application.prim, application.program, application.args
     typecheck(program)  # the layout fits the types
     if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
@@ -74,7 +74,7 @@ def check_layout(application: Application) -> None:
 
 
 def check_text(application: Application) -> None:
-    """`parse(to_text(p)) is p`, and pickling gives back the same object."""
+    """Check that `parse(to_text(p)) is p`, and pickling gives back the same object."""
     program, kind = application.program, type(application.prim)
     if parse(to_text(program), [kind]) is not program:
         fail("parse(to_text(p)) is not p", program)
@@ -83,14 +83,15 @@ def check_text(application: Application) -> None:
 
 
 def check_lowering(application: Application) -> None:
-    """`lower = impl`: exactly for integers and bool, within rounding for floats."""
+    """Check that `lower = impl`: exactly for integers and bool, within rounding for floats."""
     program, args = application.program, application.args
     if problem := differ(xla(program, args), run(program, args)):
         fail(f"lower differs from impl: {problem}", program, args)
 
 
 def check_jvp(application: Application, seed: int = 0) -> None:
-    """The tangent equals the central difference, for each subset of operands, and `linearize` agrees with it.
+    """Check that the tangent equals the central difference, for each subset of operands, and `linearize` agrees with
+    it.
 
     Only `smooth` applications are compared with differences. A primitive may raise NotDifferentiableError instead.
     """
@@ -129,8 +130,8 @@ def _check_split(
 
 
 def check_transpose(application: Application) -> None:
-    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for each set of operands in which the primitive is linear, and A^TT =
-    A."""
+    """Check that `<y_bar, A x_dot> = <A^T y_bar, x_dot>` for each set of operands in which the primitive is linear, and
+    A^TT = A."""
     prim, program, args = application.prim, application.program, application.args
     if not isinstance(prim, Linear):
         return
@@ -164,7 +165,7 @@ def _check_adjoint(
 
 
 def check_batch(application: Application, dims: Dims | None = None, size: int = 2) -> None:
-    """Batched equals the stacked loop, for `dims` or for a sample of mapped axes."""
+    """Check that batched equals the stacked loop, for `dims` or for a sample of mapped axes."""
     program, args = application.program, application.args
     for at in [dims] if dims is not None else _choices(args):
         _check_rows(program, args, at, size)
@@ -182,8 +183,8 @@ def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) 
 
 
 def check_batched_linear(application: Application, size: int = 2) -> None:
-    """A batched equation is linear in the same sets of operands as the primitive. It stays linear if others of the set
-    are the literal zero, as for vanishing tangents."""
+    """Check that a batched equation is linear in the same sets of operands as the primitive. It stays linear if others
+    of the set are the literal zero, as for vanishing tangents."""
     prim, args = application.prim, application.args
     if not isinstance(prim, Linear):
         return

@@ -90,7 +90,7 @@ def case(
 def growth_steps(
     steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs], patterns: Sequence[Callable[..., object]] = ()
 ) -> Sequence[GrowthStep]:
-    """The growth steps, and those of primitives and patterns from outside fxad, which are half as many."""
+    """Return the growth steps, and those of primitives and patterns from outside fxad, which are half as many."""
     chosen = GROWTH_STEPS if steps is None else tuple(steps)
     own = [*[step_of(specs) for specs in primitives], *[pattern_step(f) for f in patterns]]
     return (*chosen, *own * max(1, len(chosen) // (2 * max(1, len(own)))))

@@ -150,7 +150,7 @@ def ragged_cases(
 
 
 def _examples(draw: st.DrawFn, program: Jaxpr) -> Jaxpr:
-    """A stack of n examples, or of m if a rule asks whether there are any."""
+    """Return a stack of n examples, or of m if a rule asks whether there are any."""
     dims = tuple([draw(st.sampled_from([0, a.ndim, None])) for a in program.in_avals])
     try:
         return vmap(program, named_size("n"), dims, (0,) * len(program.outs))[0]
@@ -162,7 +162,7 @@ def _examples(draw: st.DrawFn, program: Jaxpr) -> Jaxpr:
 
 
 def excluded_elements_step(g: Growth, x: Atom) -> None:
-    """A growth step: elements that a mask leaves out become -inf, and then a softmax, a maximum or the logarithm of a
+    """Set elements that a mask leaves out to -inf, then take a softmax, a maximum or the logarithm of a
     sum of exponentials, in which they have no part."""
     aval = x.aval
     if aval.dtype not in dtypes.FLOATING - dtypes.FLOAT8 or not aval.shape:
@@ -197,7 +197,7 @@ def excluded_elements_step(g: Growth, x: Atom) -> None:
 
 
 def contraction_step(g: Growth, x: Atom) -> None:
-    """A growth step: a product of positive numbers over an axis, with values to which each row adds an operand that it
+    """Add a product of positive numbers over an axis, with values to which each row adds an operand that it
     shares with the others, or in which it is multiplied by one. If an element of this is infinite, the padding of one
     factor is infinite or nan, whatever the other's is."""
     if x.aval.dtype not in (dtypes.float32, dtypes.float64) or not x.aval.symbolic:

@@ -17,8 +17,8 @@ _EXAMPLES: Final = 2
 
 
 def check_rewrite_under_vmap(transform: Transform, case: Case, *, rtol: float = 0.0) -> None:
-    """A rewrite commutes with vmap: the rewritten program of a batch, and the batch of the rewritten program, have the
-    results of the batch. `rtol` is that of `check_rewrite`."""
+    """Check that a rewrite commutes with vmap: the rewritten program of a batch, and the batch of the rewritten
+    program, have the results of the batch. `rtol` is that of `check_rewrite`."""
     program, ins, outs = case.program, (0,) * len(case.args), (0,) * len(case.program.outs)
     args = stack(examples(case.args, ins), ins)
     batched = vmap(program, _EXAMPLES, ins, outs)[0]
@@ -32,8 +32,8 @@ def check_rewrite_under_vmap(transform: Transform, case: Case, *, rtol: float = 
 
 
 def check_rewrite_keeps_gradients(transform: Transform, case: Case, *, rtol: float = 1e-9) -> None:
-    """The rewritten program has the derivatives of the program, forward and reverse, of first and second order; and the
-    rewritten derivative has them too. For cases that are drawn with `differentiable=True`.
+    """Check that the rewritten program has the derivatives of the program, forward and reverse, of first and second
+    order; and the rewritten derivative has them too. For cases that are drawn with `differentiable=True`.
 
     `rtol` is that of `check_rewrite`; second derivatives may differ by 100 times as much.
     """

@@ -168,7 +168,7 @@ def _step_reference(choices: Choices, m: Array, c: Array) -> Array:
 
 
 def _energy(m: Array, c: Array) -> Callable[[Array], Array]:
-    """|x - c|^2 / 2 + sum log cosh(w x): its second derivative is between 1 and 1.09."""
+    """Return |x - c|^2 / 2 + sum log cosh(w x): its second derivative is between 1 and 1.09."""
     return lambda x: fnp.sum((x - c) ** 2) * 0.5 + fnp.sum(fnp.log(fnp.cosh(_weights(m) @ x)))
 
 

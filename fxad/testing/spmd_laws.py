@@ -26,7 +26,7 @@ from fxad.transforms.vmap import vmap_named
 
 
 def mesh_of(program: Jaxpr) -> MeshAxes:
-    """The axes that a program needs, or the usual ones."""
+    """Return the axes that a program needs, or the usual ones."""
     return tuple(sorted(program.free_axes)) or AXES
 
 
@@ -38,14 +38,15 @@ def stacked_operands(case: Case, mesh: MeshAxes | None = None) -> list[NDArray]:
 
 
 def over_axes(program: Jaxpr, mesh: MeshAxes | None = None) -> Jaxpr:
-    """A program mapped over the axes, along the leading axes of all operands and results. Raises: AxisNameError."""
+    """Return a program mapped over the axes, along the leading axes of all operands and results. Raises:
+    AxisNameError."""
     for name, size in reversed(mesh or mesh_of(program)):
         program, _ = vmap_named(program, size, name, (0,) * len(program.ins), (0,) * len(program.outs))
     return program
 
 
 def in_lockstep(program: Jaxpr, args: Values, mesh: MeshAxes | None = None) -> list[NDArray]:
-    """The results for all indices, of runs that exchange values."""
+    """Return the results for all indices, of runs that exchange values."""
     mesh = mesh or mesh_of(program)
     names, sizes = [n for n, _ in mesh], [n for _, n in mesh]
     rows = run_mapped(names, sizes, lambda index: run(program, [a[index] for a in args]))
@@ -53,7 +54,7 @@ def in_lockstep(program: Jaxpr, args: Values, mesh: MeshAxes | None = None) -> l
 
 
 def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
-    """vmap = runs in lockstep; no axis is left. Returns False for a program that vmap refuses."""
+    """Return vmap = runs in lockstep; no axis is left. Return False for a program that vmap refuses."""
     program, args = case.program, stacked_operands(case, mesh)
     try:
         batched = over_axes(program, mesh)
@@ -69,7 +70,7 @@ def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
 
 
 def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool:
-    """vmap(vjp f) = vjp(vmap f). Returns False for a program that vmap refuses."""
+    """Return vmap(vjp f) = vjp(vmap f). Return False for a program that vmap refuses."""
     mesh = mesh or mesh_of(case.program)
     program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
     if not any(mask):
@@ -89,7 +90,7 @@ def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool
 
 
 def reached_by_all(program: Jaxpr, mesh: MeshAxes) -> bool:
-    """Returns False if some devices may not reach a collective in which others wait. `shard_map` refuses it."""
+    """Return False if some devices may not reach a collective in which others wait. `shard_map` refuses it."""
     try:
         for name, size in mesh:
             vmap_named(program, size, name, (0,) * len(program.ins), devices=True)
@@ -99,13 +100,13 @@ def reached_by_all(program: Jaxpr, mesh: MeshAxes) -> bool:
 
 
 def on_devices(program: Jaxpr, mesh: MeshAxes) -> Jaxpr:
-    """A program over stacks of operands of all indices, along one axis, which devices run."""
+    """Return a program over stacks of operands of all indices, along one axis, which devices run."""
     prim = ShardMap(program, mesh, 0, (), ())
     return single_equation(prim, [prim.whole(STACK, a) for a in program.in_avals], program.name)
 
 
 def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) -> Jaxpr:
-    """A program over stacks along each of the axes, which devices run: a map for each axis, one in the other. If
+    """Return a program over stacks along each of the axes, which devices run: a map for each axis, one in the other. If
     `of_whole_mesh`, the outer map is over all axes: its devices have equal values along those of the inner ones."""
     outer, *inner = mesh
     for axis in reversed(inner):
@@ -123,14 +124,14 @@ def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) ->
 
 
 def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
-    """Stacks along one axis, of stacks along each of the axes."""
+    """Return stacks along one axis, of stacks along each of the axes."""
     count = prod([n for _, n in mesh])
     return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
 
 
 def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = False) -> bool:
-    """Devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
-    each other. Returns False for a program that vmap or `shard_map` refuses.
+    """Return devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
+    each other. Return False for a program that vmap or `shard_map` refuses.
 
     `compiled` needs as many devices as the axes have indices.
     """
@@ -166,8 +167,8 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
 
 
 def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
-    """An axis split in two = the axis. Returns False for a program that vmap refuses. `compiled` needs 4 devices, which
-    have the first half of the split axis, and the other axis."""
+    """Return an axis split in two = the axis. Return False for a program that vmap refuses. `compiled` needs 4 devices,
+    which have the first half of the split axis, and the other axis."""
     program, args = case.program, stacked_operands(case, AXES)
     try:
         want = run(over_axes(program, AXES), args)

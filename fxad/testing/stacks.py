@@ -66,7 +66,8 @@ def _rewrite_case(transform: laws.Transform) -> Callable[[Case], Case | None]:
 
 
 def _next_case(case: Case, program: Jaxpr, args: Sequence[NDArray]) -> Case:
-    """Return a program that a transformation gives, for which laws choose other directions."""
+    """Return `case` with the transformed program, its operands and the next seed: laws draw directions from the
+    seed."""
     return replace(case, program=program, args=tuple(args), seed=case.seed + 1)
 
 
@@ -116,8 +117,8 @@ def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable
 
 
 def _vmap_step(case: Case) -> Case | None:
-    """vmap over two examples: the operands, and the same rolled. Rolled residuals may be none of the program, such as a
-    singular factor; then both examples are the same."""
+    """Return vmap over two examples: the operands, and the same rolled. Rolled residuals may be none of the program,
+    such as a singular factor; then both examples are the same."""
     at = batching_laws.mapped_dims(case)
     mapped = vmap(case.program, 2, at, (0,) * len(case.program.outs))[0]
     args = stack(examples(case.args, at), at)
@@ -129,7 +130,7 @@ def _vmap_step(case: Case) -> Case | None:
 
 
 def _no_law(case: Case) -> None:
-    """A step without a law of its own: `check_stack` compares results."""
+    """Check nothing, for a step without a law of its own: `check_stack` compares results."""
 
 
 def _rewrite(name: str, transform: laws.Transform, law: Law) -> Step:

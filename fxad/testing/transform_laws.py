@@ -35,8 +35,8 @@ Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 
 
 def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
-    """Laws of every transformation T: `typecheck(T(f))`; computing T(f) again returns the same object; f is unchanged;
-    `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
+    """Check the laws of every transformation T: `typecheck(T(f))`; computing T(f) again returns the same object; f is
+    unchanged; `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
     before = to_text(jaxpr)
     out = transform(jaxpr)
     typecheck(out)
@@ -58,7 +58,7 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
 def check_rewrite(
     transform: Transform, case: Case, *, rtol: float = 0.0, shrinks: bool = True, idempotent: bool = True
 ) -> None:
-    """Laws of a rewrite (dce, cse, simplify, inline): equal results; idempotent; never more equations.
+    """Check the laws of a rewrite (dce, cse, simplify, inline): equal results; idempotent; never more equations.
 
     `rtol` is for a rewrite that rounds in another way: the largest difference of a result, relative to its largest
     magnitude, or to 1 if that is more. With 0.0 results are compared bit for bit. `shrinks` and `idempotent` are False
@@ -74,7 +74,7 @@ def check_rewrite(
 
 
 def differ_by(have: Values, want: Values, rtol: float) -> str:
-    """`differ`, bit for bit if `rtol` is 0."""
+    """Return `differ`, bit for bit if `rtol` is 0."""
     return differ(have, want, exact=not rtol, slack=rtol)
 
 
@@ -100,7 +100,7 @@ def eqns_to_compile(jaxpr: Jaxpr) -> float:
 
 
 def check_lower(case: Case) -> None:
-    """`run(lower f) = interpret f`, and a program is compiled once."""
+    """Check that `run(lower f) = interpret f`, and a program is compiled once."""
     program, args = case.program, case.args
     have, want = xla(program, args), run(program, args)
     if problem := differ(have, want, slack=program_tolerance(program, args)):
@@ -117,22 +117,22 @@ def as_one_call(program: Jaxpr) -> Jaxpr:
 
 
 def check_dce(case: Case) -> None:
-    """dce: see `check_rewrite`."""
+    """Check dce: see `check_rewrite`."""
     check_rewrite(dce, case)
 
 
 def check_cse(case: Case) -> None:
-    """cse: see `check_rewrite`."""
+    """Check cse: see `check_rewrite`."""
     check_rewrite(cse, case)
 
 
 def check_simplify(case: Case) -> None:
-    """simplify: see `check_rewrite`."""
+    """Check simplify: see `check_rewrite`."""
     check_rewrite(simplify, case)
 
 
 def check_inline(case: Case) -> None:
-    """inline: see `check_rewrite`; no call is left."""
+    """Check inline: see `check_rewrite`; no call is left."""
     check_rewrite(inline, case)
     out = inline(case.program)
     if any([callee(e) for f in distinct_jaxprs(out) for e in f.eqns]):

@@ -59,7 +59,7 @@ def arbitrary_units(program: Jaxpr, seed: int) -> UnitsChoice:
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
-    """For a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
+    """Check a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
     operands unchanged. `stretches`: the program is first split into random calls."""
     program = split_into_calls(case.program, seed) if stretches else case.program
     plan = plan_of(program, arbitrary_units(program, seed))
@@ -82,8 +82,8 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
 
 
 def check_recompute(case: Case, seed: int) -> int:
-    """For random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal pieces stay
-    equal, and no piece runs more costly equations. Returns the number of changed bodies."""
+    """Return for random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal
+    pieces stay equal, and no piece runs more costly equations. Return the number of changed bodies."""
     program = split_into_calls(case.program, seed)
     units = arbitrary_units(program, seed)
     assert not isinstance(units, str)
@@ -115,9 +115,9 @@ def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]
 
 
 def check_linkage(plan: UnitPlan, program: Jaxpr) -> None:
-    """A plan is consistent: types match; a value is read while it is live, donated when it dies, and freed once; no
-    operand is donated or returned; every result has its own slot; the byte counts are those of the live values. On
-    devices they are those of the parts, which are not checked."""
+    """Check that a plan is consistent: types match; a value is read while it is live, donated when it dies, and freed
+    once; no operand is donated or returned; every result has its own slot; the byte counts are those of the live
+    values. On devices they are those of the parts, which are not checked."""
     n_in = len(program.ins) + len(plan.constants)
     live = set(range(n_in))
     n_slots = n_in

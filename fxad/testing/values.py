@@ -55,8 +55,8 @@ SPECIAL: Final = Domain(special=True)
 
 
 def any_values(smooth: bool) -> Domain:
-    """The domain of operands that a primitive only moves or compares: special values too, but not where derivatives are
-    compared with differences."""
+    """Return the domain of operands that a primitive only moves or compares: special values too, but not where
+    derivatives are compared with differences."""
     return ORDINARY if smooth else SPECIAL
 
 

@@ -30,7 +30,7 @@ class Field:
     records: Records  # those that its type names
 
     def takes(self, value: object) -> bool:
-        """Returns True if a value has exactly the type of the field: True is not an int."""
+        """Return True if a value has exactly the type of the field: True is not an int."""
         return type_test(self.hint)(value)
 
 
@@ -39,7 +39,7 @@ _fields: Final[WeakKeyTable[type[Primitive | Record], Mapping[str, Field]]] = We
 
 
 def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:
-    """The parameters of a primitive, or the fields of a record, by name, in order."""
+    """Return the parameters of a primitive, or the fields of a record, by name, in order."""
     cached = _fields.get(cls)
     if cached is None:
         hints = typing.get_type_hints(cls)

@@ -41,7 +41,7 @@ _OWN: Final = "if {name} is a primitive from outside fxad, give the class that h
 
 
 def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
-    """The program as text, exact; `source` adds the user's lines as comments.
+    """Return the program as text, exact; `source` adds the user's lines as comments.
 
     Law: `parse(to_text(j)) is j`.
     """
@@ -49,7 +49,7 @@ def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
 
 
 def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:
-    """The program of a text. `primitives` are classes of primitives from outside fxad that it may use, too.
+    """Return the program of a text. `primitives` are classes of primitives from outside fxad that it may use, too.
 
     Law:    `parse(to_text(j)) is j`; the result is well typed.
     Raises: ParseError, with line and column, and for the text nothing else; ParameterError for `primitives`.
@@ -65,8 +65,8 @@ def _check_text(text: object) -> None:
 
 
 def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
-    """The primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a primitive, and
-    for a class with the name of another."""
+    """Return the primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a
+    primitive, and for a class with the name of another."""
     by_name = dict(PRIMITIVES)
     classes: object = own
     if not isinstance(classes, Iterable) or isinstance(classes, str | bytes) or getattr(classes, "ndim", 1) == 0:
@@ -173,7 +173,7 @@ class _Parser:
     # --------------------------------------------------------------------------------------------- functions
 
     def file(self) -> Jaxpr:
-        """Bodies, then the program."""
+        """Return bodies, then the program."""
         self.skip_empty_lines()
         while self.accept("fn"):
             label = self.tokens[self.at]
@@ -189,7 +189,7 @@ class _Parser:
         return main
 
     def function(self) -> Jaxpr:
-        """A function from its label to its closing brace."""
+        """Return a function from its label to its closing brace."""
         name = self.name()
         self.take("(")
         bindings = self.comma_separated(self.binding, ")")
@@ -217,7 +217,7 @@ class _Parser:
         return Jaxpr(ins, tuple(eqns), outs, name)
 
     def name(self) -> str:
-        """The name of a function, from its label: `@f`, `@f#1`, `@"<lambda>"`."""
+        """Return the name of a function, from its label: `@f`, `@f#1`, `@"<lambda>"`."""
         label = self.take_kind("label", "a function as in '@f'")
         if label[1] != '"':
             return label[1:].split("#")[0]
@@ -231,7 +231,7 @@ class _Parser:
         return at, name, self.aval()
 
     def bind(self, env: dict[str, Var], binding: tuple[int, str, Aval], index: int) -> Var:
-        """The variable with an index, under the name of a binding in `env`."""
+        """Return the variable with an index, under the name of a binding in `env`."""
         at, name, aval = binding
         if name in env:
             self.fail(f"{_short(name)} is bound twice", at)
@@ -239,7 +239,7 @@ class _Parser:
         return var
 
     def equation(self, env: dict[str, Var], n: int) -> Eqn:
-        """`%0: f32[3] = mul %arg0, 2.0:f32[3]`, up to the end of the line."""
+        """Return `%0: f32[3] = mul %arg0, 2.0:f32[3]`, up to the end of the line."""
         start = self.at
         bindings = []
         if self.accept("("):
@@ -273,7 +273,7 @@ class _Parser:
     # ------------------------------------------------------------------------------------------------- values
 
     def aval(self) -> Aval:
-        """`f32[3,4]`."""
+        """Return `f32[3,4]`."""
         aval = self.types.get(self.tokens[self.at])
         if aval is not None:
             self.at += 1
@@ -290,7 +290,7 @@ class _Parser:
         return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
-        """`n,2*m+1`: sizes of a type; some are named."""
+        """Return `n,2*m+1`: sizes of a type; some are named."""
         shape = self.checked(self.at - 1, Reader(text).shape)
         if None in shape:
             self.fail(f"{_short(text)} has a size '_' that is not given", self.at - 1)
@@ -311,7 +311,7 @@ class _Parser:
         return out
 
     def literal(self) -> Lit:
-        """`2.0:f32[3]`, `complex(1.0, nan):c64[]`."""
+        """Return `2.0:f32[3]`, `complex(1.0, nan):c64[]`."""
         at = self.at
         if self.accept("complex"):
             self.take("(")
@@ -347,7 +347,7 @@ class _Parser:
         return token
 
     def quoted(self, token: str) -> str:
-        """The text in a string token, which was the last one."""
+        """Return the text in a string token, which was the last one."""
         try:
             return str(json.loads(token))
         except ValueError:
@@ -384,7 +384,7 @@ class _Parser:
         return self.checked(at, cls, **parameters)
 
     def record(self, cls: type[Record], depth: int) -> Record:
-        """`batch_rule(size=2, body=@f)`."""
+        """Return `batch_rule(size=2, body=@f)`."""
         if depth > _NESTING:
             self.fail(f"more than {_NESTING} parameters in each other")
         at, name = self.at, self.tokens[self.at]
@@ -392,7 +392,7 @@ class _Parser:
         return self.checked(at, cls, **self.fields(at, name, fields_of(cls), ")", depth))
 
     def fields(self, at: int, name: str, fields: Mapping[str, Field], close: str, depth: int = 0) -> dict[str, Param]:
-        """The parameters up to `close`, which is stepped over."""
+        """Return the parameters up to `close`, which is stepped over."""
         values: dict[str, Param] = {}
         for field, value in self.comma_separated(lambda: self.field(name, fields, depth), close):
             if field in values:
@@ -403,14 +403,14 @@ class _Parser:
     def check_complete(
         self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]
     ) -> dict[str, Param]:
-        """The parameters, of which none may be missing."""
+        """Return the parameters, of which none may be missing."""
         missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)
         return values
 
     def field(self, name: str, fields: Mapping[str, Field], depth: int) -> tuple[str, Param]:
-        """`axes=(0,)`."""
+        """Return `axes=(0,)`."""
         field = fields.get(self.take_kind("word", "a parameter"))
         if field is None:
             self.fail(f"{name} has no parameter {_short(self.tokens[self.at - 1])}", self.at - 1)
@@ -423,7 +423,7 @@ class _Parser:
         return field.name, value
 
     def value(self, depth: int, records: Records) -> Param:
-        """A parameter of any kind; `records` are those that its type names."""
+        """Return a parameter of any kind; `records` are those that its type names."""
         token = self.tokens[self.at]
         if self.tokens[self.at + 1 : self.at + 2] == [":"] or token == "complex":
             return self.literal()
@@ -438,7 +438,7 @@ class _Parser:
         return self.token_value()
 
     def token_value(self) -> Param:
-        """A parameter that is one token."""
+        """Return a parameter that is one token."""
         token = self.tokens[self.at]
         of_kind = token_kind(token)
         self.at += 1
@@ -458,7 +458,7 @@ class _Parser:
         return dtypes.BY_SHORT[token]
 
     def items(self, depth: int, records: Records) -> tuple[Param, ...]:
-        """`(1, 2)`, `(1,)`, `()`."""
+        """Return `(1, 2)`, `(1,)`, `()`."""
         if depth > _NESTING:
             self.fail(f"more than {_NESTING} tuples in each other")
         self.take("(")

@@ -52,22 +52,22 @@ class Binder(Protocol):
     """The destination of operations: the program being traced, or a device."""
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """One equation over the arguments, without promotion."""
+        """Return one equation over the arguments, without promotion."""
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        """An operation over array arguments."""
+        """Return an operation over array arguments."""
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
     ) -> tuple[Array, ...]:
-        """A whole program over its operands, as one equation in a trace. `path` names an operand in messages."""
+        """Return a whole program over its operands, as one equation in a trace. `path` names an operand in messages."""
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """The short program of a function of the library over its operands. In a trace, its equations are added, with
-        the user's line as their source."""
+        """Return the short program of a function of the library over its operands. In a trace, its equations are added,
+        with the user's line as their source."""
 
     def staging(self) -> bool:
-        """Returns True if operations of the calling code become equations."""
+        """Return True if operations of the calling code become equations."""
 
 
 _binder: Final[ContextVar[Binder | None]] = ContextVar("fxad_binder", default=None)
@@ -76,7 +76,7 @@ current_binder: Final = _binder.get
 
 
 def binder() -> Binder:
-    """The active binder of this context (thread, asyncio task)."""
+    """Return the active binder of this context (thread, asyncio task)."""
     return current_binder() or EAGER
 
 
@@ -116,15 +116,15 @@ class Array(Typed, Conversions, Methods, Updatable):
         return sharding_of(self._buffer)
 
     def devices(self) -> set[runtime.Device]:
-        """The devices that hold the value."""
+        """Return the devices that hold the value."""
         return set(self.sharding.device_set)
 
     def is_deleted(self) -> bool:
-        """Returns True if the memory was freed: deleted, or donated."""
+        """Return True if the memory was freed: deleted, or donated."""
         return runtime.is_deleted(self._buffer)
 
     def is_ready(self) -> bool:
-        """Returns True if the value has been computed."""
+        """Return True if the value has been computed."""
         return runtime.is_ready(self._buffer)
 
     def delete(self) -> None:
@@ -132,7 +132,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         runtime.delete_for_user(self._buffer)
 
     def tobytes(self, order: Literal["C", "F", "A"] | None = "C") -> bytes:
-        """The elements as bytes."""
+        """Return the elements as bytes."""
         return self.__array__().tobytes(order)
 
     @property
@@ -162,11 +162,12 @@ class Array(Typed, Conversions, Methods, Updatable):
         return self.sharding.is_fully_replicated
 
     def addressable_data(self, index: int) -> Array:
-        """The value of one part on the devices of this process."""
+        """Return the value of one part on the devices of this process."""
         return self.addressable_shards[index].data
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
-        """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""
+        """Return the value on another device; the array itself if it is there. `stream` must be None (array API
+        standard)."""
         placement.check_device("to_device", device, stream)
         if self.device is device and not runtime.is_sharded(self._buffer):
             return self
@@ -202,7 +203,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {places}", preformatted(str(self)))
 
     def leaked(self, what: str, where: str) -> LeakedTracerError:
-        """The error for a tracer used outside its trace. `what` is its role, `where` the place of the use."""
+        """Return the error for a tracer used outside its trace. `what` is its role, `where` the place of the use."""
         raise AssertionError("an array with a value belongs to no trace")
 
     def check_usable(self, what: str) -> None:
@@ -222,7 +223,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return runtime.dlpack_device(self._buffer)
 
     def __jax_array__(self) -> Any:
-        """The value as an array of JAX, which calls this: the same memory, on one device."""
+        """Return the value as an array of JAX, which calls this: the same memory, on one device."""
         numpy_of_jax = sys.modules["jax"].numpy
         sharded = runtime.is_sharded(self._buffer)
         return numpy_of_jax.asarray(self.__array__()) if sharded else numpy_of_jax.from_dlpack(_Lent(self))
@@ -236,7 +237,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return asarray, (np.array(self.__array__()),)
 
     def copy(self) -> Self:
-        """A copy in separate memory, which can be donated on its own. Inside a trace, it is the array itself."""
+        """Return a copy in separate memory, which can be donated on its own. Inside a trace, it is the array itself."""
         self.check_usable("copy: argument 0")
         staged = type(self) is not Array or binder().staging()
         return self if staged else cast("Self", wrap_buffer(self._aval, runtime.copy_buffer(self._buffer)))
@@ -275,7 +276,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
 
 def _is_view(value: NDArray) -> bool:
-    """Returns True if a NumPy array shows the memory of a buffer."""
+    """Return True if a NumPy array shows the memory of a buffer."""
     base: object = value
     while isinstance(base, np.ndarray):
         base = base.base
@@ -298,7 +299,7 @@ class _Lent:
 
 
 def _sequence_error(op: Operation, static: tuple[Hashable, ...], other: object) -> ArgumentError:
-    """The error for an operator with a list. Python would compare it as a whole, or repeat it."""
+    """Return the error for an operator with a list. Python would compare it as a whole, or repeat it."""
     names = [p.name for p in static if isinstance(p, Primitive)]
     return ArgumentError(
         f"{names[0] if names else op.__name__}: {described(other)} is not an array: {other!r:.60}",
@@ -312,7 +313,7 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 @contextmanager
 def evaluating() -> Iterator[None]:
-    """Inside it, operations are computed at once: no trace is active."""
+    """Return a context. Inside it, operations are computed at once: no trace is active."""
     before = _binder.set(None)
     try:
         yield
@@ -322,7 +323,7 @@ def evaluating() -> Iterator[None]:
 
 @contextmanager
 def running_each_operation(on: bool) -> Iterator[None]:
-    """Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
+    """Return a context. Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
     active = current_binder()
     if active is None or active is OPERATION_BY_OPERATION:
         active = OPERATION_BY_OPERATION if on else None
@@ -371,31 +372,32 @@ def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
 
 
 def wrap_buffer(aval: Aval, buffer: runtime.Buffer) -> Array:
-    """A buffer as an Array of its type."""
+    """Return a buffer as an Array of its type."""
     array = Array()
     array._aval, array._buffer = aval, buffer
     return array
 
 
 def wrap_buffers(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
-    """The buffers as Arrays of these types."""
+    """Return the buffers as Arrays of these types."""
     return [wrap_buffer(a, b) for a, b in zip(avals, buffers, strict=True)]
 
 
 def device_array(value: object, aval: Aval) -> Array:
-    """An uncommitted array of exactly the type `aval`, on the default device."""
+    """Return an uncommitted array of exactly the type `aval`, on the default device."""
     return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
 def load_for(jaxpr: Jaxpr, target: placement.Target | None) -> runtime.XlaExecutable:
-    """The executable of a program for the devices of its operands (None: the default one), from the active cache."""
+    """Return the executable of a program for the devices of its operands (None: the default one), from the active
+    cache."""
     if isinstance(target, placement.OperandSharding):
         return runtime.compile_jaxpr(target.program(jaxpr), device=target.device)
     return runtime.compile_jaxpr(jaxpr, device=target)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
-    """The type of a user's value. This function alone decides which values can be operands.
+    """Return the type of a user's value. This function alone decides which values can be operands.
 
     Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
     """
@@ -427,7 +429,8 @@ def aval_of(value: object, what: str = "value") -> Aval:
 
 
 def unchanging_array(value: object, aval: Aval) -> object:
-    """An array of type `aval` to whose elements nobody can write: the value itself, if it is one, else a copy."""
+    """Return an array of type `aval` to whose elements nobody can write: the value itself, if it is one, else a
+    copy."""
     if isinstance(value, np.ndarray):
         if not value.size or runtime.is_immutable(value):
             return value
@@ -438,7 +441,7 @@ def unchanging_array(value: object, aval: Aval) -> object:
 
 
 def same_bits(x: object, y: object) -> bool:
-    """Returns True if two arrays have equal types and elements of equal bits."""
+    """Return True if two arrays have equal types and elements of equal bits."""
     a, b = np.asarray(x), np.asarray(y)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
@@ -496,7 +499,7 @@ class Eager:
         return False
 
     def getitem(self, x: Array, index: object) -> Array:
-        """`x[index]`. The start indices are operands: one program for x[0], x[1], ..."""
+        """Return `x[index]`. The start indices are operands: one program for x[0], x[1], ..."""
         if type(x) is not Array:
             x = self._operand("getitem", 0, x)
         shape = x.aval.shape
@@ -513,7 +516,7 @@ class Eager:
         return self.apply(indexing.getitem, (x, *[self.scalar(k, dtype) for k in starts], *operands), (plan,))[0]
 
     def apply_to_arrays(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
+        """Return `apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
         avals: tuple[Aval, ...]
         if len(args) == 1:  # spelled out: a comprehension costs a frame, 0.1 us
             (x,) = args
@@ -556,7 +559,7 @@ class Eager:
         static: tuple[Hashable, ...],
         key: Hashable,
     ) -> runtime.XlaExecutable:
-        """The operation's program for its devices, loaded at its first use there."""
+        """Return the operation's program for its devices, loaded at its first use there."""
         if key is not None and target is not runtime.default_device():
             key = target, key
         cached = None if key is None else self._programs.get(key)
@@ -577,12 +580,12 @@ class Eager:
         return loaded
 
     def cached(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.XlaExecutable | None:
-        """The cached program of an operation of one array and a primitive, on the default device; else None."""
+        """Return the cached program of an operation of one array and a primitive, on the default device; else None."""
         cached = self._programs.get((op, (aval,), (prim,), (type(prim),)))
         return None if cached is None else cached()
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
-        """Arguments as arrays on the device; a Python scalar in the dtype of the first array."""
+        """Return arguments as arrays on the device; a Python scalar in the dtype of the first array."""
         like = None
         for a in args:
             if isinstance(a, Array | np.ndarray | np.generic):
@@ -593,7 +596,7 @@ class Eager:
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
 
     def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:
-        """A Python scalar on the device, in the dtype it takes beside `like`."""
+        """Return a Python scalar on the device, in the dtype it takes beside `like`."""
         # zeros and complex numbers that are equal may have different bits, so they are keyed by their repr
         key = type(value), value if value and type(value) is not complex else repr(value), like
         array = self._scalars.get(key)
@@ -630,7 +633,7 @@ class Eager:
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
-    """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
+    """Return `binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
     active = current_binder()
     if active is not None:
         return active.apply(op, args, static)[0]
@@ -646,17 +649,17 @@ def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
 
 
 def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
-    """Returns True for a Python number, also for one of a subclass, such as a member of an IntEnum."""
+    """Return True for a Python number, also for one of a subclass, such as a member of an IntEnum."""
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
-    """The name of an operation in a message: that of its primitive or program, or its own."""
+    """Return the name of an operation in a message: that of its primitive or program, or its own."""
     return next((s.name for s in static if isinstance(s, Primitive | Jaxpr)), op.__name__)
 
 
 def _argument_text(op: str | tuple[Operation, tuple[Hashable, ...]], k: int) -> str:
-    """An argument of an operation in a message. `op` is a name, or an operation and its static arguments."""
+    """Return an argument of an operation in a message. `op` is a name, or an operation and its static arguments."""
     return f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
 
 

@@ -64,12 +64,12 @@ _dependencies: Final[Scoped[TraceDependencies | None]] = Scoped("fxad_trace_depe
 
 
 def mapped_over(*axes: MappedAxis) -> AbstractContextManager[None]:
-    """A block whose traces are mapped over these axes, inside the enclosing ones."""
+    """Return a block whose traces are mapped over these axes, inside the enclosing ones."""
     return _axes((*_axes.get(), *axes))
 
 
 def new_axis(what: str, name: object, size: int, *, stacked: bool = True) -> MappedAxis:
-    """The axis of a map. Raises: ArgumentError for a name that is not a string, AxisNameError for one in use."""
+    """Return the axis of a map. Raises: ArgumentError for a name that is not a string, AxisNameError for one in use."""
     if name is None:
         return MappedAxis(size, None, stacked)
     if not isinstance(name, str) or not name:
@@ -82,24 +82,25 @@ def new_axis(what: str, name: object, size: int, *, stacked: bool = True) -> Map
 
 
 def n_axes_in_scope() -> int:
-    """The number of enclosing mapped axes."""
+    """Return the number of enclosing mapped axes."""
     return len(_axes.get())
 
 
 def axes_of_devices_around() -> tuple[tuple[str, int], ...]:
-    """The named axes of the maps over devices around, with their sizes. Records that the trace depends on them."""
+    """Return the named axes of the maps over devices around, with their sizes. Records that the trace depends on
+    them."""
     depend_on_transforms()
     return tuple([(axis.name, axis.size) for axis in _axes.get() if axis.name is not None and not axis.stacked])
 
 
 def named_axes_around() -> list[tuple[str, int]]:
-    """The named axes of all maps around, with their sizes. Records that the trace depends on them."""
+    """Return the named axes of all maps around, with their sizes. Records that the trace depends on them."""
     depend_on_transforms()
     return [(axis.name, axis.size) for axis in _axes.get() if axis.name is not None]
 
 
 def size_of_axis(what: str, name: object) -> int:
-    """The size of a named axis in scope. Records that the trace depends on it.
+    """Return the size of a named axis in scope. Records that the trace depends on it.
 
     Raises: AxisNameError for an axis that no map around binds, ArgumentError for a name that is not a string.
     """
@@ -121,12 +122,12 @@ def size_of_axis(what: str, name: object) -> int:
 
 
 def differentiated(times: int = 1) -> AbstractContextManager[None]:
-    """A block whose traces are differentiated `times` times."""
+    """Return a block whose traces are differentiated `times` times."""
     return _order(_order.get() + times)
 
 
 def enclosing_transforms() -> EnclosingTransforms:
-    """The enclosing mapped axes, the order of differentiation, and the mesh."""
+    """Return the enclosing mapped axes, the order of differentiation, and the mesh."""
     return _axes.get(), _order.get(), get_mesh()
 
 
@@ -146,8 +147,8 @@ def depend_on_mesh() -> None:
 
 
 def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec | SingleDeviceSharding) -> NamedSharding:
-    """The sharding; for a spec, the sharding with the mesh of `with mesh:`; for one device, that of a mesh of it.
-    Records that the trace depends on the mesh.
+    """Return the sharding; for a spec, the sharding with the mesh of `with mesh:`; for one device, that of a mesh of
+    it. Records that the trace depends on the mesh.
 
     Raises: ParameterError for a spec without a mesh.
     """
@@ -165,13 +166,13 @@ def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec | Single
 
 
 def stacked_axis_sizes() -> tuple[int, ...]:
-    """The sizes of all enclosing axes of `vmap`. Records that the trace depends on them."""
+    """Return the sizes of all enclosing axes of `vmap`. Records that the trace depends on them."""
     depend_on_transforms()
     return tuple([axis.size for axis in _axes.get() if axis.stacked])
 
 
 def derivative_order() -> int:
-    """The order of differentiation. Records that the trace depends on it."""
+    """Return the order of differentiation. Records that the trace depends on it."""
     depend_on_transforms()
     return _order.get()
 
@@ -184,7 +185,8 @@ def depend_on_outer_trace() -> None:
 
 
 def recording_dependencies(dependencies: TraceDependencies) -> AbstractContextManager[None]:
-    """A block whose traces record their dependencies in `dependencies`. `record_in_outer` records them outside, too."""
+    """Return a block whose traces record their dependencies in `dependencies`. `record_in_outer` records them outside,
+    too."""
     return _dependencies(dependencies)
 
 
@@ -217,7 +219,7 @@ class Replay:
         self.copies: Copies = {}
 
     def get_or_make(self, key: object, make: Callable[[], T]) -> T:
-        """The object made at this point of the previous trace, if its key is equal; else a new one."""
+        """Return the object made at this point of the previous trace, if its key is equal; else a new one."""
         if self.at == len(self.values) or self.values[self.at][0] != key:
             self.values[self.at :] = [(key, make())]
         value = self.values[self.at][1]
@@ -230,7 +232,7 @@ _copies: Final[Scoped[Copies | None]] = Scoped("fxad_copies", None)
 
 
 def replay_position() -> int:
-    """The number of objects that the repeated trace has made so far; 0 outside of a repeated trace."""
+    """Return the number of objects that the repeated trace has made so far; 0 outside of a repeated trace."""
     replay = _replay.get()
     return 0 if replay is None else replay.at
 
@@ -243,8 +245,8 @@ def skip_in_replay(start: int, end: int) -> None:
 
 
 def copies_in_scope() -> Copies:
-    """The copies of arrays for a new trace that is in no other one: those of the block of `sharing_copies` or of the
-    repeated trace, else none."""
+    """Return the copies of arrays for a new trace that is in no other one: those of the block of `sharing_copies` or of
+    the repeated trace, else none."""
     copies, replay = _copies.get(), _replay.get()
     if copies is not None:
         return copies
@@ -252,13 +254,13 @@ def copies_in_scope() -> Copies:
 
 
 def sharing_copies() -> AbstractContextManager[None]:
-    """A block that traces the functions of one equation: an array that several of them close over is copied once, so it
-    is one operand of the equation."""
+    """Return a block that traces the functions of one equation: an array that several of them close over is copied
+    once, so it is one operand of the equation."""
     return _copies(copies_in_scope())
 
 
 def tracing_repeatedly() -> tuple[AbstractContextManager[None], Callable[[], None]]:
-    """A block in which the same function is traced several times, and a function to call before each trace."""
+    """Return a block in which the same function is traced several times, and a function to call before each trace."""
     outer = _replay.get()
     replay = Replay() if outer is None else outer
     start = replay.at
@@ -270,6 +272,7 @@ def tracing_repeatedly() -> tuple[AbstractContextManager[None], Callable[[], Non
 
 
 def reuse_in_replay(key: object, make: Callable[[], T]) -> T:
-    """The result of `make`, or its result in the previous trace of the same function if that had an equal `key`."""
+    """Return the result of `make`, or its result in the previous trace of the same function if that had an equal
+    `key`."""
     replay = _replay.get()
     return make() if replay is None else replay.get_or_make(key, make)

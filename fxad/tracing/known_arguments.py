@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def is_known(x: object) -> bool:
-    """Returns True for a leaf that a transformation passes on as it is: a Python number, and what is not an array."""
+    """Return True for a leaf that a transformation passes on as it is: a Python number, and what is not an array."""
     if isinstance(x, Array):
         return type(x) is TracedNumber
     if is_scalar(x):
@@ -40,12 +40,12 @@ def is_known(x: object) -> bool:
 
 
 def is_known_or_of_numpy(x: object) -> bool:
-    """`is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
+    """Return `is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
     return x.dtype.kind in "iub" if isinstance(x, np.ndarray | np.generic) else is_known(x)
 
 
 def has_tangent(x: object) -> bool:
-    """Returns True for a floating or complex number or array."""
+    """Return True for a floating or complex number or array."""
     if isinstance(x, Array | np.ndarray | np.generic):
         return x.dtype in dtypes.INEXACT
     return isinstance(x, float | complex)
@@ -58,8 +58,8 @@ def with_known_values(
     known: Sequence[bool],
     as_literals: bool = False,
 ) -> Callable[..., T]:
-    """A function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a structure.
-    It takes None in place of them. `as_literals`: its program contains the numbers."""
+    """Return a function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a
+    structure. It takes None in place of them. `as_literals`: its program contains the numbers."""
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
     operands: dict[object, tuple[object, object]] = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
 
@@ -80,6 +80,6 @@ def with_known_values(
 def with_known_leaves(
     f: Callable[..., object], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
 ) -> FunctionCall:
-    """`with_known_values`, and the arguments, with None in place of the known leaves."""
+    """Return `with_known_values`, and the arguments, with None in place of the known leaves."""
     args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(known, leaves, strict=True)])
     return with_known_values(f, leaves, structure, known) if any(known) else f, args, kwargs

@@ -39,8 +39,8 @@ class OperandSharding:
         return self.devices[0]
 
     def program(self, jaxpr: Jaxpr) -> Jaxpr:
-        """The program of operands that are divided so. If it names other devices, it stays as it is, and the operands
-        are refused when it runs."""
+        """Return the program of operands that are divided so. If it names other devices, it stays as it is, and the
+        operands are refused when it runs."""
         named = device_ids(jaxpr)
         if named and set(named[0]) != {d.id for d in self.devices}:
             return jaxpr
@@ -54,7 +54,7 @@ PathOf: TypeAlias = Callable[[int], str]  # the name of an operand in messages
 
 
 def target_of_committed(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf) -> Target | None:
-    """The device of the committed operands, or the devices among which they are divided; None if there are none.
+    """Return the device of the committed operands, or the devices among which they are divided; None if there are none.
 
     `what` is the name of the program and `path(k)` that of operand k, for messages. None among the buffers is an
     operand that may move. Raises: PlacementError naming two operands that are committed to different devices.
@@ -84,12 +84,12 @@ def target_of_committed(what: str, buffers: Sequence[runtime.Buffer | None], pat
 
 
 def target_of_call(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
-    """`target_of_committed`, and the default device if no operand is committed."""
+    """Return `target_of_committed`, and the default device if no operand is committed."""
     return target_of_committed(what, buffers, path) or runtime.default_device()
 
 
 def _devices_of(buffer: runtime.Buffer) -> tuple[runtime.Device, ...]:
-    """The devices that have a buffer or its parts, in the order of their mesh."""
+    """Return the devices that have a buffer or its parts, in the order of their mesh."""
     sharding = buffer._sharding
     return sharding.devices if isinstance(sharding, runtime.MeshSharding) else (runtime.device_of(buffer),)
 
@@ -99,12 +99,12 @@ def _listed(devices: Sequence[runtime.Device]) -> str:
 
 
 def operand_label(k: int) -> str:
-    """The name of an operand in messages, if no better one is known."""
+    """Return the name of an operand in messages, if no better one is known."""
     return f"operand {k}"
 
 
 def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
-    """The buffers on a device. Buffers on other devices are copied."""
+    """Return the buffers on a device. Buffers on other devices are copied."""
     return [
         b if runtime.device_of(b) is device and not runtime.is_sharded(b) else runtime.transfer(b, device)
         for b in buffers
@@ -114,7 +114,7 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
 def launch_committed(
     loaded: runtime.XlaExecutable, buffers: Sequence[runtime.Buffer], path: PathOf = operand_label
 ) -> list[runtime.Buffer]:
-    """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
+    """Return the results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
     operands = buffers
     if loaded.sharding is None:
         operands = moved_to(buffers, loaded.device)
@@ -138,7 +138,8 @@ def check_operands_on(
 
 
 def check_device(op: str, device: object, stream: object = None) -> runtime.Device:
-    """The device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad chooses."""
+    """Return the device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad
+    chooses."""
     checked = require_device(op, device)
     if stream is not None:
         raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")

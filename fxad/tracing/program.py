@@ -97,7 +97,7 @@ class Spec:
         return self.aval.size
 
     def update(self, *, shape: Iterable[int] | None = None, dtype: object = None) -> Spec:
-        """The type with another shape or dtype."""
+        """Return the type with another shape or dtype."""
         return Spec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
 
 
@@ -105,7 +105,7 @@ ShapeDtypeStruct = Spec  # JAX's name
 
 
 def symbolic_shape(text: str) -> tuple[int, ...]:
-    """The shape of a text without `_`. Raises: ArgumentError."""
+    """Return the shape of a text without `_`. Raises: ArgumentError."""
     shape = sizes.Reader(text, {}).shape()
     if None in shape:
         raise ArgumentError(f"shape: {text!r} has a size '_', and there is no example", remedy="give the number")
@@ -215,7 +215,7 @@ class Program(Generic[P, R_co]):
         return tree.unflatten(self.out_tree, [Spec(a.shape, a.dtype) for a in self.out_avals])
 
     def operand_path(self, operand: int) -> str:
-        """The name of an operand of the jaxpr in messages."""
+        """Return the name of an operand of the jaxpr in messages."""
         k = operand - len(self.bound)
         return f"argument {self.paths[k]}" if k >= 0 else f"closed-over array {operand}"
 
@@ -225,7 +225,7 @@ class Program(Generic[P, R_co]):
             raise AttributeError(absent_attribute("Program", name), name=name, obj=self)
 
     def text(self) -> str:
-        """The program as text; `fxad.text.parse` reads it back."""
+        """Return the program as text; `fxad.text.parse` reads it back."""
         return str(self.jaxpr)
 
     def __str__(self) -> str:
@@ -250,7 +250,8 @@ class Program(Generic[P, R_co]):
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
     ) -> Program[..., object]:
-        """The program with another jaxpr over the same bound operands; the trees are the same unless they are given."""
+        """Return the program with another jaxpr over the same bound operands; the trees are the same unless they are
+        given."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
         return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
@@ -271,20 +272,20 @@ class Program(Generic[P, R_co]):
 
 
 def specialize_to_arguments(program: Program[..., object], leaves: Sequence[object]) -> Jaxpr:
-    """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
+    """Return the program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
     if all([aval_of(x) is aval for x, aval in zip(leaves, program.in_avals, strict=True)]):
         return program.jaxpr  # the call is inside a program of the same sizes
     return specialize_to_types(program, [aval_of(x) for x in leaves])
 
 
 def specialize_to_types(program: Program[..., object], avals: Sequence[Aval]) -> Jaxpr:
-    """The program of symbolic shape, for the sizes of types. Raises: ShapeError."""
+    """Return the program of symbolic shape, for the sizes of types. Raises: ShapeError."""
     values = sizes.solve_sizes(program.name, size_constraints(avals, program.in_avals, program.paths))
     return specialize(program.jaxpr, tuple(sorted(values.items())))
 
 
 def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[sizes.Constraint]:
-    """The constraints of the axes of arguments, for `solve_sizes`: an axis of a `symbolic` type has its size in
+    """Return the constraints of the axes of arguments, for `solve_sizes`: an axis of a `symbolic` type has its size in
     `avals`."""
     return [
         (size, n, f"size {axis} of argument {path}")
@@ -294,19 +295,19 @@ def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Seq
 
 
 def argument_path(accessor: Accessor, names: Sequence[str]) -> str:
-    """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
+    """Return `args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
     kind, argument, *rest = accessor
     root = positional_name(names, argument.entry) if kind.entry == 0 else str(argument.entry)
     return root + "".join([e.codify("") for e in rest])
 
 
 def positional_name(names: Sequence[str], k: int) -> str:
-    """The name of positional argument `k` in messages: that of its parameter, or `args[k]`."""
+    """Return the name of positional argument `k` in messages: that of its parameter, or `args[k]`."""
     return names[k] if k < len(names) else f"args[{k}]"
 
 
 def parameter_names(fn: object) -> tuple[str, ...]:
-    """Names of a function's positional parameters; empty when they cannot be known."""
+    """Return names of a function's positional parameters; empty when they cannot be known."""
     if isinstance(fn, FunctionType) and not fn.__dict__:  # nothing declares another signature; takes 1 us, not 50
         return fn.__code__.co_varnames[: fn.__code__.co_argcount]
     try:
@@ -317,7 +318,7 @@ def parameter_names(fn: object) -> tuple[str, ...]:
 
 
 def function_name(fn: object) -> str:
-    """The name of a function or a program, as in `loss`; that of the class for another callable object."""
+    """Return the name of a function or a program, as in `loss`; that of the class for another callable object."""
     inner = getattr(fn, "func", fn)  # functools.partial
     if isinstance(inner, Program):
         return inner.name
@@ -325,12 +326,12 @@ def function_name(fn: object) -> str:
 
 
 def spec_of(value: object, what: str) -> Aval:
-    """The type of an example argument or a `Spec`. Raises: ArgumentError."""
+    """Return the type of an example argument or a `Spec`. Raises: ArgumentError."""
     return value.aval if isinstance(value, Spec) else aval_of(value, what)
 
 
 def argument_type(value: object, what: str) -> Aval | NumberType:
-    """The type of an argument: a Python number has no dtype of its own. Raises: ArgumentError."""
+    """Return the type of an argument: a Python number has no dtype of its own. Raises: ArgumentError."""
     if isinstance(value, Array):
         return value.number_type if type(value) is TracedNumber else value.aval
     return number_type(value) or spec_of(value, what)
@@ -379,7 +380,8 @@ def trace_for_call(
     *,
     differentiated: bool = False,
 ) -> Program[..., R]:
-    """`trace`, with the arguments of the call in a tuple and a dict. `differentiated`: by the numbers among them."""
+    """Return `trace`, with the arguments of the call in a tuple and a dict. `differentiated`: by the numbers among
+    them."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {shown(f)}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -402,7 +404,7 @@ def trace_for_call(
 
 
 def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
-    """The axes of an `axis_env`. Raises: ArgumentError, AxisNameError."""
+    """Return the axes of an `axis_env`. Raises: ArgumentError, AxisNameError."""
     if not isinstance(axis_env, Mapping):
         raise ArgumentError(
             f"{what}: axis_env is {described(axis_env)}: {shown(axis_env)}", remedy='give a dict, as in {"i": 8}'
@@ -419,8 +421,8 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
 def flatten_call(
     what: str, f: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[list[Any], ExactStructure]:
-    """The leaves of the arguments of a call, and their exact structure. Raises: ArgumentError naming the path of static
-    data that are not hashable."""
+    """Return the leaves of the arguments of a call, and their exact structure. Raises: ArgumentError naming the path of
+    static data that are not hashable."""
     try:
         return tree.flatten_exactly(args, kwargs)
     except StaticDataError as e:
@@ -430,8 +432,8 @@ def flatten_call(
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
-    """Types of the leaves of a call, examples or `Spec`s. That of a Python number is a `NumberType`, which has what is
-    read of an `Aval` here. Raises: ArgumentError, DTypeError naming the path."""
+    """Return types of the leaves of a call, examples or `Spec`s. That of a Python number is a `NumberType`, which has
+    what is read of an `Aval` here. Raises: ArgumentError, DTypeError naming the path."""
     try:
         return unify_assumptions([cast("Aval", argument_type(x, "")) for x in leaves])
     except FxadError:  # the paths are for the message only
@@ -442,7 +444,7 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
 
 
 def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
-    """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
+    """Return types in which a size that is named several times has the strongest of its assumptions everywhere."""
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
@@ -490,8 +492,8 @@ def trace_leaves(
 def check_signature(
     f: Callable[..., object], what: str, args: Sequence[object], kwargs: Mapping[str, object], called: str = ""
 ) -> inspect.BoundArguments | None:
-    """The arguments of a call by their names; None if the signature of the function is not known. `called` says in the
-    remedy how it is called. Raises: ArgumentError when the function does not take the arguments."""
+    """Return the arguments of a call by their names; None if the signature of the function is not known. `called` says
+    in the remedy how it is called. Raises: ArgumentError when the function does not take the arguments."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
@@ -519,7 +521,7 @@ def _check_result_leaves(what: str, leaves: Sequence[object], out_tree: Structur
 
 
 def flatten_arguments(program: Program[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
-    """The argument leaves of a call, checked against the program's types; Python scalars converted to them.
+    """Return the argument leaves of a call, checked against the program's types; Python scalars converted to them.
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path.
     """
@@ -527,7 +529,7 @@ def flatten_arguments(program: Program[..., object], args: tuple[object, ...], k
 
 
 def leaves_of_call(program: Program[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
-    """The argument leaves of a call. An array of float0 stands for None: JAX's tangent of an integer.
+    """Return the argument leaves of a call. An array of float0 stands for None: JAX's tangent of an integer.
 
     Raises: TreeError, ArgumentError if the arguments have another structure than those of the program.
     """
@@ -543,14 +545,14 @@ def leaves_of_call(program: Program[..., object], args: tuple[object, ...], kwar
 
 
 def is_float0(x: object) -> bool:
-    """Returns True for an array of JAX's dtype of the tangents of integers."""
+    """Return True for an array of JAX's dtype of the tangents of integers."""
     return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
 
 
 def numpy_operands(
     program: Program[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Jaxpr, list[NDArray]]:
-    """The jaxpr for the arguments of a call, of their sizes if it is symbolic, and its operands as NumPy arrays.
+    """Return the jaxpr for the arguments of a call, of their sizes if it is symbolic, and its operands as NumPy arrays.
 
     Raises: as `flatten_arguments`.
     """
@@ -568,7 +570,7 @@ def fit_leaves(program: Program[..., object], leaves: Sequence[object]) -> list[
 
 
 def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -> object:
-    """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
+    """Return a leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
 
     Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
@@ -607,7 +609,7 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
 
 
 def _may_match(actual: Aval, aval: Aval) -> bool:
-    """Returns True if a type may be `aval` for some values of its sizes."""
+    """Return True if a type may be `aval` for some values of its sizes."""
     same = zip(actual.shape, aval.shape, strict=False)
     return (
         actual.dtype is aval.dtype
@@ -621,7 +623,7 @@ def _argument_label(program: Program[..., object], k: int) -> str:
 
 
 def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
-    """The error for arguments whose structure `in_tree` differs from that of the program."""
+    """Return the error for arguments whose structure `in_tree` differs from that of the program."""
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if program.args_tree.num_children != n_args:
         wanted = count_text(program.args_tree.num_children, "positional argument")
@@ -668,12 +670,12 @@ _DIRECTION_REMEDIES: Final[Mapping[type[str], str]] = MappingProxyType(
 
 
 def _direction_remedy(name: str) -> str:
-    """The remedy for a wrong argument that is a direction; empty for other arguments."""
+    """Return the remedy for a wrong argument that is a direction; empty for other arguments."""
     return _DIRECTION_REMEDIES.get(type(name), "")
 
 
 def count_text(n: int, one: str, many: str = "") -> str:
-    """`1 argument`, `2 arguments`."""
+    """Return `1 argument`, `2 arguments`."""
     return f"{n} {one if n == 1 else many or one + 's'}"
 
 

@@ -66,7 +66,7 @@ def attach_declaration(
 
 
 def _declaration(fn: Callable[..., object]) -> StaticDeclaration | None:
-    """The declaration of a function; of a method or a `functools.partial`, without the bound arguments."""
+    """Return the declaration of a function; of a method or a `functools.partial`, without the bound arguments."""
     if isinstance(fn, functools.partial):
         return _declaration_of_bound(fn.func, fn.args, fn.keywords)
     if isinstance(fn, MethodType):
@@ -99,7 +99,7 @@ def _is_empty(argument: object) -> bool:
 def static_arguments(
     what: str, fn: Callable[..., object], argnums: Argnums = (), argnames: Argnames = ()
 ) -> StaticArguments | None:
-    """The static arguments of a function, including those that it declares itself; None if there are none."""
+    """Return the static arguments of a function, including those that it declares itself; None if there are none."""
     argnums = plain_ints(argnums)
     if _is_empty(argnums) and _is_empty(argnames):
         declared = _declaration(fn)
@@ -154,7 +154,7 @@ class StaticArguments:
         self.fn = fn
 
     def _parsed(self, argument: object, kind: type[K], role: str, one: str) -> tuple[K, ...]:
-        """Numbers or names as a tuple. Raises: ParameterError for other values."""
+        """Return numbers or names as a tuple. Raises: ParameterError for other values."""
         keys = argument_keys(argument, kind)
         if keys is None:
             raise ParameterError(
@@ -166,7 +166,7 @@ class StaticArguments:
     def split(
         self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[Hashable, dict[int | str, object], tuple[object, ...], dict[str, object]]:
-        """A key for the static values of a call, the values, and the remaining arguments.
+        """Return a key for the static values of a call, the values, and the remaining arguments.
 
         Raises: ArgumentError for a static value that is not hashable.
         """
@@ -177,8 +177,8 @@ class StaticArguments:
         return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
 
     def with_placeholders(self, args: tuple[object, ...], kwargs: dict[str, object]) -> FunctionCall:
-        """The function with its static values bound, and the arguments with None in place of static ones, so that the
-        positions of the others do not change.
+        """Return the function with its static values bound, and the arguments with None in place of static ones, so
+        that the positions of the others do not change.
 
         Raises: ArgumentError for a static value that is not hashable.
         """
@@ -201,7 +201,7 @@ class StaticArguments:
                 )
 
     def values_text(self, fixed: dict[int | str, object]) -> str:
-        """Static values for a message: `n=3, mode='full'`."""
+        """Return static values for a message: `n=3, mode='full'`."""
         return ", ".join([f"{self._name(k)}={shown(v, 40)}" for k, v in fixed.items()])
 
     def _name(self, k: int | str) -> str:
@@ -219,7 +219,7 @@ class StaticArguments:
         return exact_key(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
 
     def bound(self, fixed: dict[int | str, object]) -> Callable[..., Any]:
-        """The function of the remaining arguments, with the static values bound. It keeps the name."""
+        """Return the function of the remaining arguments, with the static values bound. It keeps the name."""
         fn, named = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
         positions = [k for k in fixed if isinstance(k, int)]
 
@@ -246,7 +246,7 @@ def _signature(fn: Callable[..., object]) -> inspect.Signature | None:
 
 
 def parameters(fn: Callable[..., object]) -> tuple[tuple[str, ...], frozenset[str] | None]:
-    """The names of positional parameters, and of all parameters (None if the function takes others, or has no
+    """Return the names of positional parameters, and of all parameters (None if the function takes others, or has no
     signature)."""
     signature = _signature(fn)
     if signature is None:

@@ -319,7 +319,7 @@ class TracedNumber(Tracer):
         return self.number_type.dtype
 
     def in_dtype(self, dtype: dtypes.DType, wide: bool = True) -> Tracer:
-        """The number as an array of a dtype, in the trace of the number. `wide`: computed in 64 bits."""
+        """Return the number as an array of a dtype, in the trace of the number. `wide`: computed in 64 bits."""
         array = self._arrays.get((dtype, wide))
         if array is None:
             b, expression = self._trace.builder, self._expression
@@ -336,7 +336,8 @@ class TracedNumber(Tracer):
         return array
 
     def _computed(self, e: NumberExpression, dtype: dtypes.DType, wide: bool) -> Atom:
-        """The result of an expression that is computed in a dtype. Raises: DTypeError for an int that does not fit."""
+        """Return the result of an expression that is computed in a dtype. Raises: DTypeError for an int that does not
+        fit."""
         trace, operands = self._trace, list[Atom]()
         for k, x in enumerate(e.args):
             if type(x) is TracedNumber:
@@ -349,11 +350,11 @@ class TracedNumber(Tracer):
         return e.op(trace.builder, *operands, *e.static)[0]
 
     def in_base(self) -> Tracer:
-        """The number as an array with all of its bits."""
+        """Return the number as an array with all of its bits."""
         return self.in_dtype(self._var.aval.dtype if self._expression is None else self.number_type.base.dtype)
 
     def beside(self, dtype: dtypes.DType | None = None) -> Tracer:
-        """The number in the dtype that it takes beside an array of `dtype` (None: by itself)."""
+        """Return the number in the dtype that it takes beside an array of `dtype` (None: by itself)."""
         if dtype is None:
             return self.in_dtype(self.dtype, wide=False)
         dtype = self.number_type.dtype_beside(dtype)
@@ -362,7 +363,8 @@ class TracedNumber(Tracer):
         return self.in_dtype(dtype)
 
     def as_type(self, dtype: dtypes.DType) -> Tracer:
-        """The number converted to a dtype as by `astype`, rounded once; a complex one by itself if `dtype` is real."""
+        """Return the number converted to a dtype as by `astype`, rounded once; a complex one by itself if `dtype` is
+        real."""
         if dtypes.is_complex(self.dtype) and not dtypes.is_complex(dtype):
             return self.beside()
         if dtype in _64_BITS:
@@ -409,7 +411,7 @@ class TracedNumber(Tracer):
         computed: NumberType,
         result: NumberType | None = None,
     ) -> TracedNumber:
-        """The number that an operation gives for numbers. It is computed in the base dtype of `computed`.
+        """Return the number that an operation gives for numbers. It is computed in the base dtype of `computed`.
 
         Raises: DTypeError for an operation that numbers of this kind do not have, and for an int of more than 64 bits.
         """
@@ -454,7 +456,7 @@ class DifferentiatedNumber(NamedTuple):
     value: object = None
 
     def rest(self) -> object:
-        """The number without the number rounded to 32 bits, in 64 bits; 0 where that is not finite."""
+        """Return the number without the number rounded to 32 bits, in 64 bits; 0 where that is not finite."""
         wide, narrow = self.number_type.base.dtype, self.number_type.dtype
         if type(self.value) is not TracedNumber:
             with np.errstate(all="ignore"):
@@ -517,7 +519,7 @@ class Trace:
         return self.frames.base is not None
 
     def source(self) -> Source | Outside:
-        """The user's line that is running; OUTSIDE for code that the traced function has not called."""
+        """Return the user's line that is running; OUTSIDE for code that the traced function has not called."""
         frame, base = sys._getframe(2), self.frames.base
         while _is_internal[(code := frame.f_code).co_filename]:
             if frame is base:  # the traced function belongs to fxad
@@ -603,8 +605,8 @@ class Trace:
         atoms: Sequence[Atom | None],
         like: Aval | None,
     ) -> list[Atom | None]:
-        """The atoms of arguments, with literals for the Python scalars, and operands for those that are arguments of
-        the traced function. `like` is the type of the first array."""
+        """Return the atoms of arguments, with literals for the Python scalars, and operands for those that are
+        arguments of the traced function. `like` is the type of the first array."""
         if like is None:
             like = Aval((), promotion.ALONE[max(map(number_kind, args))])
         elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
@@ -628,7 +630,7 @@ class Trace:
         return operands
 
     def number_operand(self, value: promotion.Scalar, dtype: dtypes.DType) -> Var:
-        """The operand of a number that is an argument of the traced function, in a dtype."""
+        """Return the operand of a number that is an argument of the traced function, in a dtype."""
         key = id(value), dtype
         if key not in self.known:
             self.known[key] = value, promotion.scalar_element(value, dtype)
@@ -652,8 +654,8 @@ class Trace:
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def _other_binder(self, op: str) -> Binder:
-        """The binder for code that the traced function has not called: code in a copy of the context of this trace, in
-        another thread or after the trace.
+        """Return the binder for code that the traced function has not called: code in a copy of the context of this
+        trace, in another thread or after the trace.
 
         Raises: LeakedTracerError in another thread while the trace is alive: two threads would add equations in an
                 undefined order.
@@ -666,7 +668,8 @@ class Trace:
         return active_trace() or EAGER
 
     def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
-        """The atom of a value in this trace: a scalar becomes a literal, an array or outer tracer is captured."""
+        """Return the atom of a value in this trace: a scalar becomes a literal, an array or outer tracer is
+        captured."""
         if isinstance(value, Tracer):
             if type(value) is TracedNumber:
                 value = value.beside()
@@ -690,8 +693,8 @@ class Trace:
         return self._capture(self._unchanging(value, aval), aval)
 
     def _unchanging(self, value: object, aval: Aval) -> object:
-        """An array with the elements that `value`, of type `aval`, has now: the user may write to it before the trace
-        ends. One copy stands for all uses between two writes."""
+        """Return an array with the elements that `value`, of type `aval`, has now: the user may write to it before the
+        trace ends. One copy stands for all uses between two writes."""
         _, previous = self.copies.get(id(value), (value, None))
         is_numpy = isinstance(value, np.ndarray)
         # the elements of a NumPy array are compared where they are, those of other arrays only after they are copied
@@ -719,7 +722,7 @@ class Trace:
         return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=source_text(source))
 
     def argument(self, aval: ArgumentType) -> Array:
-        """A new argument of the traced function."""
+        """Return a new argument of the traced function."""
         if isinstance(aval, Aval):
             return Tracer(self, self.builder.input(aval))
         kind = aval.number_type if isinstance(aval, DifferentiatedNumber) else aval
@@ -730,7 +733,7 @@ class Trace:
         return number
 
     def variable_of(self, value: object) -> Var | None:
-        """The variable of a tracer of this trace; None for a literal and for every other value."""
+        """Return the variable of a tracer of this trace; None for a literal and for every other value."""
         atom = value._var if isinstance(value, Tracer) and value._trace is self else None
         return atom if isinstance(atom, Var) else None
 
@@ -743,9 +746,9 @@ class Trace:
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
-        """The program, with its captured operands first, and the captured values. A captured value that nothing reads,
-        because the operation that captured it failed, is left out of both. Operands that are numbers have the dtypes in
-        which they are used."""
+        """Return the program, with its captured operands first, and the captured values. A captured value that nothing
+        reads, because the operation that captured it failed, is left out of both. Operands that are numbers have the
+        dtypes in which they are used."""
         jaxpr = self.builder.build(outs, self.name)
         if not self.captured and not self.numbers:
             return jaxpr, ()
@@ -769,7 +772,7 @@ class Trace:
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
 
         def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
-            """A conversion of a number, from the dtype that its operand has now."""
+            """Return a conversion of a number, from the dtype that its operand has now."""
             prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
             if not isinstance(prim, ConvertElementType) or not isinstance(v, Var) or v not in whole:
                 return None
@@ -786,7 +789,7 @@ class Trace:
         return captured_first, (*values, *[rest for rest, _ in rests.values()])
 
     def _dtypes_of_numbers(self, jaxpr: Jaxpr) -> dict[Atom, set[dtypes.DType]]:
-        """The dtypes in which the program uses each operand that is a number."""
+        """Return the dtypes in which the program uses each operand that is a number."""
         met: dict[Atom, set[dtypes.DType]] = {n._var: set() for n in self.numbers}
         if not met:
             return met
@@ -801,25 +804,25 @@ class Trace:
 
 
 def is_number(x: object) -> bool:
-    """Returns True for a Python number, also for a traced one."""
+    """Return True for a Python number, also for a traced one."""
     return type(x) is TracedNumber or is_scalar(x)
 
 
 def number_kind(x: object) -> int:
-    """The kind of a number, as `promotion.dtype_kind`."""
+    """Return the kind of a number, as `promotion.dtype_kind`."""
     return x.number_type.kind if type(x) is TracedNumber else promotion.scalar_kind(cast("promotion.Scalar", x))
 
 
 def dtype_of_number(x: object, like: dtypes.DType | None, what: str = "scalar") -> dtypes.DType:
-    """`promotion.scalar_dtype`, also of a traced number."""
+    """Return `promotion.scalar_dtype`, also of a traced number."""
     if type(x) is TracedNumber:
         return x.number_type.dtype_beside(like)
     return promotion.scalar_dtype(cast("promotion.Scalar", x), like, what)
 
 
 def number_array(x: object, dtype: dtypes.DType) -> Array | NDArray:
-    """A number as an array without axes, of a dtype that holds its kind. In a trace, it is an operand if the number is
-    an argument of the traced function."""
+    """Return a number as an array without axes, of a dtype that holds its kind. In a trace, it is an operand if the
+    number is an argument of the traced function."""
     if type(x) is TracedNumber:
         return x.as_type(dtype)
     trace = active_trace() if type(x) in NUMBER_ARGUMENTS else None
@@ -830,7 +833,7 @@ def number_array(x: object, dtype: dtypes.DType) -> Array | NDArray:
 
 
 def _encloses(outer: Trace, trace: Trace | None) -> bool:
-    """Returns True if `outer` is a trace or one of those around it."""
+    """Return True if `outer` is a trace or one of those around it."""
     while trace is not None and trace is not outer:
         trace = trace.outer
     return trace is not None
@@ -852,7 +855,7 @@ _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
 
 
 def active_trace() -> Trace | None:
-    """The trace to which the calling code adds equations, if there is one."""
+    """Return the trace to which the calling code adds equations, if there is one."""
     trace = current_binder()
     while isinstance(trace, Trace) and trace.source() is OUTSIDE:
         if not trace.alive and trace is current_binder():
@@ -862,7 +865,7 @@ def active_trace() -> Trace | None:
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
-    """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
+    """Return the user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
     source: Source = None
     called_by_fxad = False
     while traceback is not None:
@@ -917,7 +920,8 @@ _MIN_NESTED_TRACES: Final = 20  # fewer do not exhaust Python's frames
 
 
 def _traces_in(traceback: TracebackType | None) -> tuple[int, Source]:
-    """The number of traces that were in progress when an exception was raised, and the line in the first function."""
+    """Return the number of traces that were in progress when an exception was raised, and the line in the first
+    function."""
     n = 0
     first: Source = None
     while traceback is not None:

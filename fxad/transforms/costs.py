@@ -47,7 +47,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 
 def microseconds(eqn: Eqn) -> float:
-    """The estimated time of one run."""
+    """Return the estimated time of one run."""
     prim = eqn.prim
     if isinstance(prim, HigherOrder):
         layout = prim.layout
@@ -63,7 +63,7 @@ def microseconds(eqn: Eqn) -> float:
 
 
 def number_of_runs(runs: Runs) -> int:
-    """The number of runs of a body, or a bound that is usually reached; 1 if a predicate determines it."""
+    """Return the number of runs of a body, or a bound that is usually reached; 1 if a predicate determines it."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):
             return nominal(count) if type(count) is Size else count
@@ -73,12 +73,13 @@ def number_of_runs(runs: Runs) -> int:
 
 @by_value
 def time_of(jaxpr: Jaxpr) -> float:
-    """The sum of `microseconds` over a program."""
+    """Return the sum of `microseconds` over a program."""
     return total_time(jaxpr.eqns)
 
 
 def total_time(eqns: Iterable[Eqn]) -> float:
-    """The sum of `microseconds` over equations. Cost: 0.2 us each; for most equations only the bytes written count."""
+    """Return the sum of `microseconds` over equations. Cost: 0.2 us each; for most equations only the bytes written
+    count."""
     plain: dict[type[Primitive], bool] = {}
     time, written = 0.0, 0
     for eqn in eqns:
@@ -114,7 +115,7 @@ def _flops(eqn: Eqn) -> float:
 
 
 def elements(aval: Aval) -> int:
-    """The number of elements; nominal for a symbolic shape."""
+    """Return the number of elements; nominal for a symbolic shape."""
     return aval.nbytes // aval.dtype.itemsize
 
 
@@ -122,8 +123,9 @@ def elements(aval: Aval) -> int:
 
 
 def equations_to_compile(eqn: Eqn) -> int:
-    """One, or the number of those in the bodies. A call counts as none: calls share their body, which is compiled once,
-    while the bodies of other primitives are compiled for each equation. `Weight` counts with calls inlined."""
+    """Return one, or the number of those in the bodies. A call counts as none: calls share their body, which is
+    compiled once, while the bodies of other primitives are compiled for each equation. `Weight` counts with calls
+    inlined."""
     prim = eqn.prim
     if isinstance(prim, Call):
         return 0
@@ -148,7 +150,7 @@ class Weight:
 
 
 def weight_of_nested(jaxpr: Jaxpr) -> Weight:
-    """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
+    """Return `weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
     for body in distinct_jaxprs(jaxpr):
         weight(body)
     return weight(jaxpr)
@@ -156,7 +158,8 @@ def weight_of_nested(jaxpr: Jaxpr) -> Weight:
 
 @by_value
 def weight(jaxpr: Jaxpr) -> Weight:
-    """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weight_of_nested`."""
+    """Return the weight of a program. Cost: linear in its distinct equations, once; recursive, see
+    `weight_of_nested`."""
     kinds = Counter([type(eqn.prim) for eqn in jaxpr.eqns])
     if any([issubclass(kind, HigherOrder) for kind in kinds]):
         with_bodies = [e.prim for e in jaxpr.eqns if isinstance(e.prim, HigherOrder) and e.prim.bodies]

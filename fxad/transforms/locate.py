@@ -27,7 +27,7 @@ class EqnOrigin:
 
 
 def describe(eqn: Eqn) -> str:
-    """The equation in one line, for messages."""
+    """Return the equation in one line, for messages."""
     return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
 
 
@@ -39,7 +39,7 @@ def locate(e: Exception, eqn: Eqn) -> None:
 
 
 def check_counts(eqn: Eqn, rule: str, expected: int, **returned: int) -> None:
-    """Raises: TypecheckError if a rule of a primitive returned another number of values. `returned` are the numbers, by
+    """Raise TypecheckError if a rule of a primitive returned another number of values. `returned` are the numbers, by
     what the values are."""
     for what, n in returned.items():
         if n != expected:
@@ -50,7 +50,7 @@ def check_counts(eqn: Eqn, rule: str, expected: int, **returned: int) -> None:
 
 
 def body_label(eqn: Eqn, body: Jaxpr) -> str:
-    """The name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
+    """Return the name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
     layout = prim.layout
@@ -61,7 +61,8 @@ def body_label(eqn: Eqn, body: Jaxpr) -> str:
 
 
 def bodies_around(e: FxadError) -> tuple[str, ...]:
-    """The names of the bodies around the equation of an error, outermost first, as far as passes recurred into them."""
+    """Return the names of the bodies around the equation of an error, outermost first, as far as passes recurred into
+    them."""
     path: Sequence[object] = e.path
     return tuple(
         [
@@ -74,7 +75,7 @@ def bodies_around(e: FxadError) -> tuple[str, ...]:
 
 
 def lines_of(eqns: Iterable[Eqn]) -> tuple[SourceLocation, ...]:
-    """The user's lines of equations, each in a body of the one before: the outermost line first. Of adjacent
+    """Return the user's lines of equations, each in a body of the one before: the outermost line first. Of adjacent
     equations on one line, the inner one counts.
 
     Equal bodies are one program, with the lines of the function that was traced first. So the line of an equation in a

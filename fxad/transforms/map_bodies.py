@@ -11,7 +11,7 @@ from fxad.primitives.linearity import is_linear
 
 
 def map_bodies(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    """The program with its bodies transformed, or the same program if no body changes.
+    """Return the program with its bodies transformed, or the same program if no body changes.
 
     Some equations require a body that is a linear map. Such a body is left unchanged if its transformed form has
     nonlinear equations, because these cannot be transposed. For example, in a chain of products the same operand may be
@@ -37,5 +37,5 @@ def _transformed(prim: HigherOrder, transformed: Mapping[Jaxpr, Jaxpr]) -> tuple
 
 
 def _is_linear_map(body: Jaxpr, n: int) -> bool:
-    """Returns True if n > 0 and all equations are linear in the first `n` operands."""
+    """Return True if n > 0 and all equations are linear in the first `n` operands."""
     return n > 0 and is_linear(body, leading(n, len(body.ins)))

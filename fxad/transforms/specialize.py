@@ -29,7 +29,7 @@ Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes
 
 @by_value
 def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
-    """The program with named sizes replaced by ints or by other sizes.
+    """Return the program with named sizes replaced by ints or by other sizes.
 
     Law:    the program that is traced at those sizes, where the traced function uses its sizes in shapes and as values.
     Raises: ShapeError if a dimension would be negative.
@@ -63,7 +63,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     free = [n for value in sizes.values() for n in names_of(value)]
 
     def specialize_rule(record: Record) -> Record | None:
-        """A rule for any size keeps the size that it binds, which is none of those in the values."""
+        """Specialize a rule for any size: it keeps the size that it binds, which is none of those in the values."""
         if not (isinstance(record, BatchRule) and record.any_size):
             return None
         (name,) = names_of(record.size)
@@ -104,13 +104,13 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
 
 
 def _single_axes(eqn: Eqn, shape: Sequence[int]) -> list[int]:
-    """The axes of a result whose symbolic size is 1 in `shape`."""
+    """Return the axes of a result whose symbolic size is 1 in `shape`."""
     return [k for k, n in enumerate(eqn.outs[0].aval.shape) if type(n) is Size and shape[k] == 1]
 
 
 def _traced_slice(prim: Slice, eqn: Eqn, shape: Sequence[int]) -> Slice:
-    """A slice with known sizes and the result `shape`, for the equation `eqn` of symbolic shape. Along an axis with a
-    symbolic stride, it ends at its last element."""
+    """Return a slice with known sizes and the result `shape`, for the equation `eqn` of symbolic shape. Along an axis
+    with a symbolic stride, it ends at its last element."""
     assert isinstance(eqn.prim, Slice)
     axes = [k for k, stride in enumerate(eqn.prim.strides) if type(stride) is Size]
     limits = list(prim.limits)
@@ -125,7 +125,7 @@ _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 
 
 def _became_trivial(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
-    """Returns True if the result has the type of the operand at these sizes only."""
+    """Return True if the result has the type of the operand at these sizes only."""
     return (
         isinstance(eqn.prim, _REMOVED_IF_TRIVIAL) and ins[0].aval is outs[0] and eqn.ins[0].aval is not eqn.outs[0].aval
     )
@@ -136,7 +136,7 @@ _LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicSlice, Gather, Index)
 
 
 def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
-    """Returns True if an equation reads nothing at these sizes: its result is empty, although it is not for all sizes.
+    """Return True if an equation reads nothing at these sizes: its result is empty, although it is not for all sizes.
     The update of a part also writes nothing."""
 
     def emptied(symbolic: Aval, aval: Aval) -> bool:
@@ -157,18 +157,18 @@ def _add_checked(
 
 
 def size_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
-    """The named sizes in a program, in order, without those that its rules bind."""
+    """Return the named sizes in a program, in order, without those that its rules bind."""
     return tuple([n for n in _all_names(jaxpr) if not n.bound])
 
 
 def rule_of_size(rule: Jaxpr, declared: int, size: int) -> Jaxpr | None:
-    """A rule that binds the size `declared`, at `size`. None if that may be too small."""
+    """Return a rule that binds the size `declared`, at `size`. None if that may be too small."""
     (name,) = names_of(declared)
     return specialize(rule, ((name.name, size),)) if at_least(size, name.at_least) else None
 
 
 def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[SizeName]) -> tuple[int, Jaxpr]:
-    """The size that a rule for any size binds, and the rule: renamed if it is among `names`."""
+    """Return the size that a rule for any size binds, and the rule: renamed if it is among `names`."""
     (name,) = names_of(declared)
     if name.name not in [n.name for n in names]:
         return declared, rule
@@ -179,7 +179,7 @@ def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[SizeName]) -> tu
 
 @by_value
 def _all_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
-    """The named sizes in a program, in order.
+    """Return the named sizes in a program, in order.
 
     Cost: each distinct body is looked at once.
     """
@@ -212,7 +212,7 @@ def _all_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
 
 
 def check_sizes(what: str, declared: Sequence[SizeName], values: dict[str, object]) -> Values:
-    """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
+    """Return values of sizes, in order. Raises: ArgumentError, ShapeError."""
     least = {n.name: max([m.at_least for m in declared if m.name == n.name]) for n in declared}
     for name, value in values.items():
         if name not in least:

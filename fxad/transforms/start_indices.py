@@ -112,13 +112,13 @@ DYNAMIC_FORMS: Final = MappingProxyType[type[Primitive], DynamicForm](
 
 
 def static_starts(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands:
-    """Returns the operation with literal start indices as parameters again: the inverse of `with_dynamic`."""
+    """Return the operation with literal start indices as parameters again: the inverse of `with_dynamic`."""
     rule = _STATIC_STARTS.get(type(prim))
     return (rule(prim, ins) if rule else None) or (prim, ins)
 
 
 def _literal_starts(places: Sequence[Atom], largest: Sequence[int]) -> list[int] | None:
-    """Returns the start indices if all are literals between 0 and the largest valid start, for all named sizes; None
+    """Return the start indices if all are literals between 0 and the largest valid start, for all named sizes; None
     otherwise."""
     if not all([isinstance(a, Lit) for a in places]):
         return None

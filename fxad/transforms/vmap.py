@@ -53,8 +53,8 @@ def vmap_named(
     spmd: tuple[str, ...] = (),
     devices: bool = False,
 ) -> tuple[Jaxpr, Dims]:
-    """`vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are the axes
-    of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
+    """Return `vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are
+    the axes of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
 
     `vmap` is memoised by its arguments, so this function leaves out those that do not change the result. The name is
     kept only if there is a collective over it, or, with `devices`, a `ppermute` or a map inside with an axis of this
@@ -73,7 +73,7 @@ def vmap_named(
 
 
 def has_axis(axes: FreeAxes, name: str) -> bool:
-    """Returns True if a named axis is among free ones."""
+    """Return True if a named axis is among free ones."""
     return any([name == free for free, _ in axes])
 
 
@@ -156,7 +156,7 @@ def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn, devices: bool) -> Non
 
 
 def _move(b: Builder, k: int, a: Atom, dim: int | None, to: int | None, size: int) -> Atom:
-    """Result k, with its batch axis moved from `dim` to `to`. Raises: ShapeError."""
+    """Return result k, with its batch axis moved from `dim` to `to`. Raises: ShapeError."""
     if to is None:
         if dim is not None:
             raise ShapeError(
@@ -168,5 +168,5 @@ def _move(b: Builder, k: int, a: Atom, dim: int | None, to: int | None, size: in
 
 
 def over_stack(jaxpr: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-    """The program of `vmap` with all batch axes given. `axis` names the mapped axis."""
+    """Return the program of `vmap` with all batch axes given. `axis` names the mapped axis."""
     return vmap_named(jaxpr, size, axis, in_dims, out_dims)[0]

@@ -25,7 +25,7 @@ FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
 
 
 def milliseconds(jaxpr: Jaxpr) -> float:
-    """The estimated compile time of a program.
+    """Return the estimated compile time of a program.
 
     Law:  equal kernels count once; adding different ones never lowers the estimate.
     Cost: linear in its first `MAX_READ` equations, with calls inlined: 5 us each. The other equations are ignored.
@@ -34,7 +34,7 @@ def milliseconds(jaxpr: Jaxpr) -> float:
 
 
 def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
-    """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
+    """Return True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
     to decide."""
     first = _estimate(jaxpr, FIRST_READ)
     return first.milliseconds >= least or (not first.complete and milliseconds(jaxpr) >= least)
@@ -54,7 +54,7 @@ class _CompileTime:
 
 @by_value
 def _estimate(jaxpr: Jaxpr, at_most: int) -> _CompileTime:
-    """The estimate for the first `at_most` equations."""
+    """Return the estimated time to compile a program, from its first `at_most` equations, with calls inlined."""
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program)
     own = sum(
@@ -70,6 +70,6 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _CompileTime:
 
 
 def is_compiled_without_fusion(jaxpr: Jaxpr) -> bool:
-    """Returns True for a program that is compiled for a CPU without fusion. It has a long stretch of operations on
+    """Return True for a program that is compiled for a CPU without fusion. It has a long stretch of operations on
     small arrays, which XLA would fuse into many kernels that each compute most of it. See docs/adr/0092."""
     return _estimate(jaxpr, MAX_READ).explodes and not runs_on_devices(jaxpr)

@@ -55,15 +55,16 @@ Predicate: TypeAlias = Callable[[Jaxpr], bool]
 
 
 def called_body(eqn: Eqn) -> Jaxpr | None:
-    """The body of a `call` or a `remat`, which is only a call after differentiation; None for other equations."""
+    """Return the body of a `call` or a `remat`, which is only a call after differentiation; None for other
+    equations."""
     prim = eqn.prim
     # not isinstance: this is a hot path, run on every equation
     return prim.body if type(prim) is Call or type(prim) is Remat else None
 
 
 def uses(jaxpr: Jaxpr, chosen: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
-    """The number of calls of each body, directly or through other calls, but not from within `chosen`. Innermost bodies
-    come first."""
+    """Return the number of calls of each body, directly or through other calls, but not from within `chosen`. Innermost
+    bodies come first."""
     count = dict.fromkeys(distinct_jaxprs(jaxpr), 0)
     count[jaxpr] = 1
     for caller in reversed(count):  # callers before callees
@@ -75,8 +76,8 @@ def uses(jaxpr: Jaxpr, chosen: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
 
 
 def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
-    """The bodies for which a predicate is true. It is evaluated once for each called body. If the program consists of a
-    single call, as after some transformations, the predicate is not evaluated on that call."""
+    """Return the bodies for which a predicate is true. It is evaluated once for each called body. If the program
+    consists of a single call, as after some transformations, the predicate is not evaluated on that call."""
     while len(jaxpr.eqns) == 1 and (only := called_body(jaxpr.eqns[0])) is not None:
         jaxpr = only
     return tuple([body for body in uses(jaxpr) if predicate(body)])
@@ -84,7 +85,7 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 
 @by_value
 def units_by_cost(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
+    """Return the bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
     weight_of_nested(jaxpr)  # remembers the weights of bodies, so that `weight` does not recur deeply
     chosen: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
@@ -94,19 +95,19 @@ def units_by_cost(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 
 def pays(w: Weight, n: int) -> bool:
-    """Returns True if a body of this weight with `n` calls satisfies conditions 1 and 2 of the cost rule."""
+    """Return True if a body of this weight with `n` calls satisfies conditions 1 and 2 of the cost rule."""
     long = w.microseconds >= max(UNIT_MICROSECONDS, BORDER_TIMES * w.border)
     return long and (n - 1) * w.equations >= SAVED_EQUATIONS
 
 
 def left_to_compile(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> int:
-    """The number of equations to compile if the bodies `chosen` are compiled separately, once each."""
+    """Return the number of equations to compile if the bodies `chosen` are compiled separately, once each."""
     saved = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, chosen).items() if body in chosen]
     return weight(jaxpr).equations - sum(saved)
 
 
 def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVED_MS) -> bool:
-    """Returns True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole. If
+    """Return True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole. If
     they have more than `COMPILED_PART` of its equations, they must save at least `CERTAIN_MS`."""
     bodies = tuple(units)
     compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
@@ -127,7 +128,7 @@ def check_steps(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> None:
 
 
 def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
-    """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
+    """Return True if a program is large enough for units to pay. If not, the search for units is skipped."""
     w = weight_of_nested(jaxpr)
     size = SAVED_EQUATIONS < w.equations <= MAX_SEARCHED_EQUATIONS
     return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes_at_least(jaxpr, saves))

@@ -8,8 +8,8 @@ from fxad.units.cost_rule import called_body
 
 
 def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
-    """The operands that are the results of a trivial program, if all results are distinct arguments; None for any other
-    program. Its `bound` leading operands are closed-over arrays, which are never returned themselves."""
+    """Return the operands that are the results of a trivial program, if all results are distinct arguments; None for
+    any other program. Its `bound` leading operands are closed-over arrays, which are never returned themselves."""
     if jaxpr.effects:
         return None
     operands: dict[int, None] = {}
@@ -22,8 +22,8 @@ def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
 
 
 def forwarded_host_functions(jaxpr: Jaxpr) -> list[tuple[int, int]]:
-    """The results that are numbers of host functions, each with the operand that it is: a pullback that calls the
-    host has such a number. A call lets the result keep the function (`fxad.xla.host_calls`)."""
+    """Return the results that are numbers of host functions, each with the operand that it is: a pullback that calls
+    the host has such a number. A call lets the result keep the function (`fxad.xla.host_calls`)."""
     if NUMBER not in jaxpr.out_avals:
         return []
     operands = [(k, _operand(jaxpr, a)) for k, a in enumerate(jaxpr.outs) if a.aval is NUMBER]
@@ -31,7 +31,7 @@ def forwarded_host_functions(jaxpr: Jaxpr) -> list[tuple[int, int]]:
 
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:
-    """The index of the operand that a value is, also through calls; -1 for a computed value.
+    """Return the index of the operand that a value is, also through calls; -1 for a computed value.
 
     The search goes into the body of the call that returns the value, and back to the caller at an operand of the body.
     """

@@ -243,7 +243,7 @@ class Kernels:
                 self._fuse(op, fusion, milliseconds)
 
     def _intern(self, expression: object) -> _Expression:
-        """The number of an expression; equal expressions have one number."""
+        """Return the number of an expression; equal expressions have one number."""
         return self._numbers.setdefault(expression, len(self._numbers))
 
     def _fuse(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
@@ -275,7 +275,7 @@ class Kernels:
             self._expensive[out] = expensive
 
     def _joins_large_values(self, ins: tuple[Value, ...], out: Value) -> bool:
-        """Returns True if an equation reads more than one value as large as its result. XLA computes an equation that
+        """Return True if an equation reads more than one value as large as its result. XLA computes an equation that
         reads only one again for each reader, even if its result is in memory."""
         rank = len(self._program.avals[out].shape)
         return len([a for a in ins if a not in self._broadcast and len(self._program.avals[a].shape) >= rank]) > 1
@@ -294,7 +294,7 @@ class Kernels:
         self.count += 1
 
     def _is_needed_in_memory(self, a: Value) -> bool:
-        """Returns True if some reader needs the value in memory."""
+        """Return True if some reader needs the value in memory."""
         reads = self._reads
         if a in reads.from_memory or not reads.count[a]:  # no readers: a result, or the program was cut off
             return True
@@ -314,7 +314,7 @@ class Stretch:
     nbytes: int
 
     def has_many_kernels(self, kernels: Kernels) -> bool:
-        """Returns True if the program is compiled to many kernels, which may each compute much of the stretch. A sum of
+        """Return True if the program is compiled to many kernels, which may each compute much of the stretch. A sum of
         a thousand products is one kernel."""
         return FEW_IN_KERNEL * kernels.count >= self.operations
 
@@ -325,7 +325,7 @@ class Stretch:
 
 
 def longest_stretch(program: Inlined) -> Stretch:
-    """The longest stretch of a program. Cost: linear in its operations."""
+    """Return the longest stretch of a program. Cost: linear in its operations."""
     kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
     parent = list(range(len(program.ops)))
     size, nbytes = [0] * len(parent), [0] * len(parent)

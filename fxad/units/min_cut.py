@@ -11,7 +11,7 @@ _Residual = list[dict[int, int]]
 def min_vertex_cut(
     weights: Sequence[int], edges: Collection[tuple[int, int]], sources: Collection[int], sinks: Collection[int]
 ) -> frozenset[int]:
-    """A set of vertices of least total weight that every path from a source to a sink meets.
+    """Return a set of vertices of least total weight that every path from a source to a sink meets.
 
     It may contain sources and sinks. Of several minimal sets, it is the one nearest to the sinks. For example, the
     paths from 0 to 3 meet the vertices 1 and 2, of which each has one:
@@ -49,7 +49,7 @@ def min_vertex_cut(
 
 
 def _levels(capacities: _Residual, start: int) -> dict[int, int]:
-    """The number of edges of a shortest path from `start` to each vertex that it reaches."""
+    """Return the number of edges of a shortest path from `start` to each vertex that it reaches."""
     level = {start: 0}
     queue = [start]
     for u in queue:
@@ -88,7 +88,7 @@ def _add_blocking_flow(capacities: _Residual, level: Mapping[int, int], start: i
 
 
 def _reaching(capacities: _Residual, end: int) -> set[int]:
-    """The vertices from which `end` is reachable in the residual graph."""
+    """Return the vertices from which `end` is reachable in the residual graph."""
     reaching = {end}
     queue = [end]
     for v in queue:

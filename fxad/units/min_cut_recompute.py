@@ -66,7 +66,7 @@ _Column: TypeAlias = Atoms
 
 
 def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
-    """Pieces that store fewer bytes between each other. Operands in `donate` may be freed.
+    """Return pieces that store fewer bytes between each other. Operands in `donate` may be freed.
 
     Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old
           ones; a piece computes its own equations, and those that it recomputes.
@@ -126,8 +126,8 @@ class DefUse:
         self._idle = {(k, n) for k, p in enumerate(self.pieces) for n in self._idle_operands(p)}
 
     def _idle_operands(self, p: Piece) -> list[int]:
-        """The literal operands of a piece that affect no value that is read, no equation with effects, and none that
-        can fail or loop forever on some values."""
+        """Return the literal operands of a piece that affect no value that is read, no equation with effects, and none
+        that can fail or loop forever on some values."""
         literals = [n for n, a in enumerate(p.ins) if isinstance(a, Lit)]
         if not literals:
             return []
@@ -139,17 +139,17 @@ class DefUse:
         return [n for n in literals if p.body.ins[n] not in needed]
 
     def producer(self, k: int, n: int) -> Port:
-        """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""
+        """Return the body of the piece that computes operand `n` of piece `k`, and the index of the result."""
         i, result = self.producer_of[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
     def uses_of(self, port: Port) -> list[int]:
-        """The pieces that use an operand of a body. Those where it is idle are left out."""
+        """Return the pieces that use an operand of a body. Those where it is idle are left out."""
         body, n = port
         return [k for k in self.uses[body] if (k, n) not in self._idle]
 
     def idle_uses_of(self, port: Port) -> list[int]:
-        """The pieces in which an operand of a body is idle."""
+        """Return the pieces in which an operand of a body is idle."""
         body, n = port
         return [k for k in self.uses[body] if (k, n) in self._idle]
 
@@ -158,7 +158,7 @@ class DefUse:
         return next((a for a in (*self.pieces[k].ins, *self.never_freed) if a.aval == aval), None)
 
     def value_of(self, k: int, v: Var) -> Atom | None:
-        """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
+        """Return the operand or result of piece `k` for a variable of its body; None if the variable is neither."""
         values = self._values_of.get(k)
         if values is None:
             p = self.pieces[k]
@@ -177,7 +177,7 @@ class _RecomputedOperands:
         self.def_use = def_use
 
     def recomputations(self) -> tuple[set[Port], dict[Port, Recomputation]]:
-        """The operands to recompute, and the recomputations of the results that they read.
+        """Return the operands to recompute, and the recomputations of the results that they read.
 
         The choice begins with all candidates. An operand without one recomputation for all uses is stored after all.
         This changes how long other values live, so the recomputations of the remaining operands are found again.
@@ -197,7 +197,7 @@ class _RecomputedOperands:
         return set(), {}
 
     def _is_candidate(self, port: Port) -> bool:
-        """Returns True if an operand is a candidate: at some use, the piece that computes it is at least two before the
+        """Return True if an operand is a candidate: at some use, the piece that computes it is at least two before the
         one that reads it, and few such pieces read it."""
         def_use, n = self.def_use, port[1]
         passes_a_piece = False
@@ -223,7 +223,7 @@ class _RecomputedOperands:
         return all([def_use.any_live_value(k, v.aval) for v in program.ins for k in def_use.idle_uses_of(port)])
 
     def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Recomputation]:
-        """The recomputations of results of a body, from the values that the minimum cut chooses."""
+        """Return the recomputations of results of a body, from the values that the minimum cut chooses."""
         uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
         # The vertices of the cut: the results that readers recompute (`needed`), and the values from which cheap
@@ -249,7 +249,8 @@ class _RecomputedOperands:
         return {(body, n): recomputations[v] for n, v in enumerate(body.outs) if v in recomputations}
 
     def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
-        """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
+        """Return the number of pieces by which the life of a value grows if it is live until `until`, summed over all
+        uses."""
         def_use, added = self.def_use, 0
         for k, last in zip(def_use.uses[body], until, strict=True):
             a = def_use.value_of(k, v)
@@ -263,7 +264,7 @@ class _RecomputedOperands:
         return added
 
     def _last_reads(self, ports: set[Port]) -> _LastReads:
-        """The last readers of each value, if the operands in `ports` are recomputed."""
+        """Return the last readers of each value, if the operands in `ports` are recomputed."""
         is_recomputed = {body: [(body, n) in ports for n in range(len(body.ins))] for body in self.def_use.uses}
         recomputed: dict[Atom, int] = {}
         stored: dict[Atom, int] = {}
@@ -274,14 +275,14 @@ class _RecomputedOperands:
 
 
 def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
-    """The elementwise maximum of two lists of pieces."""
+    """Return the elementwise maximum of two lists of pieces."""
     return a if b is None else list(map(max, a, b))
 
 
 @by_value
 def plain(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
-    differentiation."""
+    """Return the program with calls inlined, except recomputations, and without `name` equations, which are not used
+    after differentiation."""
 
     def body_to_inline(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         return None if is_recomputation(eqn) else called_body(eqn)
@@ -294,7 +295,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Recomputation | None:
-    """The recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
+    """Return the recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
     while stack:
@@ -330,7 +331,7 @@ class _NewOperands:
     recomputation: Jaxpr
 
     def body(self, old: Jaxpr) -> Jaxpr:
-        """The body `old` over the new operands: first the recomputation, then its own equations."""
+        """Return the body `old` over the new operands: first the recomputation, then its own equations."""
         b = Builder.resume(self.recomputation)
         return b.build(b.inline(old, self.recomputation.outs), old.name)
 
@@ -345,7 +346,7 @@ class _Results:
     added: tuple[Var, ...]
 
     def body(self, old: Jaxpr) -> Jaxpr:
-        """The body `old` with these results."""
+        """Return the body `old` with these results."""
         outs = (*[old.outs[n] for n in self.kept], *self.added)
         return old if outs == old.outs else Jaxpr(old.ins, old.eqns, outs, old.name)
 
@@ -368,7 +369,7 @@ class _Rewriter:
         self.next_index = 1 + max([a.index for a in def_use.producer_of if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
-        """All pieces, rewritten."""
+        """Return all pieces, rewritten."""
         uses = self.def_use.uses
         # The operands come first: they decide which results of other pieces are kept, and which are added.
         recomputing = {body for body, _ in self.recomputed}
@@ -397,7 +398,7 @@ class _Rewriter:
         return replace(old, pieces=tuple(pieces))
 
     def _new_operands(self, body: Jaxpr) -> _NewOperands:
-        """The operands that are stored, in order, then the leaves of recomputations that are not among them."""
+        """Return the operands that are stored, in order, then the leaves of recomputations that are not among them."""
         uses = self.def_use.uses[body]
         old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in uses], strict=True))
         is_recomputed = [(body, n) in self.recomputed for n in range(len(old))]
@@ -422,7 +423,7 @@ class _Rewriter:
         return _NewOperands(tuple(columns), cse(b.build(old_operands)))
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
-        """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
+        """Return the values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
         a = self.def_use.pieces[k].ins[n]
         if a not in self.def_use.producer_of:
             return []
@@ -430,7 +431,7 @@ class _Rewriter:
         return [self._value_of(i, v) for v in self.recomputations[self.def_use.producer(k, n)].leaves]
 
     def _column_with(self, columns: list[_Column], uses: Sequence[int], values: Sequence[Atom | None]) -> int:
-        """The index of the column with `values` at the uses; if there is none, it is added. None stands for any
+        """Return the index of the column with `values` at the uses; if there is none, it is added. None stands for any
         value."""
         for k, column in enumerate(columns):
             if all(a is None or a is b for a, b in zip(values, column, strict=True)):  # the first usually decides
@@ -441,7 +442,8 @@ class _Rewriter:
         return len(columns) - 1
 
     def _value_of(self, k: int, v: Var) -> Atom:
-        """The value of a variable in the body of piece `k`. If it is no operand or result yet, it becomes a result."""
+        """Return the value of a variable in the body of piece `k`. If it is no operand or result yet, it becomes a
+        result."""
         value = self.def_use.value_of(k, v) or self.added_values.get((k, v))
         if value is None:
             value = self.added_values[k, v] = Var(self.next_index, v.aval)
@@ -450,7 +452,8 @@ class _Rewriter:
         return value
 
     def _results(self, body: Jaxpr, read: set[Atom]) -> _Results:
-        """The results of a body. An old one that has a recomputation is kept only if it is among the values `read`."""
+        """Return the results of a body. An old one that has a recomputation is kept only if it is among the values
+        `read`."""
         outs_at_uses = zip(*[self.def_use.pieces[k].outs for k in self.def_use.uses[body]], strict=True)
         kept = [
             n

@@ -15,8 +15,8 @@ _TOP: Final = 24
 
 
 def picture(units: Sequence[tuple[str, int, int]], steps: Sequence[tuple[int, int]]) -> str:
-    """The picture as SVG: a bar for each step, as high as the bytes that are live while it runs, in the colour of its
-    unit. `units` have a name, equations and uses, `steps` the number of a unit and live bytes."""
+    """Return the picture as SVG: a bar for each step, as high as the bytes that are live while it runs, in the colour
+    of its unit. `units` have a name, equations and uses, `steps` the number of a unit and live bytes."""
     most = max([live for _, live in steps])
     wide = _LEFT + _WIDTH * len(steps) + 230
     tall = _TOP + _HEIGHT + 44

@@ -127,13 +127,13 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozense
 
 
 def is_recomputation(eqn: Eqn) -> bool:
-    """Returns True if an equation is a recomputation, which must not be merged with the first computation."""
+    """Return True if an equation is a recomputation, which must not be merged with the first computation."""
     # only an opaque `remat` is computed again: another one is a plain call after differentiation
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
 def recomputes(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program contains a recomputation, which saves memory."""
+    """Return True if a program contains a recomputation, which saves memory."""
     return any(
         [is_recomputation(eqn) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat]
     )
@@ -198,8 +198,8 @@ class _Partition:
         return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= MAX_CONSTANT_BYTES])
 
     def _needed(self) -> tuple[list[int], set[int]]:
-        """The live equations, in order; and those of the remainder that cannot wait until the last unit has run: they
-        have effects, or a unit or an equation with effects needs them."""
+        """Return the live equations, in order; and those of the remainder that cannot wait until the last unit has run:
+        they have effects, or a unit or an equation with effects needs them."""
         read: set[Atom] = set(self.program.outs)
         read_by_units: set[Atom] = set()  # or by equations with effects, directly or through other equations
         live, cannot_wait = [], set()
@@ -218,8 +218,8 @@ class _Partition:
         return live[::-1], cannot_wait
 
     def _order(self) -> list[int]:
-        """The live equations in the order in which they become pending. `_emit_before` and `_finish` decide when they
-        run; see the module.
+        """Return the live equations in the order in which they become pending. `_emit_before` and `_finish` decide when
+        they run; see the module.
 
         The place of an equation is the number of units before it; a unit counts itself, and comes before the other
         equations of its place. An equation that can move takes the earliest place at which its operands are computed.
@@ -250,7 +250,7 @@ class _Partition:
         return [k for _, _, k in sorted(keys)]
 
     def pieces(self) -> Pieces:
-        """All pieces of the program."""
+        """Return all pieces of the program."""
         for k in self._order():
             eqn = self.program.eqns[k]
             if not self._is_unit(eqn):
@@ -289,8 +289,8 @@ class _Partition:
             self.freed_by[a] = bytes_freed
 
     def _bytes_freed(self, a: Atom) -> int:
-        """Bytes of a value that running all pending equations would free: those of a value that only they read, and
-        with a minus sign those of one that they compute and others read."""
+        """Return bytes of a value that running all pending equations would free: those of a value that only they read,
+        and with a minus sign those of one that they compute and others read."""
         pending = self.pending_readers[a]
         is_read_later = a in self.results or len(self.readers[a]) > pending
         if a not in self.available:

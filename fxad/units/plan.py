@@ -105,14 +105,14 @@ class UnitPlan:
         return tuple([k for k in step.frees if k in self.donate and k not in reused])
 
     def table(self, *, places: bool = True) -> str:
-        """Units and steps as text; `places` adds the user's line to each step."""
+        """Return units and steps as text; `places` adds the user's line to each step."""
         return "\n".join([self._head, *[table.text() for table in self._tables(places)]])
 
     def __str__(self) -> str:
         return self.table()
 
     def svg(self) -> str:
-        """A picture as SVG: a bar for each step, as high as the bytes that are live while it runs."""
+        """Return a picture as SVG: a bar for each step, as high as the bytes that are live while it runs."""
         named = [(u.body.name, u.equations, u.uses) for u in self.units]
         return units.picture.picture(named, [(s.unit, s.live_bytes) for s in self.steps])
 
@@ -131,7 +131,7 @@ class UnitPlan:
         return head
 
     def _tables(self, places: bool) -> tuple[Table, Table]:
-        """The units, and the steps."""
+        """Return the units, and the steps."""
         units = [
             (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))) for k, u in enumerate(self.units)
         ]
@@ -148,7 +148,7 @@ class UnitPlan:
 
 
 def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> UnitPlan:
-    """The plan with the whole program as its only unit. The program may overwrite operands in `donate`."""
+    """Return the plan with the whole program as its only unit. The program may overwrite operands in `donate`."""
     n = len(jaxpr.ins)
     slots = (*jaxpr.in_avals, *jaxpr.out_avals)
     step = UnitCall(0, tuple(range(n)), (), sum([a.nbytes for a in slots]))
@@ -158,8 +158,8 @@ def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> UnitPlan:
 
 
 def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> UnitPlan | None:
-    """The plan that compiles the calls of the bodies `chosen` separately, for a program named `name`; None if it has
-    one step only. Its units are these bodies, and the equations between their calls.
+    """Return the plan that compiles the calls of the bodies `chosen` separately, for a program named `name`; None if it
+    has one step only. Its units are these bodies, and the equations between their calls.
 
     It partitions the program into pieces, and recomputes cheap values if that stores fewer bytes between steps.
 
@@ -175,8 +175,8 @@ def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]
 
 
 def _with_recompute(pieces: Pieces, plan: UnitPlan) -> UnitPlan:
-    """The plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes that
-    all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
+    """Return the plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes
+    that all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
     recomputing = recompute(pieces, plan.donate)
     if recomputing is pieces:
         return plan
@@ -251,5 +251,5 @@ def _units(
 
 
 def _reused_operands(body: Jaxpr, dying: Iterable[int]) -> tuple[int, ...]:
-    """The operands among `dying` whose memory a result reuses."""
+    """Return the operands among `dying` whose memory a result reuses."""
     return tuple(aliases(body.in_avals, body.out_avals, sorted(dying)))

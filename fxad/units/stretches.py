@@ -37,7 +37,7 @@ from fxad.units.pieces import inline_calls
 def cut_stretches(
     jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], stretch: int = STRETCH_OPERATIONS, piece: int = PIECE_OPERATIONS
 ) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
-    """Returns the program with its equations between the calls of `chosen` as calls of new bodies, and `chosen` with
+    """Return the program with its equations between the calls of `chosen` as calls of new bodies, and `chosen` with
     these bodies; both unchanged if at most `stretch` fusible equations are connected, if they are compiled to few
     kernels, or if there are more than `MOST_INLINED` equations, with calls inlined: nested calls may be 2^40.
 
@@ -88,8 +88,8 @@ def cut_stretches(
 
 
 def _liveness(jaxpr: Jaxpr) -> tuple[list[float], dict[Atom, int]]:
-    """The bytes of the computed values that are live before each equation, with `VALUE_BYTES` more for each value; and
-    the last equation that reads each value, or the number of equations for results."""
+    """Return the bytes of the computed values that are live before each equation, with `VALUE_BYTES` more for each
+    value; and the last equation that reads each value, or the number of equations for results."""
     n = len(jaxpr.eqns)
     last_use: dict[Atom, int] = {}
     for k, eqn in enumerate(jaxpr.eqns):

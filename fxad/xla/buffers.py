@@ -53,14 +53,14 @@ class SupportsDLPack(Protocol):
     """Anything that offers its memory through DLPack."""
 
     def __dlpack__(self) -> CapsuleType:
-        """The capsule."""
+        """Return the capsule."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Device type and number."""
 
 
 def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer:
-    """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on a device.
+    """Return a NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on a device.
 
     The buffer is committed to `device` if that is given. Otherwise it is on the default device and uncommitted, or, if
     the value is on a GPU, committed to that.
@@ -113,7 +113,7 @@ _IF_FULL: Final = "free memory of the device, or choose another device"
 
 
 def constant_buffer(array: NDArray, aval: Aval, device: Device) -> Buffer:
-    """A constant of a program as an uncommitted buffer on its device."""
+    """Return a constant of a program as an uncommitted buffer on its device."""
     return _host_put(array, aval, device.sharding, _COPY, committed=False)
 
 
@@ -140,7 +140,7 @@ def _check_type(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval)
 
 
 def is_immutable(array: NDArray) -> bool:
-    """Returns True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
+    """Return True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
     owns its memory can be made writable again, and other views may be writable."""
     base: object = array
     while isinstance(base, np.ndarray):
@@ -149,7 +149,8 @@ def is_immutable(array: NDArray) -> bool:
 
 
 def _import(value: SupportsDLPack, aval: Aval, device: Device, committed: bool) -> Buffer:
-    """A copy of an array on a GPU, because its producer may write to it. jaxlib 0.10 imports jax here if it can."""
+    """Return a copy of an array on a GPU, because its producer may write to it. jaxlib 0.10 imports jax here if it
+    can."""
     capsule = value.__dlpack__()
     h = header(capsule)
     _check_type(h.shape, h.dtype, aval)
@@ -170,7 +171,7 @@ def _import(value: SupportsDLPack, aval: Aval, device: Device, committed: bool) 
 
 
 def to_numpy(buffer: Buffer) -> NDArray:
-    """The value as a read-only NumPy array. It waits for the value.
+    """Return the value as a read-only NumPy array. It waits for the value.
 
     It is a view of the buffer if that is on the CPU and Python's buffer protocol supports the dtype (not bfloat16 and
     float8), else a copy. Raises: ExecutionError if its computation failed, or if it was deleted.
@@ -203,7 +204,7 @@ def to_dlpack(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> CapsuleType:
-    """The value as a DLPack capsule; the arguments are those of `__dlpack__` in the array API standard.
+    """Return the value as a DLPack capsule; the arguments are those of `__dlpack__` in the array API standard.
 
     A consumer of DLPack 1.0 (`max_version`) gets a view that is marked read-only. An older consumer gets a copy,
     because older versions have no such mark. Raises: BufferError if a copy is needed and `copy=False` forbids it.
@@ -231,7 +232,7 @@ def to_dlpack(
 
 
 def lend(buffer: Buffer) -> CapsuleType:
-    """The value as a DLPack capsule without a copy, for a reader that never writes to it, as jax is."""
+    """Return the value as a DLPack capsule without a copy, for a reader that never writes to it, as jax is."""
     block(buffer, "lend")
     try:
         return pinned(buffer, _jax.buffer_to_dlpack_managed_tensor)
@@ -240,8 +241,8 @@ def lend(buffer: Buffer) -> CapsuleType:
 
 
 def copy_buffer(buffer: Buffer) -> Buffer:
-    """A copy on the same device, committed if the buffer is. It does not wait. In a forked child, where nothing is
-    donated, it returns the buffer itself.
+    """Return a copy on the same device, committed if the buffer is. It does not wait. In a forked child, where nothing
+    is donated, it returns the buffer itself.
 
     Raises: ExecutionError if it was deleted.
     """
@@ -268,19 +269,19 @@ def _moved(buffer: Buffer, sharding: OneDeviceSharding, semantics: _jax.ArrayCop
 
 
 def dlpack_device(buffer: Buffer) -> tuple[int, int]:
-    """The device of the value in DLPack's terms: device type and number."""
+    """Return the device of the value in DLPack's terms: device type and number."""
     if _platform(buffer) == "cpu":
         return 1, 0
     return _CUDA, _raw_device(buffer).local_hardware_id
 
 
 def device_of(buffer: Buffer) -> Device:
-    """The device of the value, also after its deletion."""
+    """Return the device of the value, also after its deletion."""
     return device_of_raw(_raw_device(buffer))
 
 
 def _raw_device(buffer: Buffer) -> _jax.Device:
-    """The jaxlib device, also of a deleted buffer: `buffer.platform()` crashes on one."""
+    """Return the jaxlib device, also of a deleted buffer: `buffer.platform()` crashes on one."""
     return cast(OneDeviceSharding, buffer._sharding)._device
 
 
@@ -289,13 +290,14 @@ def _platform(buffer: Buffer) -> str:
 
 
 def dlpack_aval(value: SupportsDLPack) -> Aval:
-    """The type of an object with DLPack support. Raises: DTypeError for a dtype fxad does not have."""
+    """Return the type of an object with DLPack support. Raises: DTypeError for a dtype fxad does not have."""
     h = header(value.__dlpack__())
     return Aval(h.shape, h.dtype)
 
 
 def transfer(buffer: Buffer, device: Device) -> Buffer:
-    """The value on another device. Does not wait between accelerators of one platform; else it copies via the host."""
+    """Return the value on another device. Does not wait between accelerators of one platform; else it copies via the
+    host."""
     if device.platform == "cpu" or is_sharded(buffer) or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return hold_same_function(buffer, to_buffer(array, Aval(array.shape, array.dtype), device))
@@ -311,7 +313,8 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
 
 
 def resharded(buffer: Buffer, sharding: MeshSharding) -> Buffer:
-    """The value with a part on each of several devices. It is copied through the host unless it has that sharding."""
+    """Return the value with a part on each of several devices. It is copied through the host unless it has that
+    sharding."""
     if buffer._sharding == sharding:
         return buffer
     array = to_numpy(buffer)
@@ -337,7 +340,7 @@ def block(buffer: Buffer, what: str = "block") -> None:
 
 
 def is_ready(buffer: Buffer) -> bool:
-    """Returns True if the value is available without waiting. Raises: ExecutionError if it was deleted."""
+    """Return True if the value is available without waiting. Raises: ExecutionError if it was deleted."""
     if buffer.is_deleted():
         block(buffer, "is_ready")
     if next(collection_due):
@@ -349,7 +352,7 @@ def is_ready(buffer: Buffer) -> bool:
 
 
 def is_deleted(buffer: Buffer) -> bool:
-    """Returns True if the memory was freed: deleted, or donated to a program."""
+    """Return True if the memory was freed: deleted, or donated to a program."""
     return buffer.is_deleted()
 
 
@@ -365,7 +368,7 @@ def delete(buffer: Buffer) -> None:
 
 
 def delete_for_user(buffer: Buffer) -> None:
-    """`delete`, after other threads have started the programs on several devices that they were about to start with the
+    """Delete, after other threads have started the programs on several devices that they were about to start with the
     buffer: XLA ends the process if an operand is deleted then.
 
     Raises: ExecutionError in a function of the host that such a program calls, which would wait for that program.

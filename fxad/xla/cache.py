@@ -115,7 +115,7 @@ class _Entry:
         self.bytes = 0
 
     def executable(self) -> XlaExecutable | None:
-        """The executable, if it is alive."""
+        """Return the executable, if it is alive."""
         return None if self._reference is None else self._reference()
 
     def release(self) -> bool:
@@ -160,7 +160,7 @@ class _Contents:
         self._counts: dict[int, _Counts] = {}
 
     def entry(self, key: CacheKey) -> _Entry:
-        """The entry of an executable, made if it does not exist."""
+        """Return the entry of an executable, made if it does not exist."""
         jaxpr, target = key
         entries = self.entries.get(jaxpr)
         if entries is None:
@@ -168,20 +168,20 @@ class _Contents:
         return entries.get(target) or entries.setdefault(target, _Entry())
 
     def counts(self) -> _Counts:
-        """The counters of this thread."""
+        """Return the counters of this thread."""
         me = get_ident()
         return self._counts.get(me) or self._counts.setdefault(me, _Counts())
 
     def counted(self, name: str) -> Any:
-        """A counter, summed over all threads."""
+        """Return a counter, summed over all threads."""
         return sum([getattr(c, name) for c in self._counts.copy().values()])
 
     def keys(self) -> list[tuple[CacheKey, _Entry]]:
-        """The held entries, most recently used last."""
+        """Return the held entries, most recently used last."""
         return [(key, entry) for entry, (key, _) in self.held.copy().items()]
 
     def bytes(self) -> int:
-        """The bytes of the held executables."""
+        """Return the bytes of the held executables."""
         return sum([entry.bytes for entry in self.held.copy()])
 
     def hold_call(self, call: HeldCall, size: int, executables: Sequence[XlaExecutable], max_bytes: int) -> None:
@@ -207,7 +207,7 @@ class _Contents:
                 total -= item[1]
 
     def call_bytes(self) -> int:
-        """The bytes of the calls of jitted functions, beside those of executables."""
+        """Return the bytes of the calls of jitted functions, beside those of executables."""
         return sum([size for _, size in self.calls.copy().values()])
 
     def hold(self, key: CacheKey, entry: _Entry, executable: XlaExecutable, max_bytes: int) -> None:
@@ -256,7 +256,8 @@ class _Settings:
         return self._from_environment[_VARIABLE][0] if _VARIABLE in self._from_environment else self._dir
 
     def disk(self) -> DiskTier | None:
-        """The disk tier. The environment variable is read at first use. An unusable directory there is a warning."""
+        """Return the disk tier. The environment variable is read at first use. An unusable directory there is a
+        warning."""
         if self._dir is not SpecialDirectory.ENVIRONMENT:
             return self._tier
         if _VARIABLE not in self._from_environment:
@@ -331,7 +332,7 @@ class Cache:
     # ------------------------------------------------------------------------------------------------- finding
 
     def __call__(self, jaxpr: Jaxpr, device: Device, options: CompileOptions = DEFAULT_OPTIONS) -> XlaExecutable:
-        """The executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
+        """Return the executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
         key = jaxpr, (options, device)
         entry = self._contents.entry(key)
         return FLIGHTS.do(entry, partial(self._hit, key, entry), partial(self._make, key, entry))
@@ -397,7 +398,7 @@ class Cache:
         return CachedExecutable(compilation.executable, seconds, size), written
 
     def _nearest_difference(self, key: CacheKey) -> str:
-        """The difference of a program from the most similar held one of the same name, for the log."""
+        """Return the difference of a program from the most similar held one of the same name, for the log."""
         jaxpr, _ = key
         keys = reversed(self._contents.keys())
         same_name = [(program, target) for (program, target), _ in keys if program.name == jaxpr.name]
@@ -450,13 +451,13 @@ class Cache:
     def private(
         self, max_bytes: int = MEMORY, dir: Path | None = None, disk_bytes: int = DISK
     ) -> AbstractContextManager[Cache]:
-        """A new cache, active in a `with` block: `with fx.cache.private() as mine:`."""
+        """Return a new cache, active in a `with` block: `with fx.cache.private() as mine:`."""
         return Cache(max_bytes, dir, disk_bytes).use()
 
     # ------------------------------------------------------------------------------------------------- inspecting
 
     def stats(self) -> CacheStats:
-        """Counters and contents."""
+        """Return counters and contents."""
         c = self._contents
         counted = {n: c.counted(n) for n in _Counts.__slots__}
         return CacheStats(**counted, entries=len(c.held), bytes=c.bytes() + c.call_bytes(), calls=len(c.calls))
@@ -511,14 +512,14 @@ _active: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
 
 
 def active_cache() -> Cache:
-    """The active cache: that of the enclosing `with` block, else the process's own."""
+    """Return the active cache: that of the enclosing `with` block, else the process's own."""
     return _active.get()
 
 
 def compile_jaxpr(
     jaxpr: Jaxpr, options: CompileOptions = DEFAULT_OPTIONS, device: Device | None = None
 ) -> XlaExecutable:
-    """The executable of a program, from the active cache. Raises: CompileError.
+    """Return the executable of a program, from the active cache. Raises: CompileError.
 
     Code that compiles in other threads must call this in a copy of the caller's context.
     """

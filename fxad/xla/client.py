@@ -65,7 +65,7 @@ class Device:
 
 
 def require_device(what: str, value: object) -> Device:
-    """The value, which must be a device. Raises: ArgumentError."""
+    """Return the value, which must be a device. Raises: ArgumentError."""
     if not isinstance(value, Device):
         raise ArgumentError(f"{what}: {described(value)} is not a device: {value!r:.60}", remedy="use fxad.devices()")
     return value
@@ -151,7 +151,7 @@ class _Clients:
                     array.block_until_ready()
 
     def is_computing(self) -> bool:
-        """Returns True if some live array is not computed yet."""
+        """Return True if some live array is not computed yet."""
         devices_of_clients = [] if self._forked else self._devices.copy().values()
         arrays = [a for devices in devices_of_clients for a in devices[0].client.live_arrays()]
         with suppress(_jax.JaxRuntimeError):  # one was deleted meanwhile
@@ -213,7 +213,7 @@ register_after_fork(FLIGHTS)
 
 
 def devices(platform: str | None = None) -> tuple[Device, ...]:
-    """The devices of a platform, in the order of their ids.
+    """Return the devices of a platform, in the order of their ids.
 
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
@@ -225,7 +225,7 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
 
 
 def _device_named(platform: str, number: int) -> Device:
-    """The device of this process with the name of a pickled one."""
+    """Return the device of this process with the name of a pickled one."""
     device = next((d for d in devices(platform) if d.id == number), None)
     if device is None:
         raise ExecutionError(
@@ -236,22 +236,22 @@ def _device_named(platform: str, number: int) -> Device:
 
 
 def local_devices(platform: str | None = None) -> tuple[Device, ...]:
-    """The devices of this process."""
+    """Return the devices of this process."""
     return tuple([d for d in devices(platform) if d.is_local])
 
 
 def device_count(platform: str | None = None) -> int:
-    """The number of devices of all processes."""
+    """Return the number of devices of all processes."""
     return len(devices(platform))
 
 
 def process_index() -> int:
-    """The number of this process; 0 if there is one."""
+    """Return the number of this process; 0 if there is one."""
     return 0 if _clients.processes is None else _clients.processes[1]
 
 
 def process_count() -> int:
-    """The number of processes."""
+    """Return the number of processes."""
     return 1 if _clients.processes is None else _clients.processes[2]
 
 
@@ -269,7 +269,7 @@ def join_processes(connection: Connection, local_device_ids: tuple[int, ...] | N
 
 
 def default_platform() -> str:
-    """The platform that is used without a choice."""
+    """Return the platform that is used without a choice."""
     platform = os.environ.get("FXAD_PLATFORM") or "cpu"
     return PLATFORM_ALIASES.get(platform, platform)
 
@@ -284,17 +284,17 @@ def check_not_forked(what: str) -> None:
 
 
 def in_forked_child() -> bool:
-    """Returns True if this process was forked from one with clients, so that it cannot compute."""
+    """Return True if this process was forked from one with clients, so that it cannot compute."""
     return _clients._forked
 
 
 def device_of_raw(raw: _jax.Device) -> Device:
-    """The device of a jaxlib device."""
+    """Return the device of a jaxlib device."""
     return _clients.device_of_raw(raw)
 
 
 def default_device() -> Device:
-    """The default device: the first one of the default platform at the time of the first call."""
+    """Return the default device: the first one of the default platform at the time of the first call."""
     return _clients.default or _clients.choose_default()
 
 
@@ -304,7 +304,7 @@ def set_cpu_devices(count: int) -> None:
 
 
 def is_computing() -> bool:
-    """Returns True if some live array is not computed yet."""
+    """Return True if some live array is not computed yet."""
     return _clients.is_computing()
 
 

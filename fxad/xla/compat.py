@@ -28,7 +28,7 @@ _make_handler: Final = (
 
 
 def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, producer: object) -> ResultHandler:
-    """The handler that makes an array of a result of an execution. `producer` is the program, for messages.
+    """Return the handler that makes an array of a result of an execution. `producer` is the program, for messages.
 
     `disassemble_into_single_device_arrays` takes 60 us more, because it looks for the type of the array in jax.
     """
@@ -36,8 +36,8 @@ def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, produce
 
 
 def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequence[int]) -> xla_client.HloSharding:
-    """The sharding of an array in parts, each on `copies` devices, in the form of XLA. The devices are those of a
-    mesh, with its axes in an order."""
+    """Return the sharding of an array in parts, each on `copies` devices, in the form of XLA. The devices are those of
+    a mesh, with its axes in an order."""
     more = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
     dims = [*parts, *([copies] if more else [])]
     return xla_client.HloSharding.iota_tile(dims, list(mesh), list(order), more)
@@ -50,13 +50,13 @@ if hasattr(os, "register_at_fork"):  # a thread that holds it does not exist in 
 
 
 def parts_of_array(array: Buffer) -> list[Buffer]:
-    """The parts of an array on several devices."""
+    """Return the parts of an array on several devices."""
     with _making_parts:
         return lookups_of_jax.arrays_of(array)
 
 
 def to_host(array: Buffer) -> NDArray:
-    """The value of an array on one device, on the host."""
+    """Return the value of an array on one device, on the host."""
     return _READ(array)[0]
 
 
@@ -74,17 +74,17 @@ def find_types_of_jax(device: _jax.Device) -> None:
 
 
 def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[Buffer]) -> Buffer:
-    """An array on several devices, of its parts."""
+    """Return an array on several devices, of its parts."""
     return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
 
 
 def on_device(part: Buffer, aval: Aval, sharding: OneDeviceSharding) -> Buffer:
-    """A part of an array as an array of its own. From 0.11 on, parts have no type."""
+    """Return a part of an array as an array of its own. From 0.11 on, parts have no type."""
     return part._rewrap_with_aval_and_sharding(ArrayType(aval), sharding)
 
 
 def put_part(part: NDArray, sharding: OneDeviceSharding, committed: bool = True) -> Buffer:
-    """A copy of a part of an array on its device.
+    """Return a copy of a part of an array on its device.
 
     One call for all parts would read the sharding of the array: it fails if some devices have the same part.
     """
@@ -106,5 +106,5 @@ PRODUCTS_ALONE: Final[tuple[tuple[str, str], ...]] = (
 
 
 def reason(error: Exception) -> str:
-    """The text of a jaxlib error, without the C++ source lines that 0.11 and later put after it."""
+    """Return the text of a jaxlib error, without the C++ source lines that 0.11 and later put after it."""
     return str(error).split("=== Source Location Trace", 1)[0].strip()

@@ -128,7 +128,7 @@ PLUGIN: Final = _Plugin()
 
 
 def _of_plugin(module: str) -> ModuleType | None:
-    """A module of `jax-cuda13-plugin`; None if the package is not installed, or not in the version of jaxlib."""
+    """Return a module of `jax-cuda13-plugin`; None if the package is not installed, or not in the version of jaxlib."""
     for package in _ROUTINES_PACKAGES:
         if _folders(package) and import_module(f"{package}.version").__version__ == jaxlib_version:
             return import_module(f"{package}.{module}")
@@ -136,7 +136,7 @@ def _of_plugin(module: str) -> ModuleType | None:
 
 
 def _folders(package: str) -> list[str]:
-    """The folders of a package; none if it is not installed."""
+    """Return the folders of a package; none if it is not installed."""
     try:
         spec = find_spec(package)
     except ModuleNotFoundError:  # not even its parent is there
@@ -145,7 +145,7 @@ def _folders(package: str) -> list[str]:
 
 
 def cuda_library() -> str:
-    """The path of the CUDA plugin. Raises: ExecutionError when none is installed."""
+    """Return the path of the CUDA plugin. Raises: ExecutionError when none is installed."""
     for package in _PACKAGES:
         for folder in _folders(package):
             if os.path.exists(library := os.path.join(folder, _LIBRARY)):
@@ -177,8 +177,8 @@ def compiler_flags() -> tuple[tuple[str, str], ...]:
 def cuda_client(
     processes: tuple[_jax.DistributedRuntimeClient, int, int, str] | None, visible: tuple[int, ...] | None
 ) -> _jax.Client:
-    """A client of the GPUs of this process. With several processes, NCCL connects them: the plugin exchanges its ids
-    through the service."""
+    """Return a client of the GPUs of this process. With several processes, NCCL connects them: the plugin exchanges its
+    ids through the service."""
     PLUGIN.load()
     # No preallocation by default, because another client may use the same device.
     options: dict[str, str | int | list[int] | float | bool] = {

@@ -78,7 +78,7 @@ class _Targets:
 
 
 def _lapack_name(target: str) -> str:
-    """`lapack_dgetrf_ffi` for `fxad_getrf_f64`."""
+    """Return `lapack_dgetrf_ffi` for `fxad_getrf_f64`."""
     _, routine, dtype = target.split("_")
     return f"lapack_{_PREFIX[dtype]}{_LAPACK[routine][dtype in ('c64', 'c128')]}_ffi"
 
@@ -87,17 +87,17 @@ _targets: Final = _Targets()
 
 
 def custom_call_targets(text: str) -> frozenset[str]:
-    """The functions that a module calls by name."""
+    """Return the functions that a module calls by name."""
     return frozenset(_TARGET.findall(text)) if "stablehlo.custom_call" in text else frozenset()
 
 
 def are_portable(targets: Iterable[str]) -> bool:
-    """Returns True if these functions are the same in every process: library functions are, user callbacks are not."""
+    """Return True if these functions are the same in every process: library functions are, user callbacks are not."""
     return all([t.startswith("fxad_") and any([implements(p, t) for p in ("cpu", "cuda")]) for t in targets])
 
 
 def implements(platform: str, target: str) -> bool:
-    """Returns True if a platform has a routine of a library."""
+    """Return True if a platform has a routine of a library."""
     routine = target.split("_")[1]
     return (platform == "cpu" and routine in _LAPACK) or (platform == "cuda" and routine in ROUTINES)
 

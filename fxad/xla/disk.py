@@ -76,11 +76,11 @@ class Directory:
             raise CacheError(f"cache: {self.path} {problem}", remedy=_REMEDY)
 
     def file(self, key: str) -> str:
-        """The path of the entry of a key."""
+        """Return the path of the entry of a key."""
         return os.path.join(self.path, hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest() + SUFFIX)
 
     def read(self, key: str) -> DiskEntry | None:
-        """The contents of the entry of a key; None if there is none or it is damaged."""
+        """Return the contents of the entry of a key; None if there is none or it is damaged."""
         path = self.file(key)
         try:
             data = _read(path)
@@ -141,7 +141,7 @@ class Directory:
                 _remove(path)
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
-        """The time of last use, the bytes and the path of each file."""
+        """Return the time of last use, the bytes and the path of each file."""
         with os.scandir(self.path) as items:
             for item in items:
                 if _OURS.fullmatch(item.name):
@@ -152,7 +152,7 @@ class Directory:
                     yield s.st_mtime, s.st_size, item.path
 
     def stats(self) -> tuple[int, int]:
-        """Number and bytes of the entries."""
+        """Return number and bytes of the entries."""
         try:
             sizes = [n for _, n, path in self._files() if path.endswith(SUFFIX)]
         except OSError:
@@ -181,7 +181,7 @@ def _checked(path: object) -> str:
 
 
 def _absolute(path: str) -> str:
-    """A path with homes written out, `~` and `~name`. Raises: CacheError for the home of nobody."""
+    """Return a path with homes, `~` and `~name`, written out. Raises: CacheError for the home of nobody."""
     whole = os.path.expanduser(path)
     if whole.startswith("~"):
         raise CacheError(
@@ -192,7 +192,7 @@ def _absolute(path: str) -> str:
 
 
 def _unsafe(s: os.stat_result) -> str:
-    """The problem with the owner or the mode of a directory or a file; empty if there is none."""
+    """Return the problem with the owner or the mode of a directory or a file; empty if there is none."""
     if hasattr(os, "geteuid") and s.st_uid != os.geteuid():
         return f"belongs to user {s.st_uid}"
     if os.name == "posix" and s.st_mode & 0o022:
@@ -201,7 +201,7 @@ def _unsafe(s: os.stat_result) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of a file; None if it does not exist.
+    """Return the bytes of a file; None if it does not exist.
 
     Raises: _DamagedError if it is not a file of the user, or is larger than any entry.
     """
@@ -224,7 +224,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _parse_entry(data: bytes, key: str) -> DiskEntry:
-    """The parts of an entry. Raises: _DamagedError."""
+    """Return the parts of an entry. Raises: _DamagedError."""
     if not data.startswith(MAGIC):
         raise _DamagedError("is not an entry of the cache")
     if len(data) < _BEGIN or checksum([memoryview(data)[len(MAGIC) + _DIGEST :]]) != _digest(data):

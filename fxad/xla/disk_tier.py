@@ -33,7 +33,7 @@ from fxad.xla.sharded import devices_of_module
 
 
 def serialized(executable: XlaExecutable) -> bytes:
-    """The executable as bytes; empty if XLA cannot serialize it.
+    """Return the executable as bytes; empty if XLA cannot serialize it.
 
     Cost: 0.2 ms for a small program, 4 ms for one that compiled in a second.
     """
@@ -48,7 +48,7 @@ def serialized(executable: XlaExecutable) -> bytes:
 
 @by_value
 def is_storable(jaxpr: Jaxpr) -> bool:
-    """Returns True if the digest of a program determines its executable.
+    """Return True if the digest of a program determines its executable.
 
     It does not for programs that call the host, because the functions belong to this process; nor for programs with
     primitives from outside fxad, because a change of their lowering cannot be detected.
@@ -68,7 +68,7 @@ class CompilerConfiguration:
         self._texts: dict[tuple[str, str], str] = {}
 
     def of(self, device: Device) -> str:
-        """The versions, the kind of device, and XLA's flags in the environment."""
+        """Return the versions, the kind of device, and XLA's flags in the environment."""
         kind = device.platform, device.kind
         text = self._texts.get(kind)
         if text is None:
@@ -87,8 +87,8 @@ class CompilerConfiguration:
 
 
 def lowering_sources() -> list[str]:
-    """The files of fxad that determine how a program is lowered and compiled: compiled modules if the sources are
-    not there, or one archive. `units` and `transforms/costs` decide which programs XLA compiles without fusion."""
+    """Return the files of fxad that determine how a program is lowered and compiled: compiled modules if the sources
+    are not there, or one archive. `units` and `transforms/costs` decide which programs XLA compiles without fusion."""
     root = os.path.dirname(os.path.dirname(__file__))
     if not os.path.isdir(root):  # in an archive
         while root and not os.path.isfile(root):
@@ -105,7 +105,7 @@ def lowering_sources() -> list[str]:
 
 
 def _digest_of_sources() -> str:
-    """The digest of the sources that determine the lowering. Takes 5 ms.
+    """Return the digest of the sources that determine the lowering. Takes 5 ms.
 
     A version number that is increased by hand could be forgotten, and then a stale executable would run.
     """
@@ -115,13 +115,13 @@ def _digest_of_sources() -> str:
 
 
 def read(path: str) -> bytes:
-    """The content of a file."""
+    """Return the content of a file."""
     with open(path, "rb", buffering=0) as file:
         return file.read()
 
 
 def _file_states() -> dict[str, tuple[int, int, int]]:
-    """For each source, what changes when it is replaced. Takes 1 ms."""
+    """Return for each source, what changes when it is replaced. Takes 1 ms."""
     states = {}
     for path in lowering_sources():
         try:
@@ -133,7 +133,7 @@ def _file_states() -> dict[str, tuple[int, int, int]]:
 
 
 def processor() -> str:
-    """A digest of the instruction set of this processor: machine code for another one must not run here."""
+    """Return a digest of the instruction set of this processor: machine code for another one must not run here."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
     except OSError:  # not Linux: `platform.processor()` does not start a process there
@@ -143,7 +143,8 @@ def processor() -> str:
 
 
 def key_of(jaxpr: Jaxpr, options: CompileOptions, configuration: str) -> str:
-    """The key of an executable on disk: the digest of the program, the options and the compiler configuration."""
+    """Return the key of an executable on disk: the digest of the program, the options and the compiler
+    configuration."""
     return f"program {jaxpr.digest}\noptions {options}\n{configuration}"
 
 
@@ -151,7 +152,7 @@ def key_of(jaxpr: Jaxpr, options: CompileOptions, configuration: str) -> str:
 
 
 def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> DiskEntry | None:
-    """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
+    """Return an executable as an entry; None if it calls functions of this process or cannot be serialized."""
     targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
@@ -164,7 +165,7 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> D
 def from_disk_entry(
     payload: bytes, targets: list[str], jaxpr: Jaxpr, device: Device, sharding: ModuleSharding | None = None
 ) -> XlaExecutable:
-    """The executable of an entry.
+    """Return the executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
     """
@@ -184,8 +185,8 @@ class UnreadableError(Exception):
 
 
 def sharding_of_entry(stored: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
-    """The sharding of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit the
-    program."""
+    """Return the sharding of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit
+    the program."""
     if stored is None:
         return None
     meshes = tuple([tuple([(str(name), int(size)) for name, size in mesh]) for mesh in stored["meshes"]])
@@ -232,7 +233,7 @@ class DiskTier:
         self.directory = Directory(path, max_bytes)
 
     def find(self, jaxpr: Jaxpr, device: Device, options: CompileOptions) -> CachedExecutable | None:
-        """The executable of a program, if its entry exists and is valid. Does not lower or compile."""
+        """Return the executable of a program, if its entry exists and is valid. Does not lower or compile."""
         key = self._key(jaxpr, device, options)
         entry = None if key is None else self.directory.read(key)
         if entry is None:
@@ -280,8 +281,8 @@ class DiskTier:
         return key_of(jaxpr, options, configuration)
 
     def _configuration(self, device: Device) -> str | None:
-        """The compiler configuration; None if the files of fxad are not those that this process has imported: it must
-        not store executables under the digest of other sources. Takes 1 ms."""
+        """Return the compiler configuration; None if the files of fxad are not those that this process has imported: it
+        must not store executables under the digest of other sources. Takes 1 ms."""
         try:
             configuration = _configuration.of(device)
             return configuration if _file_states() == _imported else None

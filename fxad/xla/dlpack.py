@@ -99,7 +99,7 @@ def header(capsule: CapsuleType) -> Header:
 
 
 def copy_out(capsule: CapsuleType) -> NDArray:
-    """A read-only NumPy copy of an array in host memory."""
+    """Return a read-only NumPy copy of an array in host memory."""
     h = header(capsule)
     if 0 in h.shape:
         return np.frombuffer(b"", h.dtype).reshape(h.shape)

@@ -70,7 +70,7 @@ class Taken(ref[DonatingCall]):
 
 
 def taken_by(call: DonatingCall, record: DonationRecord | None) -> Taken:
-    """The entry of the buffers that a call of this thread takes."""
+    """Return the entry of the buffers that a call of this thread takes."""
     taken = Taken(call)
     taken.record, taken.thread = record, get_ident()
     return taken
@@ -91,7 +91,7 @@ def take_for_donation(buffer: Buffer, taken: Taken) -> bool:
 
 
 def _is_released(buffer: Buffer, taken: Taken) -> bool:
-    """Returns True if a call has taken a buffer, has failed, and did not consume it."""
+    """Return True if a call has taken a buffer, has failed, and did not consume it."""
     return taken() is None and not buffer.is_deleted()  # in this order: a call consumes before it ends
 
 
@@ -131,8 +131,8 @@ class _Pin:
 
 
 def pinned(buffer: Buffer, read: Callable[[Buffer], T]) -> T:
-    """The result of `read`, a function of jaxlib that refers to the memory of a buffer. No other thread donates the
-    buffer meanwhile.
+    """Return the result of `read`, a function of jaxlib that refers to the memory of a buffer. No other thread donates
+    the buffer meanwhile.
 
     XLA does not ensure this: if it makes a reference while another thread donates, the process crashes. `read` must not
     wait. Raises: XlaRuntimeError if another call has taken the buffer for donation.
@@ -157,7 +157,7 @@ def _is_taken_by_another_thread(buffer: Buffer) -> bool:
 
 
 def start_pinned(start: Callable[[Sequence[Buffer]], T], buffers: Sequence[Buffer]) -> T:
-    """The result of `start`, an execution on several devices. No other thread donates an operand meanwhile.
+    """Return the result of `start`, an execution on several devices. No other thread donates an operand meanwhile.
 
     On one device, XLA refuses an operand that is deleted. On several, it ends the process.
     Raises: XlaRuntimeError if an operand is deleted, or if another call has taken it for donation.
@@ -187,7 +187,7 @@ def note_parts(buffer: Buffer, parts: Sequence[Buffer]) -> None:
 
 
 def donated_placeholder(buffer: Buffer) -> Buffer:
-    """A placeholder without memory for a donated buffer, made once for each line, device and commitment.
+    """Return a placeholder without memory for a donated buffer, made once for each line, device and commitment.
 
     jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
     """
@@ -209,6 +209,6 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
 
 
 def donation_record(buffer: Buffer) -> DonationRecord | None:
-    """The program that a buffer was donated to; None if it was not donated."""
+    """Return the program that a buffer was donated to; None if it was not donated."""
     taken: Taken | None = buffer.__dict__.get(_DONATED)
     return None if taken is None or _is_released(buffer, taken) else taken.record

@@ -160,7 +160,7 @@ class _BlockingResults:
         self._results = results
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
-        """The results."""
+        """Return the results."""
         buffers = self._results.consume_with_handlers(handlers)
         try:
             for buffer in buffers:
@@ -215,8 +215,8 @@ class XlaExecutable:
         self.committing_handlers = [result_handler(a, device.sharding, True, self.producer) for a in self.out_avals]
 
     def _wrapped(self, start: Start, jaxpr: Jaxpr, host_errors: HostErrors | None) -> Start:
-        """The start with the wrappers that the program needs (see `Start`), the innermost first. What is started in
-        another thread only waits: the calling thread compares programs, pins and divides operands."""
+        """Return the start with the wrappers that the program needs (see `Start`), the innermost first. What is started
+        in another thread only waits: the calling thread compares programs, pins and divides operands."""
         if host_errors is not None:
             everywhere = self.device.sharding if self.sharding is None else self.sharding.replicated
             start = SynchronousStart(start, host_errors, everywhere)
@@ -237,7 +237,7 @@ class XlaExecutable:
         return launch(self.start, buffers, self.handlers, self.producer)
 
     def memory(self) -> MemoryStats:
-        """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
+        """Return bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
         s = self.raw.get_compiled_memory_stats()
         argument, output = s.argument_size_in_bytes, s.output_size_in_bytes
         alias, temp = s.alias_size_in_bytes, s.temp_size_in_bytes
@@ -256,7 +256,7 @@ class XlaExecutable:
         )
 
     def hlo(self) -> str:
-        """The optimised HLO text."""
+        """Return the optimised HLO text."""
         return self.raw.get_hlo_text()
 
 
@@ -284,7 +284,7 @@ def load(
     devices: tuple[Device, ...],
     host_errors: HostErrors | None = None,
 ) -> XlaExecutable:
-    """The program of an executable of XLA, which was compiled from `jaxpr` or read from disk, on its devices.
+    """Return the program of an executable of XLA, which was compiled from `jaxpr` or read from disk, on its devices.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
@@ -293,12 +293,12 @@ def load(
 
 
 def _first_line(jaxpr: Jaxpr) -> str:
-    """The first user line that traced an equation; empty if none is known."""
+    """Return the first user line that traced an equation; empty if none is known."""
     return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
 
 
 def _processes(devices: tuple[Device, ...]) -> tuple[int, ...]:
-    """The numbers of the processes that have some devices."""
+    """Return the numbers of the processes that have some devices."""
     return tuple(sorted({device.process_index for device in devices}))
 
 
@@ -325,7 +325,7 @@ class CachedExecutable:
 
 
 def footprint(executable: XlaExecutable, characters: int) -> int:
-    """An estimate of the bytes of an executable and its program, whose module has so many characters.
+    """Return an estimate of the bytes of an executable and its program, whose module has so many characters.
 
     XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
     measured multiple of the size of the module, because serializing the executable to count its bytes takes time.

@@ -34,7 +34,7 @@ class HasJaxpr(Protocol):
 
 
 def to_jaxpr(value: object) -> Jaxpr:
-    """The program of a `Program`, or itself. Raises: ArgumentError."""
+    """Return the program of a `Program`, or itself. Raises: ArgumentError."""
     if isinstance(value, Jaxpr):
         return value
     if isinstance(value, HasJaxpr) and isinstance(value.jaxpr, Jaxpr):
@@ -68,7 +68,8 @@ class Explanation:
 
 
 def explain_miss_of_units(key: CacheKey, held: Sequence[CacheKey]) -> Explanation:
-    """The explanation of a program, or of its largest missing unit. The program may be held as a whole or as units."""
+    """Return the explanation of a program, or of its largest missing unit. The program may be held as a whole or as
+    units."""
     explanation = explain_miss(key, held)
     jaxpr, (options, device) = key
     plan = plan_of(jaxpr, "auto", options.donate)
@@ -82,7 +83,7 @@ def explain_miss_of_units(key: CacheKey, held: Sequence[CacheKey]) -> Explanatio
 
 
 def explain_miss(key: CacheKey, held: Sequence[CacheKey]) -> Explanation:
-    """The explanation of a program, given the held ones, most recently used first.
+    """Return the explanation of a program, given the held ones, most recently used first.
 
     The nearest is the program itself for another target, else the one that shares the most equations with it.
     """
@@ -108,7 +109,7 @@ def _target_difference(a: CompileTarget, b: CompileTarget) -> Difference:
 
 
 def _similarity(features: Mapping[Hashable, int], other: Jaxpr) -> float:
-    """The similarity of two programs: 1 if equal, 0 if they share nothing."""
+    """Return the similarity of two programs: 1 if equal, 0 if they share nothing."""
     others = _features(other)
     shared = sum([min(n, others.get(what, 0)) for what, n in features.items()])
     return 2 * shared / (sum(features.values()) + sum(others.values()))
@@ -116,7 +117,8 @@ def _similarity(features: Mapping[Hashable, int], other: Jaxpr) -> float:
 
 @by_value
 def _features(jaxpr: Jaxpr) -> Mapping[Hashable, int]:
-    """Features of a program for the similarity: its types, and counts of operations and of operations with types."""
+    """Return features of a program for the similarity: its types, and counts of operations and of operations with
+    types."""
     counts: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
     for body in distinct_jaxprs(jaxpr):
         for eqn in body.eqns:

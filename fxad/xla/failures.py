@@ -37,7 +37,7 @@ class Producer:
 
 
 def missing_value_reason(buffer: Buffer) -> str | None:
-    """The reason, as text, why a buffer has no value; None if it has one."""
+    """Return the reason, as text, why a buffer has no value; None if it has one."""
     donation = donation_record(buffer)
     if donation is not None:
         return str(donation)
@@ -45,7 +45,7 @@ def missing_value_reason(buffer: Buffer) -> str | None:
 
 
 def value_error(what: str, e: Exception, buffer: Buffer) -> ExecutionError:
-    """The error for a buffer without a value: donated, deleted, or its computation failed."""
+    """Return the error for a buffer without a value: donated, deleted, or its computation failed."""
     donation = donation_record(buffer)
     if donation is not None:
         return ExecutionError(f"{what}: the array was {donation}; its memory is used again", remedy=_IF_DONATED)
@@ -79,7 +79,7 @@ _DELETED: Final = re.compile(rf"{OPERAND_DELETED}|to have \d+ shards, got: \[|ha
 def execution_error(
     e: Exception, buffers: Sequence[Buffer], producer: Producer, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
-    """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
+    """Return the error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
     error = None
     if _DELETED.search(str(e)):
@@ -96,7 +96,7 @@ def execution_error(
 def _deleted_operand(
     k: int, buffer: Buffer, producer: Producer, path: Callable[[int], str] | None
 ) -> ExecutionError | None:
-    """The error for an operand that was donated or deleted; None for another one."""
+    """Return the error for an operand that was donated or deleted; None for another one."""
     donation = donation_record(buffer)  # read once: a call in another thread may fail, and undo its donation
     if donation is None and not buffer.is_deleted():
         return None
@@ -107,7 +107,7 @@ def _deleted_operand(
 
 
 def _failure(what: str, e: Exception, producer: Producer | None) -> ExecutionError:
-    """The error for a failed computation. If an allocation failed, it lists the memory of the program."""
+    """Return the error for a failed computation. If an allocation failed, it lists the memory of the program."""
     problem = reason(e)
     if producer is None:
         return ExecutionError(f"{what}: {problem}", remedy=_IF_FAILED)

@@ -64,7 +64,7 @@ class HostErrors:
         return _StandIn(f"<host call {number}>")
 
     def begin(self) -> int:
-        """A number for a call that begins."""
+        """Return a number for a call that begins."""
         number = next(self._count)
         self._of_calls[number] = []
         return number
@@ -99,7 +99,7 @@ _caller: Final = _Caller()
 
 
 def is_called_by_several_devices() -> bool:
-    """Returns True in a function of the host that a program on several devices calls."""
+    """Return True in a function of the host that a program on several devices calls."""
     return _caller.on_several_devices
 
 
@@ -193,13 +193,13 @@ class FunctionHolder:
 
 
 def hold_host_function(number: Buffer) -> FunctionHolder:
-    """A holder that lives as long as this buffer and its copies."""
+    """Return a holder that lives as long as this buffer and its copies."""
     holder = number.__dict__[_HOLDER] = FunctionHolder()
     return holder
 
 
 def hold_same_function(number: Buffer, copy: Buffer) -> Buffer:
-    """A copy of a buffer. If the buffer is the number of a host function, the copy keeps the function, too."""
+    """Return a copy of a buffer. If the buffer is the number of a host function, the copy keeps the function, too."""
     holder = number.__dict__.get(_HOLDER)
     if holder is not None:
         copy.__dict__[_HOLDER] = holder

@@ -75,8 +75,8 @@ class ProcessState:
         self.any_committed = False
 
     def block_at_exit(self) -> None:
-        """Called before each wait for XLA and each transfer to it. At interpreter exit, it blocks; before, it does
-        nothing."""
+        """Block at interpreter exit. Each wait for XLA and each transfer to it calls this first. At interpreter exit,
+        it blocks; before, it does nothing."""
 
 
 process_state: Final = ProcessState()
@@ -101,7 +101,7 @@ class _Work:
         self._blocked: set[int] = set()
 
     def begin_compilation(self, what: str, device: Device) -> None:
-        """Called before a compilation in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
+        """Note a compilation before it begins, in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
         check_not_forked(what)
         self._devices.add(device)
         self.block_at_exit()
@@ -143,7 +143,7 @@ class _Work:
                 end_while_xla_runs()
 
     def _interrupted(self) -> bool:
-        """Returns True if a signal has ended the wait for a computation, or the main thread, and one may be running."""
+        """Return True if a signal has ended the wait for a computation, or the main thread, and one may be running."""
         interrupted = waits.interrupted or getattr(sys, "last_type", None) is KeyboardInterrupt
         if not interrupted or waits.unbounded:
             return interrupted
@@ -165,7 +165,8 @@ class _Work:
                 result.block_until_ready()
 
     def _last_results(self) -> list[Buffer]:
-        """For each CPU device, a result that is ready when the device has finished all executions of this thread."""
+        """Return for each CPU device, a result that is ready when the device has finished all executions of this
+        thread."""
         # a GPU runs only host functions in this process, which have ended
         devices = [device for device in self._devices.copy() if device.platform == "cpu"]
         return [result for device in devices for result in _last_result(device)]
@@ -191,7 +192,7 @@ class _Work:
             time.sleep(_POLL_SECONDS)
 
     def _others(self, calls: SingleFlight) -> set[int]:
-        """Threads with running calls, without this one and those blocked by `block_at_exit`."""
+        """Return threads with running calls, without this one and those blocked by `block_at_exit`."""
         return (calls.threads() & sys._current_frames().keys()) - self._blocked - {threading.get_ident()}
 
 
@@ -218,7 +219,7 @@ _NOTHING: Final = """module @end {
 
 
 def _last_result(device: Device) -> list[Buffer]:
-    """The result of a program that the device runs after all executions of this thread; none if that fails."""
+    """Return the result of a program that the device runs after all executions of this thread; none if that fails."""
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
     with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
         last = device.client.compile_and_load(_NOTHING, device.raw_list, options_of_one_device(device))

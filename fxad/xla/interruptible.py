@@ -40,7 +40,7 @@ class Waits:
         self.unbounded = self.interrupted = False
 
     def call(self, fn: Callable[[], T], timeout: float = -1) -> T:
-        """The result of a function, which another thread calls. A signal interrupts the wait for it.
+        """Return the result of a function, which another thread calls. A signal interrupts the wait for it.
 
         Raises: what `fn` raises; TimeoutError after `timeout` seconds.
         """
@@ -75,18 +75,18 @@ waits: Final = Waits()
 
 
 def may_not_end(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program has a loop whose number of runs has no bound."""
+    """Return True if a program has a loop whose number of runs has no bound."""
     loops = [prim for prim in all_prims(jaxpr) if isinstance(prim, HigherOrder)]
     return any([loop.layout.unbounded for loop in loops])
 
 
 def in_main_thread() -> bool:
-    """Returns True in the thread that runs signal handlers."""
+    """Return True in the thread that runs signal handlers."""
     return threading.get_ident() == threading.main_thread().ident
 
 
 def started_in_thread(start: Start) -> Start:
-    """The start of a program that may never end, such that a signal interrupts it."""
+    """Return the start of a program that may never end, such that a signal interrupts it."""
     waits.unbounded = True
 
     def begin(buffers: Sequence[Buffer]) -> Results:
@@ -96,7 +96,7 @@ def started_in_thread(start: Start) -> Start:
 
 
 def interruptible(start: Start) -> Start:
-    """`started_in_thread` until a few starts were quick."""
+    """Return `started_in_thread` until a few starts were quick."""
     in_thread = started_in_thread(start)
     quick_starts_left = [None] * _TRIES  # a list: threads remove elements without a lock
 

@@ -127,4 +127,4 @@ class CountsMemory(Protocol):
     """An executable."""
 
     def memory(self) -> MemoryStats:
-        """The memory that XLA planned for it."""
+        """Return the memory that XLA planned for it."""

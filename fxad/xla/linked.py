@@ -49,7 +49,7 @@ class _LinkedResults:
         self._committed = committed
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler]) -> list[Buffer]:
-        """The results. They are committed to their device if `handlers` is the list of committing handlers."""
+        """Return the results. They are committed to their device if `handlers` is the list of committing handlers."""
         if handlers is self._committed:
             return [b._rewrap_with_aval_and_sharding(b.aval, b._sharding) for b in self.buffers]
         return self.buffers
@@ -121,7 +121,7 @@ class LinkedExecutable:
         return _LinkedResults(list(self._outs(slots)), self.committing_handlers)
 
     def memory(self) -> MemoryStats:
-        """Bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
+        """Return bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
 
         The peak is the maximum over the steps of live slots and temporaries. `temp_bytes` are the peak without operands
         and results: values between units, and temporaries of the unit.
@@ -152,7 +152,7 @@ class LinkedExecutable:
         return launch(self.start, buffers, self.handlers, self.producer)
 
     def hlo(self) -> str:
-        """The optimised HLO of the units, one after the other; each begins with a comment that names it."""
+        """Return the optimised HLO of the units, one after the other; each begins with a comment that names it."""
         return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.executables)])
 
     def _check_operands(self, buffers: Sequence[Buffer]) -> None:
@@ -163,7 +163,7 @@ class LinkedExecutable:
             raise self._refused(XlaRuntimeError(OPERAND_DELETED), step, len(buffers))
 
     def _running(self, operands: int, slots: int) -> UnitCall:
-        """The step that was running when `slots` slots existed."""
+        """Return the step that was running when `slots` slots existed."""
         n = operands + len(self._constants)
         step = self.plan.steps[0]
         for step in self.plan.steps:
@@ -173,7 +173,7 @@ class LinkedExecutable:
         return step
 
     def _refused(self, e: Exception, step: UnitCall, operands: int) -> StepRefused:
-        """The error for a step that XLA refused."""
+        """Return the error for a step that XLA refused."""
         reads = [k for k in step.ins if k < operands]
         return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _source_line(step))
 
@@ -182,12 +182,12 @@ AnyExecutable: TypeAlias = XlaExecutable | LinkedExecutable
 
 
 def parts_of(executable: AnyExecutable) -> tuple[XlaExecutable, ...]:
-    """The executables of XLA of a program."""
+    """Return the executables of XLA of a program."""
     return executable.executables if isinstance(executable, LinkedExecutable) else (executable,)
 
 
 def _pick(slots: tuple[int, ...]) -> _Pick:
-    """A C function that selects these slots from the list of all."""
+    """Return a C function that selects these slots from the list of all."""
     # the type of `itemgetter` does not say that it gives a list for a slice, and a tuple for several indices
     if len(slots) < 2:
         first = slots[0] if slots else 0
@@ -221,7 +221,7 @@ def link(plan: UnitPlan, device: Device, options: CompileOptions = DEFAULT_OPTIO
 
 
 def _compiled(plan: UnitPlan, device: Device, options: CompileOptions) -> Iterator[tuple[int, XlaExecutable]]:
-    """The number and the executable of each unit, in order of completion. The largest are started first."""
+    """Return the number and the executable of each unit, in order of completion. The largest are started first."""
 
     def compile_unit(k: int) -> tuple[int, XlaExecutable]:
         unit = plan.units[k]
@@ -242,7 +242,8 @@ _BAR_SECONDS: Final = 1.5  # without a bar
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """The items; with a progress bar on standard error, if that is a terminal, once they have taken `_BAR_SECONDS`."""
+    """Return the items; with a progress bar on standard error, if that is a terminal, once they have taken
+    `_BAR_SECONDS`."""
     try:
         is_terminal = sys.stderr.isatty()
     except (AttributeError, ValueError):  # there is no standard error, or it is closed

@@ -62,7 +62,7 @@ def _import(
 
 
 def _imports_no_jax(f: F) -> F:
-    """The same function, whose imports, also those of C functions that it calls, are by `_import`."""
+    """Return the same function, whose imports, also those of C functions that it calls, are by `_import`."""
     code = cast(FunctionType, f)
     scope = {**code.__globals__, "__builtins__": {**vars(builtins), "__import__": _import}}
     return cast(F, FunctionType(code.__code__, scope, code.__name__, code.__defaults__))
@@ -70,13 +70,13 @@ def _imports_no_jax(f: F) -> F:
 
 @_imports_no_jax
 def arrays_of(array: Buffer) -> list[Buffer]:
-    """The parts of an array on several devices. Not thread-safe at the first call for an array."""
+    """Return the parts of an array on several devices. Not thread-safe at the first call for an array."""
     return array._arrays
 
 
 @_imports_no_jax
 def read(array: Buffer) -> tuple[NDArray, bool]:
-    """The value of an array on one device, on the host, and whether it is a copy."""
+    """Return the value of an array on one device, on the host, and whether it is a copy."""
     return array._single_device_array_to_np_array_did_copy()
 
 

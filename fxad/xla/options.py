@@ -72,7 +72,7 @@ def _is_int(value: object) -> bool:
 
 
 def _is_flag(flag: object) -> bool:
-    """Returns True for a pair of the name of a flag and its value."""
+    """Return True for a pair of the name of a flag and its value."""
     if not isinstance(flag, tuple | list) or len(flag) != 2:
         return False
     name, value = flag
@@ -91,7 +91,7 @@ DEFAULT_OPTIONS: Final = CompileOptions()
 
 
 def check_options(what: str, options: object) -> None:
-    """Raises: ArgumentError for a value that is no `CompileOptions`."""
+    """Raise ArgumentError for a value that is no `CompileOptions`."""
     if not isinstance(options, CompileOptions):
         raise ArgumentError(
             f"{what}: {described(options)} is not a CompileOptions: {options!r:.60}",
@@ -126,7 +126,7 @@ def options_for(
 
 
 def xla_options(options: CompileOptions, devices: tuple[Device, ...], lowered: LoweredModule) -> _jax.CompileOptions:
-    """The options in XLA's form. The module itself contains the donation."""
+    """Return the options in XLA's form. The module itself contains the donation."""
     in_xla = options_for(devices, lowered.sharding, lowered.calls_host)
     if options.optimization_level is not None:
         in_xla.executable_build_options.optimization_level = options.optimization_level

@@ -156,7 +156,7 @@ class Processes:
                 service.shutdown()
 
     def after_fork(self) -> None:
-        """Called in a forked child: the connection is that of the parent."""
+        """Forget the connection in a forked child: it is that of the parent."""
         never_destroy((self.client, self.service))
         self.client = self.service = None
 
@@ -206,7 +206,7 @@ _COLLECTIVE: Final = re.compile(
 
 
 def _check_port(port: int) -> None:
-    """Raises: ExecutionError for a port in use, for which jaxlib sometimes ends the process by a signal."""
+    """Raise ExecutionError for a port in use, for which jaxlib sometimes ends the process by a signal."""
     for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # as the service does
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -221,19 +221,20 @@ def _check_port(port: int) -> None:
 
 
 def _reason(e: Exception, timeout: int) -> str:
-    """The text of an error. jaxlib has none for a refused connection: it fails to call `_lost`."""
+    """Return the text of an error. jaxlib has none for a refused connection: it fails to call `_lost`."""
     text = reason(e)
     return f"not connected within {timeout} s, or another process has this number" if "bad_cast" in text else text
 
 
 def _lost(*_status: object) -> None:
-    """The callback of jaxlib for lost processes. It never runs: jaxlib fails to convert the status to Python, and ends
-    this process. Without a callback, jaxlib ends the process also if it cannot connect, where it now raises an error.
+    """Do nothing, as the callback of jaxlib for lost processes. It never runs: jaxlib fails to convert the status to
+    Python, and ends this process. Without a callback, jaxlib ends the process also if it cannot connect, where it now
+    raises an error.
     """
 
 
 def _own_address(coordinator: str) -> str:
-    """The address at which the other processes reach this one: that of the interface to the coordinator."""
+    """Return the address at which the other processes reach this one: that of the interface to the coordinator."""
     host = coordinator.removeprefix("[").removesuffix("]")  # around an address of IPv6
     family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:

@@ -46,7 +46,7 @@ class MeshSharding(_jax.Sharding):
         return self.devices, self.mesh, self.spec
 
     def windows(self, shape: Shape) -> list[tuple[slice, ...]]:
-        """The part of each device."""
+        """Return the part of each device."""
         return [shard_slices(self.mesh, self.spec, shape, at) for at in product(*[range(n) for _, n in self.mesh])]
 
     # what jaxlib reads of a sharding
@@ -96,23 +96,23 @@ class MeshSharding(_jax.Sharding):
 
 
 def is_sharded(buffer: Buffer) -> bool:
-    """Returns True if the parts of a buffer are on several devices."""
+    """Return True if the parts of a buffer are on several devices."""
     return type(buffer._sharding) is MeshSharding
 
 
 def is_elsewhere(buffer: Buffer) -> bool:
-    """Returns True if other processes have parts of the value that this one does not have."""
+    """Return True if other processes have parts of the value that this one does not have."""
     sharding = buffer._sharding
     return isinstance(sharding, MeshSharding) and not (sharding.is_fully_addressable or sharding.is_fully_replicated)
 
 
 def unreadable_reason(buffer: Buffer) -> str | None:
-    """The reason, as text, why this process cannot read a buffer; None if it can."""
+    """Return the reason, as text, why this process cannot read a buffer; None if it can."""
     return missing_value_reason(buffer) or ("parts on devices of other processes" if is_elsewhere(buffer) else None)
 
 
 def gathered(buffer: Buffer) -> NDArray:
-    """The whole value of a sharded buffer, read-only."""
+    """Return the whole value of a sharded buffer, read-only."""
     sharding, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
     if is_elsewhere(buffer):
@@ -133,7 +133,7 @@ def gathered(buffer: Buffer) -> NDArray:
 
 
 def divided(value: NDArray, aval: Aval, sharding: MeshSharding) -> Buffer:
-    """A NumPy array as a buffer with a part on each device."""
+    """Return a NumPy array as a buffer with a part on each device."""
     shape, windows = local_shape(sharding.mesh, sharding.spec, aval.shape), sharding.windows(aval.shape)
     parts = [
         put_part(np.ascontiguousarray(value[windows[k]]).reshape(shape), sharding.devices[k].sharding)
@@ -143,7 +143,7 @@ def divided(value: NDArray, aval: Aval, sharding: MeshSharding) -> Buffer:
 
 
 def shards(buffer: Buffer) -> list[tuple[Device, tuple[slice, ...], Buffer]]:
-    """The device, the place and the buffer of each part. Raises: ExecutionError for a deleted array."""
+    """Return the device, the place and the buffer of each part. Raises: ExecutionError for a deleted array."""
     sharding, shape = cast(MeshSharding, buffer._sharding), buffer.aval.shape
     aval, windows = Aval(local_shape(sharding.mesh, sharding.spec, shape), buffer.aval.dtype), sharding.windows(shape)
     try:
@@ -168,7 +168,7 @@ def _parts(buffer: Buffer) -> list[Buffer]:
 
 
 def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> Buffer:
-    """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError.
+    """Return a buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError.
 
     For example, axis 0 is divided among 4 devices, of which this process has the last two, and `value` is of (4, 3):
 
@@ -197,7 +197,7 @@ def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> B
 
 
 def assembled(aval: Aval, sharding: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
-    """The buffer of parts that are on their devices."""
+    """Return the buffer of parts that are on their devices."""
     whole = make_array(aval, sharding, parts)
     note_parts(whole, parts)
     return whole
@@ -207,8 +207,8 @@ def assembled(aval: Aval, sharding: MeshSharding, parts: Sequence[Buffer]) -> Bu
 
 
 def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Sequence[int] = ()) -> tuple[Device, ...]:
-    """The devices with these ids, or the first ones of a platform. `maps` are the numbers of devices of the maps in the
-    program, whose common multiple is `count`. Raises: ParameterError if there are fewer."""
+    """Return the devices with these ids, or the first ones of a platform. `maps` are the numbers of devices of the maps
+    in the program, whose common multiple is `count`. Raises: ParameterError if there are fewer."""
     available = devices(platform)
     by_id = {d.id: d for d in available}
     if ids and all([k in by_id for k in ids]):
@@ -227,7 +227,7 @@ def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Seque
 
 
 def devices_of_module(sharding: ModuleSharding | None, device: Device, name: str) -> tuple[Device, ...]:
-    """The devices of a module that is compiled for `device`, or for several devices of its platform."""
+    """Return the devices of a module that is compiled for `device`, or for several devices of its platform."""
     if sharding is None:
         return (device,)
     return devices_for(sharding.devices, device.platform, name, sharding.ids, sharding.devices_of_maps)
@@ -252,7 +252,7 @@ class ProgramSharding:
 def program_sharding(
     of_module: ModuleSharding, devices: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
 ) -> ProgramSharding:
-    """The sharding of a loaded program on its devices. XLA has chosen the shardings of some results.
+    """Return the sharding of a loaded program on its devices. XLA has chosen the shardings of some results.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
@@ -274,7 +274,7 @@ def program_sharding(
 def mesh_and_spec(
     meshes: Sequence[MeshAxes], chosen: xla_client.HloSharding, name: str, result: int
 ) -> tuple[MeshAxes, DimensionAxes]:
-    """A sharding that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
+    """Return a sharding that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
 
     Raises: CompileError for a sharding that no mesh has.
     """
@@ -297,7 +297,8 @@ def mesh_and_spec(
 
 
 def _axes_of_places(mesh: MeshAxes, places: NDArray, parts: int) -> tuple[str, ...] | None:
-    """The axes of a mesh that divide an array in `parts` such that each device has its place; None if no axes do.
+    """Return the axes of a mesh that divide an array in `parts` such that each device has its place; None if no axes
+    do.
 
     For example, on the mesh (("i", 2), ("j", 4)):
 
@@ -319,7 +320,7 @@ def _axes_of_places(mesh: MeshAxes, places: NDArray, parts: int) -> tuple[str, .
 
 
 def _factored(mesh: MeshAxes) -> MeshAxes:
-    """The mesh with an axis for each prime factor of the size of an axis."""
+    """Return the mesh with an axis for each prime factor of the size of an axis."""
     out = []
     for name, size in mesh:
         factors = []

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def custom_gradient(fun: Callable[P, tuple[R, Callable[..., object]]]) -> Callable[P, R]:
-    """A function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
+    """Return a function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
 
     That function returns the cotangent of the argument, or a tuple with one for each argument: None, an array of float0
     or zeros for an integer. The cotangent of an integer result is None. What it closes over is stored between the
@@ -68,8 +68,8 @@ def custom_gradient(fun: Callable[P, tuple[R, Callable[..., object]]]) -> Callab
 
 
 def _without_integers(structure: Structure, avals: Sequence[Aval], bars: object) -> object:
-    """The cotangents of arguments, with None for that of an integer which says that it has none. A tree of another
-    structure is left to the check of the rule."""
+    """Return the cotangents of arguments, with None for that of an integer which says that it has none. A tree of
+    another structure is left to the check of the rule."""
     leaves = tree.flatten_up_to(structure, bars)
     if leaves is None:
         return bars
@@ -87,7 +87,7 @@ def _pair(fun: Callable[..., object], result: object) -> tuple[object, Callable[
 
 
 def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
-    """A function that `vmap` runs in a loop, an example after the other. Arguments are positional."""
+    """Return a function that `vmap` runs in a loop, an example after the other. Arguments are positional."""
     check_function("sequential_vmap", f)
     function = custom_vmap(f)
 

@@ -228,7 +228,7 @@ class FunctionWithRules(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
-        """The arguments of a call in the order of the signature, defaults filled in."""
+        """Return the arguments of a call in the order of the signature, defaults filled in."""
         name = function_name(self.fun)
         bound = check_signature(self.fun, name, args, kwargs)
         if bound is None:

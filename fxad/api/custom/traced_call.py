@@ -100,7 +100,8 @@ class TracedCall:
         return tree.unflatten(function.signature.out_tree, bind(prim, *function.body.captured, *leaves))
 
     def same(self, other: TracedCall) -> bool:
-        """Returns True if a later call is of the same function, with the same types and the same values of `nondiff_argnums`."""
+        """Return True if a later call is of the same function, with the same types and the same values of
+        `nondiff_argnums`."""
         a, b = self.signature, other.signature
         if self.rules is not other.rules or not a.takes(b) or exact_key(a.in_tree) != exact_key(b.in_tree):
             return False
@@ -119,7 +120,7 @@ class TracedCall:
         return self.is_active and self.body is not None
 
     def serves(self, call: TracedCall) -> bool:
-        """Returns True if `call` is a call of this function, and the values that it closes over are valid here."""
+        """Return True if `call` is a call of this function, and the values that it closes over are valid here."""
         if self.body is None or not self.referable or not self.same(call):
             return False
         return self.is_active or (
@@ -147,9 +148,9 @@ class TracedCall:
         return body
 
     def perturbed_sets(self) -> list[tuple[bool, ...]]:
-        """The sets of perturbed arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves; the
-        other arguments have symbolic zeros. The sets are all perturbed arguments, and each proper subset of up to three
-        of them; of more arguments, each alone. For other sets the rule for all arguments is used."""
+        """Return the sets of perturbed arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves;
+        the other arguments have symbolic zeros. The sets are all perturbed arguments, and each proper subset of up to
+        three of them; of more arguments, each alone. For other sets the rule for all arguments is used."""
         parts = self.signature.in_tree.children()
         leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
         arguments = list(dict.fromkeys([k for k, m in zip(leaves, self.perturbed, strict=True) if m]))
@@ -186,7 +187,7 @@ class _Scope:
         self.numbers = count()
 
     def traced(self, call: TracedCall) -> TracedCall:
-        """The function of a call: one that is traced already, or else this one, which is traced now."""
+        """Return the function of a call: one that is traced already, or else this one, which is traced now."""
         function = next((f for f in reversed(self.stack) if f.serves(call)), None)
         if function is None:
             self._trace(call)
@@ -198,13 +199,13 @@ class _Scope:
         return function
 
     def named_call(self, function: TracedCall, body: TracedFunction) -> NamedCall:
-        """A call of a function that is active or open."""
+        """Return a call of a function that is active or open."""
         function.referred = True
         self._refer(function.lowlink)
         return NamedCall(body.jaxpr, function.number)
 
     def _refer(self, number: int) -> None:
-        """Records that the active functions refer to a function around them."""
+        """Record that the active functions refer to a function around them."""
         depend_on_outer_trace()
         for function in self.stack:
             if function.is_active:
@@ -237,7 +238,7 @@ class _Scope:
             self.stack = [f for f in self.stack if f is call or f not in members]
 
     def _with_rules(self, call: TracedCall, body: TracedFunction) -> Function:
-        """The function with its rules.
+        """Return the function with its rules.
 
         A named call takes the values that the function and all its rules close over. The rules are traced under an
         assumption of what these are: first, those of the body. If the traced rules close over others, they are traced
@@ -270,7 +271,7 @@ _scope: Final[Scoped[_Scope | None]] = Scoped("fxad_functions_with_rules", None)
 
 
 def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> Function:
-    """The function of traced programs: its body, then those of its rules, over `n` captured operands."""
+    """Return the function of traced programs: its body, then those of its rules, over `n` captured operands."""
     body, *rest = jaxprs
     programs = iter(rest)
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
@@ -283,7 +284,7 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
 
 
 def _without_rules(call: TracedCall, body: TracedFunction) -> Function:
-    """The function in the rules of rules, at the depth at which these are not traced: it has no derivative."""
+    """Return the function in the rules of rules, at the depth at which these are not traced: it has no derivative."""
     n = len(body.captured)
     message = (
         f"the rule of {body.jaxpr.name} calls functions with rules that are others in each derivative, and those of "
@@ -295,12 +296,12 @@ def _without_rules(call: TracedCall, body: TracedFunction) -> Function:
 
 
 def _code(fun: object) -> object:
-    """Identifies functions that are made again and again, by a factory or in a rule."""
+    """Identify functions that are made again and again, by a factory or in a rule."""
     return getattr(fun, "__code__", fun)
 
 
 def _alike(a: object, b: object) -> bool:
-    """Returns True if two values of `nondiff_argnums` are equal. Functions are equal if they are one object."""
+    """Return True if two values of `nondiff_argnums` are equal. Functions are equal if they are one object."""
     if a is b:
         return True
     try:
@@ -310,7 +311,7 @@ def _alike(a: object, b: object) -> bool:
 
 
 def _same_constants(bodies: Sequence[TracedFunction]) -> list[TracedFunction]:
-    """The bodies with one object for equal constants: a rule that is traced again makes new arrays."""
+    """Return the bodies with one object for equal constants: a rule that is traced again makes new arrays."""
     by_content: dict[object, object] = {}
 
     def shared(value: object) -> object:

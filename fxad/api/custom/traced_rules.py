@@ -79,7 +79,8 @@ class KnownNumbers:
         return KnownNumbers(structure, known, values, rest)
 
     def without_cotangents(self, what: str, name: str, bar: object) -> object:
-        """A cotangent of the argument with None for the numbers. Raises: DTypeError for a cotangent of one of them."""
+        """Return a cotangent of the argument with None for the numbers. Raises: DTypeError for a cotangent of one of
+        them."""
         leaves = tree.flatten_up_to(self.structure, bar)
         if leaves is None:
             return bar
@@ -94,14 +95,14 @@ class KnownNumbers:
         return tree.unflatten(self.structure, [None if fixed else x for x, fixed in given])
 
     def same(self, other: KnownNumbers) -> bool:
-        """Returns True for equal numbers at the same places. Traced numbers are equal if they are one object."""
+        """Return True for equal numbers at the same places. Traced numbers are equal if they are one object."""
         pairs = zip(self.values, other.values, strict=False)
         return self.structure == other.structure and all([
             x is y or (is_scalar(x) and is_scalar(y) and exact_key(x) == exact_key(y)) for x, y in pairs
         ])  # fmt: skip
 
     def fill(self, rest: object) -> object:
-        """The argument, given its other leaves in a tree with None in place of the numbers."""
+        """Return the argument, given its other leaves in a tree with None in place of the numbers."""
         others = tree.flatten_up_to(self.structure, rest) or ()
         return tree.unflatten(
             self.structure,
@@ -137,8 +138,8 @@ class Signature:
     def of(
         fun: object, nondiff_argnums: Sequence[int], args: Sequence[object], all_arrays: bool = False
     ) -> tuple[Signature, list[object]]:
-        """The signature of a call, and the leaves of the arguments that rules are about. `all_arrays`: ints and bools
-        are arrays too, for a rule that returns them or takes stacks of them. Raises: ArgumentError."""
+        """Return the signature of a call, and the leaves of the arguments that rules are about. `all_arrays`: ints and
+        bools are arrays too, for a rule that returns them or takes stacks of them. Raises: ArgumentError."""
         name, names, n = function_name(fun), parameter_names(fun), len(args)
         if nondiff_argnums and nondiff_argnums[-1] >= n:
             raise ArgumentError(
@@ -157,7 +158,7 @@ class Signature:
         return Signature(name, names, nondiff, in_tree, types, avals, paths, numbers), leaves
 
     def traced_as(self, body: Jaxpr, out_tree: Structure) -> Signature:
-        """The signature after the function was traced. `body` has captured operands first."""
+        """Return the signature after the function was traced. `body` has captured operands first."""
         in_avals = body.in_avals[len(body.ins) - len(self.in_avals) :]
         types = tuple([
             t.with_operand(a.dtype) if isinstance(t, NumberType) else t
@@ -166,7 +167,7 @@ class Signature:
         return replace(self, in_types=types, in_avals=in_avals, out_tree=out_tree, out_avals=body.out_avals)
 
     def takes(self, call: Signature) -> bool:
-        """Returns True if this function, which was traced, takes the arguments of a call."""
+        """Return True if this function, which was traced, takes the arguments of a call."""
         types = zip(self.in_types, self.in_avals, call.in_types, strict=True)
         return all([
             t is given
@@ -185,12 +186,12 @@ class Signature:
         return tuple([k for k in range(len(self.names)) if k not in self.nondiff])
 
     def arguments(self, leaves: Sequence[object]) -> list[object]:
-        """All arguments, from the leaves of those that rules are about."""
+        """Return all arguments, from the leaves of those that rules are about."""
         rest = iter(self.primals(leaves))
         return [self.nondiff[k] if k in self.nondiff else next(rest) for k in range(len(self.names))]
 
     def primals(self, leaves: Sequence[object]) -> tuple[object, ...]:
-        """The arguments that rules are about, from their leaves."""
+        """Return the arguments that rules are about, from their leaves."""
         values: tuple[object, ...] = tree.unflatten(self.in_tree, leaves)
         return tuple([
             self.numbers[k].fill(x) if k in self.numbers else x for k, x in zip(self.positions, values, strict=True)
@@ -299,7 +300,7 @@ class GivenRules:
         return replace(self, further=tuple(sorted([*others, rule], key=lambda r: r.transformation)))
 
     def check(self, sig: Signature) -> None:
-        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
+        """Raise ArgumentError for a rule that cannot be called with its arguments."""
         nondiff = [sig.names[k] for k in sig.nondiff]
         if isinstance(self.jvp, ArgumentRules) and len(self.jvp.rules) != len(sig.names):
             raise ArgumentError(
@@ -351,7 +352,7 @@ def _or_refused(
     *args: Q.args,
     **kwargs: Q.kwargs,
 ) -> TracedRule:
-    """The traced rule, or `rules` of a refusal if the rule raises an error. `perturbed` marks the leaves with
+    """Return the traced rule, or `rules` of a refusal if the rule raises an error. `perturbed` marks the leaves with
     tangents."""
     try:
         return trace(sig, *args, **kwargs)
@@ -361,15 +362,15 @@ def _or_refused(
 
 
 def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
-    """The types that have tangents."""
+    """Return the types that have tangents."""
     return tuple([a for a in avals if a.inexact])
 
 
 def with_none(
     structure: Structure, avals: Sequence[Aval], values: Sequence[object], perturbed: Sequence[bool] | None = None
 ) -> Any:
-    """The tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in `perturbed`; the
-    others are symbolic zeros."""
+    """Return the tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in
+    `perturbed`; the others are symbolic zeros."""
     remaining = iter(values)
     marks = [a.inexact for a in avals] if perturbed is None else perturbed
     pairs = zip(avals, marks, strict=True)
@@ -393,7 +394,7 @@ def traced_rule(
     avals: Sequence[ArgumentType],
     *expected: ExpectedResults,
 ) -> TracedFunction:
-    """`traced`, with checks of the expected results. Further results are residuals.
+    """Return `traced`, with checks of the expected results. Further results are residuals.
 
     Raises: ShapeError, DTypeError.
     """
@@ -427,7 +428,7 @@ class RuleError(Exception):
 
 
 def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
-    """Calls a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
+    """Call a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
     try:
         return rule(*args)
     except Exception as e:
@@ -477,14 +478,14 @@ class ArgumentRules:
     rules: tuple[UserRule | None, ...]
 
     def __call__(self, primals: Sequence[object], tangents: Sequence[object]) -> tuple[object, object]:
-        """The results, and (rule, tangents of results) for each argument whose tangent has an effect."""
+        """Return the results, and (rule, tangents of results) for each argument whose tangent has an effect."""
         out = self.fun(*primals)
         pairs = [(f, t) for f, t in zip(self.rules, tangents, strict=True) if f is not None and tree.leaves(t)]
         return out, [(f, f(t, out, *primals)) for f, t in pairs]
 
 
 def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) -> Any:
-    """The sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
+    """Return the sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
 
     Raises: TreeError, ShapeError, DTypeError for a tangent that does not fit the results, naming the rule.
     """
@@ -568,7 +569,7 @@ _ARRAY: Final = object()  # in place of a residual that is an array, and so an o
 
 
 def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure) -> list[object]:
-    """The residuals that `bwd` gets unchanged (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
+    """Return the residuals that `bwd` gets unchanged (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
 
     Raises: ArgumentError for a residual that is neither an array nor hashable.
     """
@@ -589,7 +590,7 @@ def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure
 
 
 def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
-    """The leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
+    """Return the leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
     if isinstance(bars, tuple | list):
         given = list(bars)
@@ -670,7 +671,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
 
 
 def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
-    """A value that must be a pair. Raises: TreeError."""
+    """Return a value that must be a pair. Raises: TreeError."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(value))}, not a pair {wanted}",
@@ -695,7 +696,7 @@ def results_in_order(what: str, sig: Signature, out: object) -> list[Any]:
 def directions(
     what: str, role: str, structure: Structure, avals: Sequence[Aval], paths: Sequence[str], value: object, of: str
 ) -> list[object]:
-    """The leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None.
+    """Return the leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None.
 
     Raises: TreeError where it has another structure than `structure`; DTypeError for a tangent of what has none.
     """
@@ -724,7 +725,7 @@ def directions(
 
 
 def is_absent_direction(x: object, aval: Aval) -> bool:
-    """Returns True for what stands for the tangent, or the cotangent, of an integer of the type `aval`, which has none:
+    """Return True for what stands for the tangent, or the cotangent, of an integer of the type `aval`, which has none:
     None, an array of float0, and constant zeros of its shape."""
     if x is None or isinstance(x, SymbolicZero):
         return True
@@ -738,7 +739,7 @@ def is_absent_direction(x: object, aval: Aval) -> bool:
 
 
 def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], actual: Sequence[Aval]) -> None:
-    """Raises: ShapeError, DTypeError for the first type that is not as wanted."""
+    """Raise ShapeError, DTypeError for the first type that is not as wanted."""
     for path, want, have in zip(paths, wants, actual, strict=True):
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
@@ -754,7 +755,7 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
 def nondiff_positions(
     fun: object, argnums: Sequence[int], argnames: Argnames = (), what: str = "custom rules"
 ) -> tuple[int, ...]:
-    """The positions of the arguments without a derivative, in order, each once. Raises: ArgumentError."""
+    """Return the positions of the arguments without a derivative, in order, each once. Raises: ArgumentError."""
     name, names = function_name(fun), parameter_names(fun)
     argnums, by_name = plain_ints(argnums), argument_keys(argnames, str)
     if not isinstance(argnums, Sequence):

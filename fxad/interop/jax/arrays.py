@@ -18,7 +18,7 @@ from fxad.tracing.tracer import Tracer
 
 
 def as_jax(x: object) -> Any:
-    """An array of fxad as one of JAX: the same memory, on one device."""
+    """Return an array of fxad as one of JAX: the same memory, on one device."""
     if isinstance(x, Tracer):
         raise TranslationError(
             f"to_jax: {x!r} has no value while fxad traces the function",

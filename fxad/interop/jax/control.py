@@ -22,18 +22,18 @@ from fxad.transforms.memory import policies
 
 
 def _split_operands(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
-    """The operands in groups of these sizes, and the rest."""
+    """Return the operands in groups of these sizes, and the rest."""
     places = [0, *accumulate(sizes), len(args)]
     return [args[a:b] for a, b in pairwise(places)]
 
 
 def _called(eqn: Equation) -> Any:
-    """The jaxpr that a call applies. Its parameter has two names."""
+    """Return the jaxpr that a call applies. Its parameter has two names."""
     return eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
 
 
 def _is_inlined(inline: Any) -> bool:
-    """Returns True if JAX inlines a call itself. From 0.11 on, `inline` names who does it: JAX or XLA."""
+    """Return True if JAX inlines a call itself. From 0.11 on, `inline` names who does it: JAX or XLA."""
     return inline is True or getattr(inline, "name", "").startswith("JAX_")
 
 
@@ -45,7 +45,7 @@ def _call(eqn: Equation, *args: Value) -> list[Value]:
 
 
 def _fxad_program(eqn: Equation, *args: Value) -> object:
-    """A program that `to_jax` gave to JAX: itself."""
+    """Return a program that `to_jax` gave to JAX: itself."""
     return binder().call(eqn.params["jaxpr"], args)
 
 
@@ -54,7 +54,8 @@ def _inlined(eqn: Equation, *args: Value) -> list[Value]:
 
 
 def _scan_sizes(eqn: Equation) -> tuple[int, int]:
-    """The numbers of constants and of carried values. From 0.11 on, JAX states them as a tree of the operands."""
+    """Return the numbers of constants and of carried values. From 0.11 on, JAX states them as a tree of the
+    operands."""
     p = eqn.params
     if "ft_in" not in p:
         return p["num_consts"], p["num_carry"]
@@ -107,7 +108,7 @@ def _cond(eqn: Equation, index: Value, *args: Value) -> object:
 
 
 def _platform_index(eqn: Equation) -> np.generic:
-    """The index of the platform on which fxad runs by default."""
+    """Return the index of the platform on which fxad runs by default."""
     platform = runtime.default_device().platform
     of_branches = enumerate(eqn.params["platforms"])  # None: any platform
     branches = [k for k, platforms in of_branches if platforms is None or platform in platforms]
@@ -148,7 +149,7 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
 
 
 def _maker_and_contents(policy: Any) -> tuple[str, list[Any]]:
-    """The function or class of JAX that made a policy, and what the policy holds."""
+    """Return the function or class of JAX that made a policy, and what the policy holds."""
     if hasattr(policy, "__closure__"):
         return policy.__qualname__.partition(".")[0], [c.cell_contents for c in policy.__closure__ or ()]
     return type(policy).__name__, list(getattr(policy, "__dict__", {}).values())
@@ -169,7 +170,7 @@ def _remat(eqn: Equation, *args: Value) -> object:
 
 
 def _over(function: Callable[..., tuple[Value, ...]], consts: Sequence[Value]) -> Callable[..., tuple[Value, ...]]:
-    """A function of a tuple, from one that takes constants and the items of the tuple."""
+    """Return a function of a tuple, from one that takes constants and the items of the tuple."""
     return lambda xs: function(*consts, *xs)
 
 

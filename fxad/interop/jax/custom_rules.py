@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def _users_function(rule: Any) -> object:
-    """The user's function behind a rule, which JAX wraps in functions of its own."""
+    """Return the user's function behind a rule, which JAX wraps in functions of its own."""
     inner = getattr(rule, "f", rule)
     cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True)) if _is_wrapper(inner) else {}
     for name in _WRAPPED:
@@ -44,8 +44,8 @@ def _is_wrapper(fn: object) -> bool:
 
 
 def _in_maps(eqn: Equation, rule: Callable[[], T]) -> T:
-    """The result of a rule of JAX, called in a map over the mesh of the `shard_map` around its equation, and over the
-    other named axes around this trace: there JAX finds the axes of collectives, and their types."""
+    """Return the result of a rule of JAX, called in a map over the mesh of the `shard_map` around its equation, and
+    over the other named axes around this trace: there JAX finds the axes of collectives, and their types."""
     mesh, checked = eqn.translation.manual or (None, False)
     of_mesh = () if mesh is None else mesh.axis_names
     axes = [(name, size) for name, size in named_axes_around() if name not in of_mesh]
@@ -68,7 +68,7 @@ def _in_maps(eqn: Equation, rule: Callable[[], T]) -> T:
 def _function_of_rule(
     eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
 ) -> CustomFunction[..., tuple[Value, ...]]:
-    """The function of a rule. Equal equations share one."""
+    """Return the function of a rule. Equal equations share one."""
     types, called = tuple([str(a) for a in eqn.ins]), eqn.params["call_jaxpr"]
     key = (
         eqn.name,
@@ -85,7 +85,8 @@ def _function_of_rule(
 
 
 def _in_context_of(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator of a rule, which is translated later: in the body of the `shard_map` that its equation is in."""
+    """Return a decorator of a rule, which is translated later: in the body of the `shard_map` that its equation is
+    in."""
     manual = eqn.translation.manual
 
     def decorate(rule: Callable[P, T]) -> Callable[P, T]:
@@ -111,7 +112,7 @@ def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
 
 
 def _custom_jvp(eqn: Equation, *args: Value) -> object:
-    """A function with a rule for tangents. JAX holds the rule as `jvp_jaxpr_fun`.
+    """Return a function with a rule for tangents. JAX holds the rule as `jvp_jaxpr_fun`.
 
     Called with a mask of the tangents that are zero, it traces the rule to a jaxpr. The jaxpr takes the primals and the
     other tangents, and returns the results and their nonzero tangents. A mask of the zero ones comes with it.
@@ -143,14 +144,14 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
 
 
 def _tangent(y: Value, tangent: Value) -> Value:
-    """A tangent of a result; None for integers."""
+    """Return a tangent of a result; None for integers."""
     if not plain_aval(y).inexact:
         return None
     return lax.full(y.shape, 0, y.dtype) if tangent is None else array(tangent)
 
 
 def _custom_vjp(eqn: Equation, *args: Value) -> object:
-    """A function with a rule for cotangents. JAX holds the rule as two functions.
+    """Return a function with a rule for cotangents. JAX holds the rule as two functions.
 
     - `fwd_jaxpr_thunk`, called with a mask of the operands that have cotangents, traces `fwd` to a jaxpr. This returns
       the residuals, then the results. A residual that is an operand is left out: `out_trees` has its number.
@@ -212,8 +213,8 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
 
 
 def _cotangents(result: Any) -> list[Any]:
-    """The cotangents that `bwd` returns: a list. From 0.11 on, JAX returns a pair of it and the values that `bwd` logs,
-    which only callers of `with_logs` read."""
+    """Return the cotangents that `bwd` returns: a list. From 0.11 on, JAX returns a pair of it and the values that
+    `bwd` logs, which only callers of `with_logs` read."""
     cotangents: list[Any] = result if isinstance(result, list) else result[0]
     return cotangents
 
@@ -240,7 +241,7 @@ def _spec(x: Value, like: JaxType) -> JaxType | None:
 
 
 def _custom_vmap(eqn: Equation, *args: Value) -> object:
-    """The function, batched by its program: a rule that gives the same values needs no other."""
+    """Return the function, batched by its program: a rule that gives the same values needs no other."""
     return eqn.run(eqn.params["call"], args)
 
 

@@ -14,7 +14,7 @@ from fxad.tracing.array import Array
 
 
 def _elementwise(fn: Callable[..., object]) -> Row:
-    """The row of a function that takes arrays of one shape, and nothing else."""
+    """Return the row of a function that takes arrays of one shape, and nothing else."""
 
     def row(eqn: Equation, *xs: Value) -> object:
         return fn(*eqn.fitted(*xs))
@@ -37,14 +37,14 @@ def _conj(eqn: Equation, x: Value) -> Array:
 
 @custom_jvp
 def _one_minus_square(x: Array) -> Array:
-    """1 - x^2 without the rounding of the square, which is all of the result where x is near 1 or -1."""
+    """Return 1 - x^2 without the rounding of the square, which is all of the result where x is near 1 or -1."""
     one = lax.full(x.shape, 1, x.dtype)
     return lax.mul(lax.add(one, x), lax.sub(one, x))
 
 
 @_one_minus_square.defjvp
 def _one_minus_square_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """-2 x: the derivative of the product is 0 where 1 + x rounds to 1."""
+    """Return -2 x: the derivative of the product is 0 where 1 + x rounds to 1."""
     (x,), (t,) = primals, tangents
     return _one_minus_square(x), lax.mul(t, lax.mul(lax.full(x.shape, -2, x.dtype), x))
 
@@ -59,7 +59,7 @@ def _polynomial(eqn: Equation, x: Value, *coefficients: Value) -> Value:
 
 
 def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
-    """The upper half of a product."""
+    """Return the upper half of a product."""
     bits = 8 * eqn.dtype.itemsize
     if bits > 32:
         raise eqn.refuse("fxad has no product of 128 bits", "multiply integers of 32 bits")
@@ -72,7 +72,7 @@ def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
 
 
 def _ordered(eqn: Equation, value: Value) -> Array:
-    """Integers in IEEE 754's total order of floating values."""
+    """Return integers in IEEE 754's total order of floating values."""
     x = array(value)
     if x.dtype not in dtypes.FLOATING:
         if x.dtype in dtypes.COMPLEX:

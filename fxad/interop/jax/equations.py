@@ -77,16 +77,16 @@ class Translates(Protocol):
     manual: Manual | None
 
     def within(self, manual: Manual | None) -> AbstractContextManager[None]:
-        """A block that translates equations of the body of a `shard_map`, and of rules of its equations."""
+        """Return a block that translates equations of the body of a `shard_map`, and of rules of its equations."""
 
     def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
-        """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""
+        """Add the equations of a jaxpr of JAX to the active trace. Return the values of its results."""
 
     def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
-        """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
+        """Bind a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
 
     def constant(self, value: object) -> Value:
-        """An array of JAX as a value: each becomes one operand."""
+        """Return an array of JAX as a value: each becomes one operand."""
 
 
 @final
@@ -112,18 +112,19 @@ class Equation:
         return plain_aval(self.outs[0]).dtype
 
     def fitted(self, *xs: Value) -> list[Value]:
-        """Operands in the shape of the first result: equations of JAX take scalars, and axes of one element."""
+        """Return operands in the shape of the first result: equations of JAX take scalars, and axes of one element."""
         return [_broadcast(x, self.shape) for x in xs]
 
     def run(self, jaxpr: ClosedJaxpr | OpenJaxpr, args: Sequence[Value]) -> list[Value]:
-        """The results of a jaxpr in a parameter, in the active trace. One that is not closed has no constants."""
+        """Return the results of a jaxpr in a parameter, in the active trace. One that is not closed has no
+        constants."""
         closed: Any = jaxpr  # a protocol with attributes cannot be tested by `isinstance`
         if hasattr(closed, "jaxpr"):
             return self.run_open(closed.jaxpr, closed.consts, args)
         return self.translation.run(closed, (), args)
 
     def function(self, jaxpr: ClosedJaxpr | OpenJaxpr) -> Callable[..., tuple[Value, ...]]:
-        """`run` of this jaxpr as a function that returns arrays."""
+        """Return `run` of this jaxpr as a function that returns arrays."""
 
         def translated(*args: Value) -> tuple[Value, ...]:
             return arrays(self.run(jaxpr, args))
@@ -131,12 +132,12 @@ class Equation:
         return translated
 
     def run_open(self, jaxpr: OpenJaxpr, consts: Sequence[object], args: Sequence[Value]) -> list[Value]:
-        """The results of a jaxpr whose constants are arrays of JAX, in the active trace."""
+        """Return the results of a jaxpr whose constants are arrays of JAX, in the active trace."""
         return self.translation.run(jaxpr, [self.translation.constant(c) for c in consts], args)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block that reads the parameters.
+        """Return a block that reads the parameters.
 
         Raises: TranslationError if JAX writes them otherwise than the block reads them; what functions of users raise.
         """
@@ -153,7 +154,7 @@ class Equation:
             ) from e
 
     def refuse(self, why: str, remedy: str = "") -> TranslationError:
-        """The error for an equation that has no translation."""
+        """Return the error for an equation that has no translation."""
         return TranslationError(
             f"from_jax: {self.name}: {why}",
             remedy=remedy or "write this part with other functions, or give it to fxad as a primitive of your own",
@@ -161,7 +162,7 @@ class Equation:
 
 
 def _raised_here(error: Exception) -> bool:
-    """Returns True if a module of this package raised an error: not the user, and not JAX, which removes its frames
+    """Return True if a module of this package raised an error: not the user, and not JAX, which removes its frames
     from a traceback and leaves a note or a cause."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
@@ -177,17 +178,17 @@ Rows: TypeAlias = Mapping[str, Row]  # by the name of the primitive in JAX
 
 
 def is_key(x: object) -> bool:
-    """Returns True for keys of JAX, and their types."""
+    """Return True for keys of JAX, and their types."""
     return hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def has_value(aval: JaxType) -> bool:
-    """Returns True for types of JAX that have values in fxad: not for tokens and tangents of integers."""
+    """Return True for types of JAX that have values in fxad: not for tokens and tangents of integers."""
     return hasattr(aval, "dtype") and aval.dtype != jax.dtypes.float0
 
 
 def plain_aval(aval: JaxType) -> Aval:
-    """The type in fxad of a type of JAX. A key is its words."""
+    """Return the type in fxad of a type of JAX. A key is its words."""
     if is_key(aval):
         return Aval((*aval.shape, *aval.dtype._impl.key_shape), dtypes.uint32)
     return Aval(tuple(aval.shape), np.dtype(aval.dtype))
@@ -203,12 +204,12 @@ def _broadcast(x: Value, shape: Shape) -> Value:
 
 
 def array(x: Value) -> Array:
-    """A value as an array: literals too."""
+    """Return a value as an array: literals too."""
     return splat(Lit.of(x, Aval((), x.dtype))) if isinstance(x, np.generic) else x
 
 
 def arrays(xs: Iterable[Value]) -> tuple[Array, ...]:
-    """Values as arrays; None stays, which has no value."""
+    """Return values as arrays; None stays, which has no value."""
     return tuple(map(array, xs))
 
 
@@ -216,12 +217,12 @@ def arrays(xs: Iterable[Value]) -> tuple[Array, ...]:
 
 
 def exact_text(value: Any) -> tuple[object, ...]:
-    """A key of a jaxpr of JAX, or of the parameters of an equation: its text, and what the text leaves out."""
+    """Return a key of a jaxpr of JAX, or of the parameters of an equation: its text, and what the text leaves out."""
     return str(value), *_not_in_text(value)
 
 
 def _not_in_text(value: Any) -> Iterator[object]:
-    """Yields the values of constants, the functions of the host that a jaxpr calls, and the values of parameters of
+    """Yield the values of constants, the functions of the host that a jaxpr calls, and the values of parameters of
     users' classes."""
     if isinstance(value, tuple | list | Mapping):
         for part in value.values() if isinstance(value, Mapping) else value:
@@ -251,7 +252,8 @@ def _constant_key(x: Any) -> object:
 
 
 def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> Row:
-    """The row of a function that takes the operands, and parameters of the equation by the names that they have in JAX.
+    """Return the row of a function that takes the operands, and parameters of the equation by the names that they have
+    in JAX.
 
     `with_params(lax.cumsum, "axis", "reverse")` calls `lax.cumsum(x, axis=..., reverse=...)`.
     """
@@ -259,5 +261,5 @@ def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> Row:
 
 
 def unchanged(eqn: Equation, *xs: Value) -> tuple[Array, ...]:
-    """The row of an equation that returns its operands."""
+    """Return the row of an equation that returns its operands."""
     return arrays(xs)

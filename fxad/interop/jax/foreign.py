@@ -27,7 +27,7 @@ from fxad.numpy.numbers import frexp, ldexp
 
 
 def foreign(eqn: Equation, *args: Value) -> object:
-    """The results of a primitive that is in no table.
+    """Return the results of a primitive that is in no table.
 
     Raises: TranslationError if its implementation cannot be traced.
     """
@@ -80,12 +80,12 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
 
 
 def _implementation(eqn: Equation) -> Any:
-    """The function of JAX that computes the results in terms of other primitives."""
+    """Return the function of JAX that computes the results in terms of other primitives."""
     return eqn.primitive.to_lojax if _DEFINITION in eqn.params else eqn.primitive.impl
 
 
 def _mentions(jaxpr: OpenJaxpr, eqn: Equation) -> bool:
-    """Returns True if a jaxpr of JAX applies the primitive of an equation, at any depth."""
+    """Return True if a jaxpr of JAX applies the primitive of an equation, at any depth."""
     inner = [
         p.jaxpr if hasattr(p, "jaxpr") else p
         for e in jaxpr.eqns

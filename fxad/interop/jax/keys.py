@@ -24,7 +24,7 @@ _FEW: Final = 64
 
 
 def _translated(eqn: Equation, fn: Callable[..., Any], *specs: Spec) -> Callable[..., Value]:
-    """The translation of a function of JAX, of these types, with one result."""
+    """Return the translation of a function of JAX, of these types, with one result."""
     closed = jax.make_jaxpr(fn)(*specs)
     return lambda *xs: array(eqn.translation.call(closed, xs, eqn.name)[0])
 
@@ -46,7 +46,7 @@ def _seed(eqn: Equation, seeds: Value) -> object:
 
 
 def _of_keys(call: Callable[[Equation, Any], Callable[..., Value]]) -> Row:
-    """The row of a function of one key, for arrays of keys."""
+    """Return the row of a function of one key, for arrays of keys."""
 
     def row(eqn: Equation, keys: Value) -> object:
         impl = eqn.ins[0].dtype._impl
@@ -65,7 +65,7 @@ def _fold_in(eqn: Equation, keys: Value, data: Value) -> object:
 
 
 def _gamma(eqn: Equation, key: Value, a: Value) -> Array:
-    """A draw, differentiable in its parameter."""
+    """Return a draw, differentiable in its parameter."""
     a, log = array(a), eqn.params["log_space"]
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in eqn.ins]
     closed = jax.make_jaxpr(lambda k, x: eqn.primitive.impl(k, x, log_space=log, use_vmap=True))(*specs)

@@ -14,14 +14,14 @@ from fxad.tracing.array import Array
 
 
 def _refuse_algorithm(eqn: Equation, *names: str) -> None:
-    """Raises: TranslationError for parameters that select another algorithm or another form of the result."""
+    """Raise TranslationError for parameters that select another algorithm or another form of the result."""
     for name in names:
         if eqn.params.get(name):
             raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")
 
 
 def _refuse_subset(eqn: Equation, x: Value) -> None:
-    """Raises: TranslationError if only some of the eigenvalues or singular values are wanted."""
+    """Raise TranslationError if only some of the eigenvalues or singular values are wanted."""
     part = eqn.params["subset_by_index"]
     if part is not None and tuple(part) != (0, min(x.shape[-2:])):
         raise eqn.refuse(f"subset_by_index is {part}", "take the part of the whole result")
@@ -47,7 +47,7 @@ def _qr(eqn: Equation, x: Value) -> tuple[Array, Array]:
 
 
 def _cholesky_update(eqn: Equation, r: Value, w: Value) -> Array:
-    """The upper factor of r^T r + w w^T."""
+    """Return the upper factor of r^T r + w w^T."""
     return matrix_transpose(linalg.cholesky(lax.add(matmul(matrix_transpose(r), r), outer(w, w))))
 
 

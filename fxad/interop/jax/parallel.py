@@ -21,7 +21,7 @@ def _axis_names(eqn: Equation, which: Any) -> Any:
 
 
 def _all_reduce(fn: Callable[..., Array], along: Any) -> Row:
-    """The row of a reduction over named axes, and over axes of the operands by number."""
+    """Return the row of a reduction over named axes, and over axes of the operands by number."""
 
     def row(eqn: Equation, *xs: Value) -> list[Array]:
         axes, groups = eqn.params["axes"], eqn.params.get("axis_index_groups")

@@ -143,7 +143,7 @@ def _arg_extremum(fn: Callable[..., object]) -> Row:
 
 
 def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> Callable[..., tuple[Value, ...]]:
-    """The function of two tuples of scalars that a reduction applies."""
+    """Return the function of two tuples of scalars that a reduction applies."""
     return lambda a, b: tuple(eqn.run_open(jaxpr, consts, (*a, *b)))
 
 
@@ -180,7 +180,7 @@ def _window_reduction(prim: Callable[..., Primitive]) -> Row:
 
 
 def _selecting(fn: Callable[..., Array]) -> Row:
-    """The row of a function that selects an element of each window by the comparison "ge" or "le"."""
+    """Return the row of a function that selects an element of each window by the comparison "ge" or "le"."""
     return lambda eqn, x, y: fn(x, y, eqn.params["select_prim"].name, *_windows(eqn))
 
 
@@ -198,7 +198,7 @@ def _top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
 
 
 def _approx_top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
-    """The exact result, which is one of the approximations."""
+    """Return the exact result, which is one of the approximations."""
     p = eqn.params
     if p["reduction_input_size_override"] != -1 or not p["aggregate_to_topk"]:
         raise eqn.refuse("it returns partial reductions", "leave out aggregate_to_topk and the size override")
@@ -208,13 +208,13 @@ def _approx_top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
 
 
 def _one_dtype(*xs: Value) -> list[Array]:
-    """Operands of one dtype: JAX's contractions take two, whose common dtype is that of the result or wider."""
+    """Return operands of one dtype: JAX's contractions take two, whose common dtype is that of the result or wider."""
     wanted = np.result_type(*[x.dtype for x in xs]) if len({x.dtype for x in xs}) > 1 else xs[0].dtype
     return [array(x) if x.dtype == wanted else lax.convert_element_type(x, wanted) for x in xs]
 
 
 def _precision(eqn: Equation) -> Any:
-    """The precision of products. Presets of JAX's algorithms are refused: they choose the dtype of products."""
+    """Return the precision of products. Presets of JAX's algorithms are refused: they choose the dtype of products."""
     precision = eqn.params["precision"]
     pair = precision if isinstance(precision, tuple) else (precision, precision)
     for p in pair:
@@ -224,7 +224,7 @@ def _precision(eqn: Equation) -> Any:
 
 
 def _preferred(eqn: Equation, x: Array) -> DType | None:
-    """The dtype of the result of a product; None if it is that of the operands."""
+    """Return the dtype of the result of a product; None if it is that of the operands."""
     return None if eqn.dtype == x.dtype else eqn.dtype
 
 

@@ -43,7 +43,7 @@ def _types(*_: object, jaxpr: Jaxpr, **__: object) -> list[object]:
 
 
 def _lowered(ctx: Any, *args: object, jaxpr: Jaxpr, **_: object) -> Any:
-    """A call of the program's StableHLO, which becomes a function of JAX's module."""
+    """Return a call of the program's StableHLO, which becomes a function of JAX's module."""
     platform, *others = ctx.module_context.platforms
     module = lower_jaxpr(jaxpr, platform)
     if any([lower_jaxpr(jaxpr, other).body != module.body for other in others]):
@@ -60,7 +60,7 @@ def _lowered(ctx: Any, *args: object, jaxpr: Jaxpr, **_: object) -> Any:
 
 
 def _bound(prim: Any) -> object:
-    """The implementation of a primitive outside a trace: JAX compiles and runs it."""
+    """Return the implementation of a primitive outside a trace: JAX compiles and runs it."""
     return jax.jit(prim.bind, static_argnames=("jaxpr", "n_linear"))
 
 
@@ -87,7 +87,7 @@ for _prim in (CALL, LINEAR_CALL):
 def _tangents(
     jaxpr: Jaxpr, primals: Sequence[object], tangents: Sequence[object], moving: Sequence[bool]
 ) -> tuple[list[object], list[object]]:
-    """Results and tangents with respect to the operands that are marked."""
+    """Return results and tangents with respect to the operands that are marked."""
     split = linearize(jaxpr, tuple(moving))
     n = len(jaxpr.outs)
     outs = CALL.bind(*primals, jaxpr=split.primal)
@@ -113,7 +113,7 @@ def _jvp(primals: Sequence[object], tangents: Sequence[object], *, jaxpr: Jaxpr)
 def _linear_jvp(
     primals: Sequence[object], tangents: Sequence[object], *, jaxpr: Jaxpr, n_linear: int
 ) -> tuple[list[object], list[object]]:
-    """The tangent in the linear operands is the map itself, so that it can be transposed; in the others, its
+    """Return the tangents: in the linear operands, the map itself, so that it can be transposed; in the others, its
     derivative."""
     moving = [type(t) is not ad.Zero for t in tangents]
     results = LINEAR_CALL.bind(*primals, jaxpr=jaxpr, n_linear=n_linear)
@@ -148,7 +148,7 @@ ad.primitive_transposes[LINEAR_CALL] = _transpose_rule
 
 
 def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
-    """A program, or a function of fxad, as a function of JAX: it takes and returns arrays of JAX.
+    """Return a program, or a function of fxad, as a function of JAX: it takes and returns arrays of JAX.
 
     JAX can call it, and jit, differentiate and map it. Derivatives and batches are fxad's own: JAX calls the programs
     that fxad's `linearize`, `transpose` and `vmap` return. A function is traced for the types of each call, and for the
@@ -177,7 +177,7 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
 
 
 def _spec(x: Any) -> object:
-    """An argument of JAX as an example for fxad: an array of JAX as its type, any other value as it is."""
+    """Return an argument of JAX as an example for fxad: an array of JAX as its type, any other value as it is."""
     if is_key(x):
         x = jax.random.key_data(x)
     return Spec(x.shape, x.dtype) if isinstance(x, jax.Array) else x
@@ -200,7 +200,7 @@ def _callable_of(program: Program[..., object]) -> Callable[..., object]:
 
 
 def _check_translatable(name: str, jaxpr: Jaxpr) -> None:
-    """Raises: TranslationError, ArgumentError, DTypeError."""
+    """Raise TranslationError, ArgumentError, DTypeError."""
     if jaxpr.symbolic:
         raise ArgumentError(f"to_jax of {name}: it has sizes that are not numbers", remedy="specialize the program")
     if jaxpr.free_axes:
@@ -227,7 +227,7 @@ def _check_translatable(name: str, jaxpr: Jaxpr) -> None:
 
 
 def _operand(program: Program[..., object], k: int, x: Any) -> object:
-    """An argument of JAX, of the type that the program takes."""
+    """Return an argument of JAX, of the type that the program takes."""
     aval = program.in_avals[k]
     if isinstance(x, Array):  # a tracer of fxad is refused there
         x = as_jax(x)
@@ -258,6 +258,6 @@ def _operand(program: Program[..., object], k: int, x: Any) -> object:
 
 
 def _holds(aval: Aval, x: complex) -> bool:
-    """Returns True if a Python number is of the kind of a dtype, or of a narrower one."""
+    """Return True if a Python number is of the kind of a dtype, or of a narrower one."""
     kinds = "b" if isinstance(x, bool) else "iufcV" if isinstance(x, int) else "fcV" if isinstance(x, float) else "c"
     return aval.dtype.kind in kinds

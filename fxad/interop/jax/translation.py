@@ -73,7 +73,7 @@ class Translation:
 
     @contextlib.contextmanager
     def within(self, manual: Manual | None) -> Iterator[None]:
-        """A block that translates equations of the body of a `shard_map`, and of rules of its equations."""
+        """Return a block that translates equations of the body of a `shard_map`, and of rules of its equations."""
         outer, self.manual = self.manual, manual
         try:
             yield
@@ -81,14 +81,14 @@ class Translation:
             self.manual = outer
 
     def constant(self, value: object) -> Value:
-        """An array of JAX as a value: each becomes one operand."""
+        """Return an array of JAX as a value: each becomes one operand."""
         entry = self._constants.get(id(value))
         if entry is None:
             entry = self._constants[id(value)] = value, concrete(value)
         return entry[1]
 
     def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
-        """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
+        """Bind a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
         places = [k for k, v in enumerate(closed.jaxpr.invars) if has_value(v.aval)]
         results = [k for k, v in enumerate(closed.jaxpr.outvars) if has_value(v.aval)]
         entry = self._programs.get(id(closed))
@@ -110,7 +110,7 @@ class Translation:
         return outs
 
     def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
-        """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""
+        """Add the equations of a jaxpr of JAX to the active trace. Return the values of its results."""
         values: dict[JaxVar, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
         values.update(zip(jaxpr.invars, args, strict=True))
 
@@ -150,12 +150,12 @@ class Translation:
 
 
 def _is_requested(parameter: object) -> bool:
-    """Returns False for a sharding that divides nothing, as JAX writes it in `shard_map`."""
+    """Return False for a sharding that divides nothing, as JAX writes it in `shard_map`."""
     return not hasattr(parameter, "spec") or any([entry is not None for entry in parameter.spec])
 
 
 def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
-    """The results of an equation."""
+    """Return the results of an equation."""
     if eqn.name in REFUSED:
         raise eqn.refuse(REFUSED[eqn.name])
     row = ROWS.get(eqn.name, foreign)
@@ -180,7 +180,7 @@ def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
 
 
 def _source_of_equation(eqn: JaxEqn) -> Source:
-    """The user's line of an equation of JAX: the innermost that is neither JAX's nor fxad's."""
+    """Return the user's line of an equation of JAX: the innermost that is neither JAX's nor fxad's."""
     traceback = eqn.source_info.traceback
     if traceback is None:
         return None
@@ -191,7 +191,7 @@ def _source_of_equation(eqn: JaxEqn) -> Source:
 
 
 def concrete(value: object) -> Array:
-    """An array of JAX with a value, as an array of fxad: no copy on one device. Keys become their words."""
+    """Return an array of JAX with a value, as an array of fxad: no copy on one device. Keys become their words."""
     if isinstance(value, jax.core.Tracer):
         raise TranslationError(
             f"from_jax: the function closes over {value}, which a transformation of JAX is tracing",
@@ -244,7 +244,7 @@ def from_jax(f: Callable[..., object], /, *examples: object, **kwargs: object) -
 
 
 def _example(x: object) -> object:
-    """An example as JAX takes it."""
+    """Return an example as JAX takes it."""
     if not isinstance(x, Spec | Array):
         return x
     aval: Aval = x.aval
@@ -256,7 +256,7 @@ def _example(x: object) -> object:
 
 
 def register_nodes(structure: Any) -> None:
-    """Makes containers of fxad of the classes that JAX knows as containers, such as modules and states."""
+    """Make containers of fxad of the classes that JAX knows as containers, such as modules and states."""
     data = structure.node_data()
     if data is not None and not tree.is_container(data[0]):
         tree.register(data[0], _flattened, _unflattened)

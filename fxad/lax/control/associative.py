@@ -93,7 +93,7 @@ def associative_scan(fn: Callable[[Any, Any], object], elems: object, reverse: b
 
 
 def _check_combined(what: str, have: object, want: Array) -> None:
-    """Raises: ShapeError, DTypeError when a result is not of the type of its operand."""
+    """Raise ShapeError, DTypeError when a result is not of the type of its operand."""
     result_type = aval_of(have, what)
     if result_type.shape != want.shape:
         raise ShapeError(

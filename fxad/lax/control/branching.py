@@ -52,7 +52,7 @@ def cond(
     operand: object = NOT_GIVEN,
     batched: str = SELECT,
 ) -> R:
-    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided at run time.
+    """Return `true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided at run time.
 
     `pred` is a bool, or a real number, which is true if it is not 0. Both functions are always traced, also if it is a
     Python bool. Their results must have the same structure and types; a bare Python number takes the dtype of the other
@@ -87,7 +87,7 @@ def cond(
 
 
 def _with_operand(what: str, operand: object, operands: tuple[object, ...]) -> tuple[object, ...]:
-    """The operands, one of which may be given by keyword. Raises: ArgumentError for both."""
+    """Return the operands, one of which may be given by keyword. Raises: ArgumentError for both."""
     if operand is NOT_GIVEN:
         return operands
     if operands:
@@ -114,7 +114,7 @@ def switch(
     operand: object = NOT_GIVEN,
     batched: str = SELECT,
 ) -> R:
-    """`branches[index](*operands)`, decided at run time; an index out of range is clamped.
+    """Return `branches[index](*operands)`, decided at run time; an index out of range is clamped.
 
     `index` is one integer of any integer dtype. For the rest see `cond`.
 

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: object) -> R:
-    """`x`, unless an element of `pred` is true when the program runs: then the call raises, with the message, your line
+    """Return `x`, unless an element of `pred` is true when the program runs: then the call raises, with the message, your line
     and, under vmap, the first example.
 
     `x` is any tree of arrays. Use the returned value: as with any pure function, an unused check is dropped.

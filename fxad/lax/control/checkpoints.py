@@ -66,7 +66,7 @@ def checkpointed_scan(
     *,
     budget: int,
 ) -> tuple[Any, Any]:
-    """`scan`, whose reverse mode stores at most `budget` carries at a time, and the intermediates of one step.
+    """Return `scan`, whose reverse mode stores at most `budget` carries at a time, and the intermediates of one step.
 
     The steps are divided into nested segments, each a `remat` of a `scan` of smaller ones. Depth d needs a budget of
     about d * n^(1/d) and computes each step d more times. The smallest depth that fits is used: a budget of n gives one

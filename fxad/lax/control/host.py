@@ -54,7 +54,8 @@ def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, v
 def pure_callback(
     f: Callable[..., object], result_types: object, /, *args: object, vmap_method: str = "sequential", **kwargs: object
 ) -> object:
-    """The results of a Python function of NumPy arrays, inside a program. For computations that only the host can do.
+    """Return the results of a Python function of NumPy arrays, inside a program. For computations that only the host
+    can do.
 
     `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`): the types of the results of `f`. Under
     vmap `f` is called for one example after the other ("sequential"), or once with stacks ("broadcast_all": all
@@ -92,7 +93,7 @@ def io_callback(f: Callable[..., object], result_types: R, /, *args: object, ord
 def io_callback(
     f: Callable[..., object], result_types: object, /, *args: object, ordered: bool = False, **kwargs: object
 ) -> object:
-    """The results of a Python function with side effects: it is called each time that this equation runs.
+    """Return the results of a Python function with side effects: it is called each time that this equation runs.
 
     `result_types` is as in `pure_callback`, or None for no results. Calls with `ordered` happen in program order, also
     through `scan`, `cond` and `while_loop`.
@@ -145,7 +146,7 @@ class _Formatter(string.Formatter):
         self._numbers = count()
 
     def parse(self, format_string: str) -> Iterator[tuple[str, str | None, str | None, str | None]]:
-        """The fields, all numbered: `string.Formatter` numbers `{}`, but not `{[3]}` or `{.shape}`."""
+        """Return the fields, all numbered: `string.Formatter` numbers `{}`, but not `{[3]}` or `{.shape}`."""
         for literal, field, spec, conversion in super().parse(format_string):
             numbered = field is not None and field[:1] in ("", ".", "[")
             yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
@@ -163,7 +164,7 @@ def format_values(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]
 
 
 def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """Raises: ArgumentError where a format does not take values of these types, as the host is given them."""
+    """Raise ArgumentError where a format does not take values of these types, as the host is given them."""
 
     def blank(x: object) -> NDArray:
         aval = aval_of(x, what)
@@ -180,7 +181,7 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
 
 
 def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> None:
-    """Raises: ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
+    """Raise ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
     if not isinstance(fmt, str):
         raise ArgumentError(
             f"{what}: the format is {described(fmt)}, not a str: {fmt!r:.60}", remedy='debug_print("x is {}", x)'

@@ -192,7 +192,7 @@ def fori_loop(
     *,
     unroll: int | bool | None = None,
 ) -> Any:
-    """`val = body_fun(i, val)` for i from `lower` to `upper`, exclusive; return the last `val`.
+    """Return `val = body_fun(i, val)` for i from `lower` to `upper`, exclusive; return the last `val`.
 
     `init_val` is any pytree of arrays, which keeps its structure, shapes and dtypes. A bare Python number in it takes
     the dtype that `body_fun` returns for it. i is int32 if both bounds fit, or has the dtype of a bound that is an
@@ -260,7 +260,7 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
 
 
 def _counting_body(loop: TracedLoop, index: Aval) -> Jaxpr:
-    """(captured, i, carry) -> (i + 1, carry)."""
+    """Return (captured, i, carry) -> (i + 1, carry)."""
     body, n_consts = loop.body.jaxpr, len(loop.body.captured)
     b = Builder()
     consts, i, carry = b.inputs(body.in_avals[:n_consts]), b.input(index), b.inputs(loop.carry_avals)
@@ -269,7 +269,7 @@ def _counting_body(loop: TracedLoop, index: Aval) -> Jaxpr:
 
 
 def _static_fori(loop: TracedLoop, first: int, n: int, index: Aval, unroll: int | bool) -> tuple[Array, ...]:
-    """A loop between static bounds: a scan whose carry counts."""
+    """Return a loop between static bounds: a scan whose carry counts."""
     captured = loop.body.captured
     steps = _unrolled("fori_loop", unroll, n)
     prim = Scan(_counting_body(loop, index), n, False, steps, len(captured), 1 + len(loop.init))
@@ -277,7 +277,7 @@ def _static_fori(loop: TracedLoop, first: int, n: int, index: Aval, unroll: int 
 
 
 def _dynamic_fori(loop: TracedLoop, first: ArrayLike, last: ArrayLike, index: Aval) -> tuple[Array, ...]:
-    """A loop between bounds known at run time: a while loop whose carry counts."""
+    """Return a loop between bounds known at run time: a while loop whose carry counts."""
     captured = loop.body.captured
     b = Builder()
     end, i = b.inputs((index, index))

@@ -122,7 +122,7 @@ class TracedLoop:
         return tuple([aval_of(x) for x in self.init])
 
     def results(self, outs: Sequence[object]) -> tuple[Any, Any]:
-        """The last carry and the other results, as trees."""
+        """Return the last carry and the other results, as trees."""
         n = len(self.init)
         return self.carry_tree.unflatten(outs[:n]), self.rest_tree.unflatten(outs[n:])
 

@@ -318,7 +318,8 @@ _MOST_STEPS: Final = (1 << 31) - 1  # steps are counted in int32
 
 
 def _limits_of_steps(what: str, maxiter: int | None, space: Space) -> Limits:
-    """The limits of a method that ends a round when it converges or breaks down: the number of rounds is unlimited."""
+    """Return the limits of a method that ends a round when it converges or breaks down: the number of rounds is
+    unlimited."""
     return Limits(_step_limit(what, maxiter, space), rounds=1 << 30, progress=0.5)
 
 

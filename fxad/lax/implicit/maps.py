@@ -113,7 +113,7 @@ def check_result_type(
 
 
 def check_same_tree(what: str, fn: str, found: Structure, x_type: TreeType, name: str, aux: bool = False) -> None:
-    """Raises: TreeError naming the function and both structures."""
+    """Raise TreeError naming the function and both structures."""
     if found != x_type.structure:
         pair = aux and found.type is tuple and found.num_children == 2 and found.children()[0] == x_type.structure
         raise TreeError(
@@ -206,7 +206,7 @@ class TracedMap:
 
     @classmethod
     def of(cls, role: str, fn: Callable[..., object], body: TracedFunction, x_type: TreeType) -> TracedMap:
-        """The map of a function that was traced. Its name in messages is `role` and that of the function."""
+        """Return the map of a function that was traced. Its name in messages is `role` and that of the function."""
         jaxpr = rotate_operands(body.jaxpr, len(body.captured))
         return cls(f"{role} {function_name(fn)}".strip(), jaxpr, body.captured, x_type)
 

@@ -38,7 +38,7 @@ _NONE = int(Breakdown.NONE)
 
 
 def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
-    """For a Hermitian definite matrix, with a Hermitian definite preconditioner.
+    """Return for a Hermitian definite matrix, with a Hermitian definite preconditioner.
 
     Source: Hestenes, Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952)
     """
@@ -70,7 +70,7 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
 
 
 def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
-    """For any matrix; two products with it in a step.
+    """Return for any matrix; two products with it in a step.
 
     Source: van der Vorst, Bi-CGSTAB: A Fast and Smoothly Converging Variant of Bi-CG (1992)
     """

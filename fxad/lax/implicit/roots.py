@@ -55,7 +55,7 @@ def custom_root(
     tangent_solve: Callable[..., object],
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `f(x) = 0`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
+    """Return the x for which `f(x) = 0`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
 
     `solve` is any function: a loop, Newton's method, a call of a library. It is not differentiated, and neither is the
     guess. Derivatives are those of the root, with respect to all values that `f` closes over: `tangent_solve(g, y)`
@@ -111,7 +111,7 @@ def custom_fixed_point(
     tangent_solve: Callable[..., object] | None = None,
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `f(x) = x`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
+    """Return the x for which `f(x) = x`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
 
     Derivatives are those of the fixed point, as in `custom_root` for x - f(x). Without `solve`, `f` is applied until x
     converges: |f(x) - x| <= eps^(3/4) |f(x)|, at most 10,000 times. If it does not converge, x and its derivatives are
@@ -167,7 +167,8 @@ def custom_minimize(
     tangent_solve: Callable[..., object] | None = None,
     has_aux: bool = False,
 ) -> Any:
-    """A point at which the gradient of `f` is zero, computed by `solve(f, initial_guess)`; `f` returns a real scalar.
+    """Return a point at which the gradient of `f` is zero, computed by `solve(f, initial_guess)`; `f` returns a real
+    scalar.
 
     Derivatives are those of the stationary point, as in `custom_root` for the gradient of `f`. Without `tangent_solve`,
     linear systems (with the second derivative of `f`) are solved by `cg`, at the precision of the dtype: at a minimum

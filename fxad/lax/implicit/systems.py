@@ -49,7 +49,8 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """The x for which `matvec(x) = b`, computed by `solve(matvec, b)`; `matvec` is linear, b any pytree of arrays.
+    """Return the x for which `matvec(x) = b`, computed by `solve(matvec, b)`; `matvec` is linear, b any pytree of
+    arrays.
 
     `solve` is any function: a loop, a factorisation, a call of a library. It is not differentiated. Derivatives are
     those of the solution. In forward mode, for tangents of b and of values that `matvec` closes over, `solve` is called
@@ -80,7 +81,7 @@ def linear_solve(
     symmetric: bool,
     has_aux: bool,
 ) -> Any:
-    """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
+    """Return `custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
     symmetric, has_aux = flag(what, "symmetric", symmetric), flag(what, "has_aux", has_aux)
     x_type, leaves = right_hand_side(what, b)
     matvec_body = trace_linear_map(what, role, matvec, x_type, "b")

@@ -108,7 +108,7 @@ def inner_product(x: Array, y: Array) -> Array:
 
 
 def real_part(x: Array) -> Array:
-    """The real part."""
+    """Return the real part."""
     return x.real if x.dtype.kind == "c" else x
 
 

@@ -165,7 +165,7 @@ def callee(eqn: Eqn) -> Jaxpr | None:
 
 
 def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, remat: bool = False) -> Layout:
-    """The layout of an equation that applies a body to its operands."""
+    """Return the layout of an equation that applies a body to its operands."""
     operands, results = Group(Constant(), len(body.ins)), Group(Value(), len(body.outs))
     return Layout((operands,), (results,), (Body(body, (0,), (0,), runs, stores=True),), remat)
 

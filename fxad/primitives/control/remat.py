@@ -179,7 +179,7 @@ class Remat(HigherOrder, Linear):
     def _linearize(
         self, ctx: LinearizeCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
     ) -> tuple[Atoms, Tangents]:
-        """Steps 2 to 5 of the module's docstring. `lins` are the tangents that are not zero."""
+        """Apply steps 2 to 5 of the module's docstring. `lins` are the tangents that are not zero."""
         n_out = len(self.body.outs)
         # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
         # summed outside of it, in the order of the program without it.
@@ -195,7 +195,7 @@ class Remat(HigherOrder, Linear):
         body, distinct = deduplicate_operands(recomputation, operands)
 
         def resumed(stored: Mask) -> Remat | None:
-            """The recomputation that takes stored results of the call; None if it would not use them."""
+            """Return the recomputation that takes stored results of the call; None if it would not use them."""
             shorter = resume(split, computed, n_out, needed, stored)
             if len(shorter.eqns) >= len(recomputation.eqns):
                 return None

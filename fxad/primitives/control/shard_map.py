@@ -149,7 +149,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return ShardMap(bodies[0], self.mesh, operands[0], ins, outs, self.devices)
 
     def whole(self, spec: MapSpec, aval: Aval) -> Aval:
-        """The type of the whole array. Each index has a part of type `aval`."""
+        """Return the type of the whole array. Each index has a part of type `aval`."""
         shape = (self.count, *aval.shape) if spec is STACK else global_shape(self.mesh, spec, aval.shape)
         return aval.with_shape(shape)
 
@@ -352,7 +352,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return bar if not names or is_zero(bar) else b.one(Psum(names, sizes), bar)
 
     def _axes_of_equal_parts(self, spec: MapSpec) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The axes along which all indices have the same part of an array, and their sizes."""
+        """Return the axes along which all indices have the same part of an array, and their sizes."""
         rest = [(a, n) for a, n in self.mesh if spec is not STACK and a not in names_in(spec)]
         return tuple([a for a, _ in rest]), tuple([n for _, n in rest])
 

@@ -41,7 +41,7 @@ class HloReal:
         self.aval = aval
 
     def op(self, name: str, *others: HloReal) -> HloReal:
-        """A StableHLO or CHLO operation whose result has the type of this."""
+        """Return a StableHLO or CHLO operation whose result has the type of this."""
         full = name if "." in name else f"stablehlo.{name}"
         operands = [self.value, *[o.value for o in others]]
         return HloReal(self.hlo, self.hlo.op(full, operands, (self.aval,))[0], self.aval)
@@ -87,7 +87,7 @@ class HloReal:
         return as_int < 0
 
     def where(self, yes: HloReal | float, no: HloReal) -> HloReal:
-        """`yes` where this holds, else `no`."""
+        """Return `yes` where this holds, else `no`."""
         operands = (self.value, no._of_type(yes).value, no.value)
         return HloReal(self.hlo, self.hlo.op("stablehlo.select", operands, (no.aval,))[0], no.aval)
 
@@ -290,7 +290,7 @@ _BY_ROTATION: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "a
 
 
 def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
-    """The function of this name at a + bi, with the special cases of annex G."""
+    """Return the function of this name at a + bi, with the special cases of annex G."""
     if name in _IN_PLANE:
         return _IN_PLANE[name](a, b)
     if name in _IN_QUADRANT:
@@ -343,14 +343,14 @@ def _scaled(x: HloReal, y: HloReal) -> tuple[HloReal, HloReal, HloReal]:
 
 
 def hypot(x: HloReal, y: HloReal) -> HloReal:
-    """sqrt(x^2 + y^2); infinite if one operand is, even if the other is nan."""
+    """Return sqrt(x^2 + y^2); infinite if one operand is, even if the other is nan."""
     a, b, back = _scaled(x, y)
     infinite = abs(x).equals(inf) | abs(y).equals(inf)
     return infinite.where(inf, (a * a + b * b).op("sqrt") * back)
 
 
 def direction_cosine(x: HloReal, y: HloReal) -> HloReal:
-    """x / hypot(x, y); 0 at the origin."""
+    """Return x / hypot(x, y); 0 at the origin."""
     infinite = abs(x).equals(inf) | abs(y).equals(inf)
     # an infinite operand is long beside every finite one
     x, y = [infinite.where(v.op("sign") * abs(v).equals(inf).where(1, v.like(0)), v) for v in (x, y)]
@@ -360,7 +360,7 @@ def direction_cosine(x: HloReal, y: HloReal) -> HloReal:
 
 
 def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-    """The `lower` of abs: the result is infinite if one part is, even if the other is nan."""
+    """Return the `lower` of abs: the result is infinite if one part is, even if the other is nan."""
     if ins[0].dtype not in dtypes.COMPLEX:
         return hlo.op(prim.hlo_name, args, outs)
     return (hypot(*_parts(hlo, args[0], ins[0])).value,)

@@ -48,7 +48,7 @@ from fxad.primitives.stablehlo import lower_compare
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
-    """The tangent `t` times a primal value of its type."""
+    """Return the tangent `t` times a primal value of its type."""
     return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
 
 
@@ -263,7 +263,7 @@ class Min(Binary):
 def _extremum_tangent(
     ctx: JvpCtx, beats: Compare, loses: Compare, x: Atom, y: Atom, tx: Tangent, ty: Tangent
 ) -> Tangent:
-    """Each tangent times 1 where its operand is the result, 1/2 at a tie, else 0 (nan included)."""
+    """Return each tangent times 1 where its operand is the result, 1/2 at a tie, else 0 (nan included)."""
     tied = ctx.one(EQ, x, y)
 
     def share(t: Tangent, won: Compare) -> Tangent:

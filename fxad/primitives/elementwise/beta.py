@@ -97,7 +97,7 @@ class RegularizedIncompleteBeta(Primitive):
 
 
 def beta_log_pdf(args: Formulas) -> Formulas:
-    """log of the density of the beta distribution, x^(a-1) (1-x)^(b-1) / B(a, b).
+    """Return log of the density of the beta distribution, x^(a-1) (1-x)^(b-1) / B(a, b).
 
     The logarithms of its factors nearly cancel near the mode for large a and b: there it is that of `_weight_of_large`.
     Operands of the other formula are replaced by constants, so that it adds no nan to a derivative.
@@ -114,7 +114,7 @@ def beta_log_pdf(args: Formulas) -> Formulas:
 
 
 def _pdf(args: Formulas) -> Formulas:
-    """The density of the beta distribution."""
+    """Return the density of the beta distribution."""
     return (beta_log_pdf(args)[0].exp(),)
 
 
@@ -151,7 +151,7 @@ def _both_large(a: Formula, b: Formula, x: Formula) -> Formula:
 
 
 def _of_large(a: Formula, b: Formula, x: Formula, large: Formula) -> Formula:
-    """The first two terms of the uniform expansion of Temme for large a and b (DLMF 8.18.9).
+    """Return the first two terms of the uniform expansion of Temme for large a and b (DLMF 8.18.9).
 
     With p = a / (a + b) the mode, and z the distance of x from it in standard deviations, to the first order: the
     integral of a normal density up to z, and a correction for the skewness.
@@ -192,8 +192,8 @@ def _swap_for_convergence(f: Formulas) -> Formulas:
 
 
 def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> tuple[HloValue, ...]:
-    """The continued fraction beta_0 + alpha_1 / (beta_1 + alpha_2 / (beta_2 + ...)) where `mask` holds, by the method
-    of Lentz. All beta are positive."""
+    """Return the continued fraction beta_0 + alpha_1 / (beta_1 + alpha_2 / (beta_2 + ...)) where `mask` holds, by the
+    method of Lentz. All beta are positive."""
 
     def start(f: Formulas) -> Formulas:
         a, b, x, y = f
@@ -215,13 +215,13 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> 
 
 
 def _at_least_tiny(x: Formula) -> Formula:
-    """x, or a tiny number where x is 0 or nearly so: it will be a divisor."""
+    """Return x, or a tiny number where x is 0 or nearly so: it will be a divisor."""
     tiny = 1e-290 if x.double else 1e-30
     return (abs(x) < tiny).where(tiny, x)
 
 
 def weight(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
-    """x^a y^b / B(a, b) for y = 1 - x."""
+    """Return x^a y^b / B(a, b) for y = 1 - x."""
     smaller, larger = a.least(b), a.greatest(b)
     both_large = smaller >= 10
     large_a, large_b = both_large.where(a, a.like(10)), both_large.where(b, b.like(10))
@@ -247,7 +247,8 @@ def _weight_of_large(a: Formula, b: Formula, x: Formula, y: Formula) -> tuple[Fo
 
 
 def log_beta(args: Formulas) -> Formulas:
-    """log |B(a, b)|, without the cancellation of log gamma(a) + log gamma(b) - log gamma(a + b) for a large operand.
+    """Return log |B(a, b)|, without the cancellation of log gamma(a) + log gamma(b) - log gamma(a + b) for a large
+    operand.
 
     Each formula gets constants where another one holds, so that it adds no nan to a derivative.
     """
@@ -272,7 +273,7 @@ def log_beta(args: Formulas) -> Formulas:
 
 
 def _log_of_rest(x: Formula, y: Formula) -> Formula:
-    """log x, from y = 1 - x if that is small."""
+    """Return log x, from y = 1 - x if that is small."""
     small = y <= 0.1
     return small.where((-small.where(y, y.like(0))).log1p(), x.log())
 

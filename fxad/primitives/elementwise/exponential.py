@@ -105,8 +105,8 @@ class Log(ComplexUnary):
 
 
 def _mantissa_and_exponent(x: HloReal) -> tuple[HloReal, HloReal]:
-    """m and e with x = m 2^e and m in [sqrt(1/2), sqrt(2)], for positive finite x. They are read from the bits, because
-    XLA treats subnormals as 0."""
+    """Return m and e with x = m 2^e and m in [sqrt(1/2), sqrt(2)], for positive finite x. They are read from the bits,
+    because XLA treats subnormals as 0."""
     double = x.aval.dtype == dtypes.float64
     digits, bias = (52, 1023) if double else (23, 127)
     number, whole = x.aval, x.aval.with_dtype(dtypes.int64 if double else dtypes.int32)

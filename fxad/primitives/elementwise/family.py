@@ -86,7 +86,7 @@ def operand_error(prim: Primitive, takes: frozenset[DType], *avals: Aval) -> Fxa
 
 
 def literal_like(value: object, like: Atom) -> Lit:
-    """The literal of `value` with the type of `like`."""
+    """Return the literal of `value` with the type of `like`."""
     return Lit.of(value, like.aval)
 
 
@@ -102,7 +102,7 @@ def as_accumulated(x: NDArray) -> NDArray:
 
 
 def from_ufunc(f: np.ufunc) -> Callable[..., object]:
-    """The `compute` of a primitive whose meaning is a universal function of NumPy."""
+    """Return the `compute` of a primitive whose meaning is a universal function of NumPy."""
     return lambda _, *args: f(*args)
 
 
@@ -116,11 +116,11 @@ class Unary(Primitive):
 
     @abstractmethod
     def compute(self, x: NDArray) -> object:
-        """The meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
+        """Return the meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
 
     @abstractmethod
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        """The tangent of the result `y`, for a tangent `t` of `x` that is not `Zero`."""
+        """Return the tangent of the result `y`, for a tangent `t` of `x` that is not `Zero`."""
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if len(avals) == 1 and avals[0].dtype in self.takes:
@@ -177,11 +177,11 @@ class Binary(Primitive):
 
     @abstractmethod
     def compute(self, x: NDArray, y: NDArray, /) -> object:
-        """The meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
+        """Return the meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
 
     @abstractmethod
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent, /) -> Tangent:
-        """The tangent of the result `z`; not both of `tx` and `ty` are `Zero`."""
+        """Return the tangent of the result `z`; not both of `tx` and `ty` are `Zero`."""
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -228,7 +228,7 @@ class Compare(WithoutTangent):
 
     @abstractmethod
     def compute(self, x: NDArray, y: NDArray) -> object:
-        """The meaning in NumPy."""
+        """Return the meaning in NumPy."""
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:

@@ -35,7 +35,7 @@ class Formula:
         self.atom = atom
 
     def apply(self, prim: Primitive, *others: Operand) -> Formula:
-        """A primitive of this and others."""
+        """Return a primitive of this and others."""
         atoms = [o.atom if isinstance(o, Formula) else Lit.of(o, self.atom.aval) for o in others]
         return Formula(self._emit, self._emit.one(prim, self.atom, *atoms))
 
@@ -91,7 +91,7 @@ class Formula:
         return self.apply(ABS)
 
     def like(self, value: float) -> Formula:
-        """A number with the type of this array."""
+        """Return a number with the type of this array."""
         return Formula(self._emit, Lit.of(value, self.atom.aval))
 
     @property
@@ -105,53 +105,53 @@ class Formula:
         return self.atom.aval.dtype == dtypes.float64
 
     def where(self, yes: Operand, no: Formula) -> Formula:
-        """`yes` where this holds, else `no`."""
+        """Return `yes` where this holds, else `no`."""
         taken = yes if isinstance(yes, Formula) else no.like(yes)
         return Formula(self._emit, emit_where(self._emit, self.atom, taken.atom, no.atom))
 
     def anywhere(self) -> Formula:
-        """True if this holds at any element."""
+        """Return True if this holds at any element."""
         axes = tuple(range(self.atom.aval.ndim))
         return Formula(self._emit, self._emit.one(ReduceOr(axes), self.atom))
 
     def exp(self) -> Formula:
-        """e to the power of it."""
+        """Return e to the power of it."""
         return self.apply(EXP)
 
     def expm1(self) -> Formula:
-        """exp(x) - 1."""
+        """Return exp(x) - 1."""
         return self.apply(EXPM1)
 
     def log(self) -> Formula:
-        """The natural logarithm."""
+        """Return the natural logarithm."""
         return self.apply(LOG)
 
     def log1p(self) -> Formula:
-        """log(1 + x)."""
+        """Return log(1 + x)."""
         return self.apply(LOG1P)
 
     def sqrt(self) -> Formula:
-        """The square root."""
+        """Return the square root."""
         return self.apply(SQRT)
 
     def rsqrt(self) -> Formula:
-        """One over the square root."""
+        """Return one over the square root."""
         return self.apply(RSQRT)
 
     def lgamma(self) -> Formula:
-        """log |gamma|."""
+        """Return log |gamma|."""
         return self.apply(LGAMMA)
 
     def digamma(self) -> Formula:
-        """The derivative of lgamma."""
+        """Return the derivative of lgamma."""
         return self.apply(DIGAMMA)
 
     def least(self, other: Operand) -> Formula:
-        """The lesser of two."""
+        """Return the lesser of two."""
         return self.apply(MIN, other)
 
     def greatest(self, other: Operand) -> Formula:
-        """The greater of two."""
+        """Return the greater of two."""
         return self.apply(MAX, other)
 
 
@@ -160,17 +160,17 @@ FormulaFunction: TypeAlias = Callable[[Formulas], Formulas]
 
 
 def x_log_y(x: Formula, y: Formula) -> Formula:
-    """x log y; 0 where x is 0, also if the logarithm is infinite."""
+    """Return x log y; 0 where x is 0, also if the logarithm is infinite."""
     return x.apply(XLOGY, y)
 
 
 def x_log1p_y(x: Formula, y: Formula) -> Formula:
-    """x log(1 + y); 0 where x is 0, as `x_log_y`."""
+    """Return x log(1 + y); 0 where x is 0, as `x_log_y`."""
     return x.apply(XLOG1PY, y)
 
 
 def polynomial(x: Formula, coefficients: Sequence[float]) -> Formula:
-    """The polynomial with the highest power first, by Horner's rule."""
+    """Return the polynomial with the highest power first, by Horner's rule."""
     total = x.like(coefficients[0])
     for c in coefficients[1:]:
         total = total * x + c
@@ -178,7 +178,7 @@ def polynomial(x: Formula, coefficients: Sequence[float]) -> Formula:
 
 
 def chebyshev(x: Formula, coefficients: Sequence[float]) -> Formula:
-    """The sum of Chebyshev polynomials of -1 <= x <= 1, the highest order first, by Clenshaw's recurrence."""
+    """Return the sum of Chebyshev polynomials of -1 <= x <= 1, the highest order first, by Clenshaw's recurrence."""
     kept = [c for c in coefficients if abs(c) > x.eps * 1e-3]
     double, last, before = x * 2, x.like(kept[0]), x.like(0)
     for c in kept[1:-1]:
@@ -187,7 +187,7 @@ def chebyshev(x: Formula, coefficients: Sequence[float]) -> Formula:
 
 
 def formula_program(name: str, avals: Sequence[Aval], body: FormulaFunction) -> Jaxpr:
-    """The program of formulas."""
+    """Return the program of formulas."""
     b = Builder()
     outs = body(tuple([Formula(b, v) for v in b.inputs(avals)]))
     return b.build([f.atom for f in outs], name)

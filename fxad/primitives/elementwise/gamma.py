@@ -77,7 +77,7 @@ _LGAM1P: Final = tuple(
 
 
 def log_gamma_1p(a: Formula) -> Formula:
-    """log gamma(1 + a) with all digits for a < 1.5."""
+    """Return log gamma(1 + a) with all digits for a < 1.5."""
     more = a > 0.5
     b = more.where(a - 1, a)
     near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P)) - more.where(0, a).log1p()
@@ -85,25 +85,26 @@ def log_gamma_1p(a: Formula) -> Formula:
 
 
 def excess(mu: Formula, v: Formula, ratio: Formula) -> Formula:
-    """mu - log(1 + mu), for v = mu / (2 + mu) and ratio = 1 + mu, with all digits near mu = 0 and near ratio = 0."""
+    """Return mu - log(1 + mu), for v = mu / (2 + mu) and ratio = 1 + mu, with all digits near mu = 0 and near ratio =
+    0."""
     near = mu * v - 2 * v * v * v * polynomial(v * v, _ATANH)
     return (abs(mu) < 0.5).where(near, mu - ratio.log())
 
 
 def stirling(a: Formula) -> Formula:
-    """log gamma(a) less (a - 1/2) log a - a + log(2 pi) / 2, for a >= 10."""
+    """Return log gamma(a) less (a - 1/2) log a - a + log(2 pi) / 2, for a >= 10."""
     inverse = 1 / a
     return polynomial(inverse * inverse, _STIRLING) * inverse
 
 
 def log_gamma_ratio(a: Formula, b: Formula) -> Formula:
-    """log gamma(a + b) - log gamma(a), without cancellation, for a >= 10 and a + b >= 10."""
+    """Return log gamma(a + b) - log gamma(a), without cancellation, for a >= 10 and a + b >= 10."""
     total = a + b
     return (a - 0.5) * (b / a).log1p() + b * total.log() - b + stirling(total) - stirling(a)
 
 
 def density(a: Formula, x: Formula) -> Formula:
-    """x^a exp(-x) / gamma(a + 1), for a > 0 and x > 0."""
+    """Return x^a exp(-x) / gamma(a + 1), for a > 0 and x > 0."""
     phi = excess((x - a) / a, (x - a) / (x + a), x / a)
     large = (-a * phi - stirling(a)).exp() * (a * (2 * math.pi)).rsqrt()
     small = (a * x.log() - x - log_gamma_1p(a)).exp()
@@ -116,7 +117,7 @@ def density(a: Formula, x: Formula) -> Formula:
 def series(
     hlo: Hlo, a: HloValue, x: HloValue, mask: HloValue, t: Aval, *, with_slope: bool = False
 ) -> tuple[HloValue, ...]:
-    """The sum of x^n / ((a + 1) ... (a + n)) where `mask` holds; and, `with_slope`, its derivative in a.
+    """Return the sum of x^n / ((a + 1) ... (a + n)) where `mask` holds; and, `with_slope`, its derivative in a.
 
     igamma(2, 1) is this sum, 1 + 1/3 + 1/12 + 1/60 + ... = 1.4366, times the density 1^2 exp(-1) / 2! = 0.1839.
     """
@@ -146,8 +147,8 @@ def series(
 def fraction(
     hlo: Hlo, a: HloValue, x: HloValue, mask: HloValue, t: Aval, *, with_slope: bool = False
 ) -> tuple[HloValue, ...]:
-    """The continued fraction of the upper function over its density times a, where `mask` holds (Abramowitz & Stegun
-    6.5.31); and, `with_slope`, its derivative in a.
+    """Return the continued fraction of the upper function over its density times a, where `mask` holds (Abramowitz &
+    Stegun 6.5.31); and, `with_slope`, its derivative in a.
 
     The convergents are p / q. A step needs the last two: (p1, q1) and, before them, (p2, q2). All four are scaled down
     together before they overflow. The names beginning with d are derivatives in a.
@@ -190,7 +191,7 @@ _SMALL_TERMS: Final = 22
 
 
 def _upper_small(a: Formula, x: Formula) -> Formula:
-    """The upper function for a and x of about 1 and less, with all digits where it is small itself."""
+    """Return the upper function for a and x of about 1 and less, with all digits where it is small itself."""
     total, term = x.like(0), x.like(1)
     for n in range(1, _SMALL_TERMS):
         term = term * x * (-1 / n)
@@ -217,7 +218,7 @@ _TEMME_WIDTH: Final = 0.05  # the greatest |mu|: beyond it the tail is below the
 
 
 def _near_mode(a: Formula, x: Formula) -> Formula:
-    """The mask of the elements that Temme's expansion computes."""
+    """Return the mask of the elements that Temme's expansion computes."""
     return (a >= _TEMME_LEAST_A) & (abs(x - a) < a * _TEMME_WIDTH)
 
 
@@ -237,7 +238,7 @@ def _temme_sum(a: Formula, eta: Formula) -> Formula:
 
 
 def _temme(a: Formula, x: Formula, *, upper: bool) -> Formula:
-    """The lower or the upper function near the mode (Temme 1979; DLMF 8.12.3 and 8.12.4)."""
+    """Return the lower or the upper function near the mode (Temme 1979; DLMF 8.12.3 and 8.12.4)."""
     a, _, half_square, eta = _temme_operands(a, x)
     correction = (-a * half_square).exp() * (a * (2 * math.pi)).rsqrt() * _temme_sum(a, eta)
     argument = eta * (a * 0.5).sqrt()
@@ -247,7 +248,7 @@ def _temme(a: Formula, x: Formula, *, upper: bool) -> Formula:
 
 
 def _temme_slope(a: Formula, x: Formula, *, sample: bool) -> Formula:
-    """d igamma / da near the mode; or, for `sample`, minus that over d igamma / dx.
+    """Return d igamma / da near the mode; or, for `sample`, minus that over d igamma / dx.
 
     With S the sum of c_k(eta) a^-k, and d eta / da = -mu / (a eta): d igamma / da is exp(-a eta^2 / 2) / sqrt(2 pi a)
     times eta / 2 - mu / eta + S (eta^2 / 2 + 1 / 2a - mu) - dS/da + (mu / eta) dS/deta / a.
@@ -265,7 +266,7 @@ def _temme_slope(a: Formula, x: Formula, *, sample: bool) -> Formula:
 
 
 def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
-    """The derivative of a polynomial, the highest power first."""
+    """Return the derivative of a polynomial, the highest power first."""
     n = len(coefficients) - 1
     return tuple([c * (n - k) for k, c in enumerate(coefficients[:-1])])
 
@@ -281,7 +282,7 @@ def _replace_outside(a: Formula, x: Formula) -> tuple[Formula, Formula, Formula]
 
 
 def _above_mode(a: Formula, x: Formula) -> Formula:
-    """The mask of the elements for which the fraction converges faster than the series."""
+    """Return the mask of the elements for which the fraction converges faster than the series."""
     return (x > 1) & (x > a)
 
 
@@ -314,7 +315,7 @@ class Incomplete(Binary):
 
     @abstractmethod
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        """The function in StableHLO, for floats of at least 32 bits."""
+        """Return the function in StableHLO, for floats of at least 32 bits."""
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -407,7 +408,7 @@ class Igammac(Incomplete):
 
 
 def gamma_log_pdf(args: Formulas) -> Formulas:
-    """log of the density of the gamma distribution, x^(a-1) exp(-x) / gamma(a).
+    """Return log of the density of the gamma distribution, x^(a-1) exp(-x) / gamma(a).
 
     The terms (a - 1) log x, x and log gamma(a) nearly cancel for a large a, and x near it: there the logarithm is that
     of `density`. Operands of the other formula are replaced by 10, so that it adds no nan to a derivative.
@@ -423,7 +424,7 @@ def gamma_log_pdf(args: Formulas) -> Formulas:
 
 
 def _pdf(args: Formulas) -> Formulas:
-    """The density of the gamma distribution, d igamma / dx."""
+    """Return the density of the gamma distribution, d igamma / dx."""
     return (gamma_log_pdf(args)[0].exp(),)
 
 
@@ -437,7 +438,7 @@ def emit_formula(emit: Emit, name: str, body: FormulaFunction, *operands: Atom) 
 
 
 def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
-    """The tangent of igamma."""
+    """Return the tangent of igamma."""
     in_a: Tangent = Zero(a.aval)
     in_x: Tangent = Zero(x.aval)
     if not isinstance(a_dot, Zero):
@@ -448,7 +449,7 @@ def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, a_dot: Tangent, x_dot: Tangen
 
 
 def _score(a: Formula, x: Formula) -> Formula:
-    """log x - digamma(a)."""
+    """Return log x - digamma(a)."""
     large = a >= 10
     big = large.where(a, a.like(10))
     inverse = 1 / big
@@ -460,7 +461,7 @@ def _score(a: Formula, x: Formula) -> Formula:
 
 
 def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, *, sample: bool) -> HloValue:
-    """d igamma / da; or, for `sample`, minus that over d igamma / dx."""
+    """Return d igamma / da; or, for `sample`, minus that over d igamma / dx."""
     clear_a, clear_x, by_series, by_fraction = hlo.call(formula_program(f"{name}_start", (t, t), _split_lower), (a, x))
     total, dtotal = series(hlo, clear_a, clear_x, by_series, t, with_slope=True)
     ratio, dratio = fraction(hlo, clear_a, clear_x, by_fraction, t, with_slope=True)

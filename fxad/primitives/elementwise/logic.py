@@ -289,12 +289,13 @@ class IsFinite(PiecewiseConstantUnary):
 
 
 def _unsigned(x: NDArray) -> NDArray:
-    """The same bits as unsigned integers."""
+    """Return the same bits as unsigned integers."""
     return x.view(f"u{x.dtype.itemsize}")
 
 
 def _amount(y: NDArray) -> tuple[NDArray, NDArray]:
-    """The mask of amounts that are less than the width, read as unsigned; and the amounts, 0 outside the mask."""
+    """Return the mask of amounts that are less than the width, read as unsigned; and the amounts, 0 outside the
+    mask."""
     inside = np.less(_unsigned(y), 8 * y.dtype.itemsize)
     return inside, np.where(inside, y, np.zeros_like(y))
 

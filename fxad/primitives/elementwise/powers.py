@@ -51,7 +51,7 @@ class Sign(ComplexUnary):
         return hlo.op("stablehlo.minimum", (*args, hlo.constant(Lit.of(1, ins[0]))), outs)
 
     def _by_bits(self, hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, ...]:
-        """The sign from the bits as an integer: their magnitude with the sign of x, clamped to -1, 0 or 1.
+        """Return the sign from the bits as an integer: their magnitude with the sign of x, clamped to -1, 0 or 1.
 
         Of float16: 1.5 has the bits 0x3e00, clamped to 1; -0.0 has the sign bit alone, so the magnitude 0; -6e-8 has
         the magnitude 1 and the sign -1. `stablehlo.sign` keeps -0.0, and treats subnormals as 0. A comparison of the
@@ -193,7 +193,7 @@ class IntegerPow(Unary):
 
 
 def _times_power(ctx: JvpCtx, t: Tangent, x: Atom, n: int) -> Tangent:
-    """t times the derivative of x^n."""
+    """Return t times the derivative of x^n."""
     if n in (0, 1):
         return t if n else Zero(t.aval)
 

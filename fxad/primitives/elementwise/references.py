@@ -19,13 +19,13 @@ Quadrature = tuple[Doubles, Doubles]  # nodes and weights
 
 
 def scipy_special(name: str, *args: NDArray) -> NDArray:
-    """A function of `scipy.special`, of operands in double precision."""
+    """Return a function of `scipy.special`, of operands in double precision."""
     function = getattr(importlib.import_module("scipy.special"), name)
     return np.asarray(function(*[a.astype(np.float64) for a in args]))
 
 
 def log1p_complex(z: NDArray) -> NDArray:
-    """log(1 + z), with the digits of a small z: NumPy adds 1 first."""
+    """Return log(1 + z), with the digits of a small z: NumPy adds 1 first."""
     a, b = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
     square_less_1 = a * (2 + a) + b * b  # |1 + z|^2 - 1
     near = (square_less_1 > -0.5) & (square_less_1 < 1)
@@ -36,8 +36,8 @@ def log1p_complex(z: NDArray) -> NDArray:
 
 
 def divide(x: NDArray, y: NDArray) -> NDArray:
-    """x / y. Complex numbers are divided as in annex G.5.1 of C99: by an infinity NumPy gives nan, and by a zero it
-    loses its sign."""
+    """Return x / y. Complex numbers are divided as in annex G.5.1 of C99: by an infinity NumPy gives nan, and by a zero
+    it loses its sign."""
     quotient = np.divide(x, y)
     if not np.iscomplexobj(quotient):
         return quotient
@@ -53,7 +53,7 @@ def divide(x: NDArray, y: NDArray) -> NDArray:
 
 
 def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
-    """The derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
+    """Return the derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
     quadrature = np.polynomial.legendre.leggauss(60)
     slopes = np.frompyfunc(partial(_gamma_slopes, quadrature), 2, 2)
     found = slopes(a.astype(np.float64), x.astype(np.float64))
@@ -75,7 +75,7 @@ def _gamma_slopes(quadrature: Quadrature, a: float, x: float) -> tuple[float, fl
 
 
 def _log_gamma_pdf(a: float, x: float) -> float:
-    """log d igamma / dx; for a large a by Stirling's formula, because the terms would cancel."""
+    """Return log d igamma / dx; for a large a by Stirling's formula, because the terms would cancel."""
     if a < 100:
         return (a - 1) * math.log(x) - x - math.lgamma(a)
     mu = (x - a) / a
@@ -84,7 +84,7 @@ def _log_gamma_pdf(a: float, x: float) -> float:
 
 
 def _lower_slope(a: float, x: float, psi: float) -> float:
-    """(d igamma / da) / (d igamma / dx) by the power series."""
+    """Return (d igamma / da) / (d igamma / dx) by the power series."""
     total, slope, term, dterm, n = 1.0, 0.0, 1.0, 0.0, 0
     while term > 1e-17 * total or abs(dterm) > 1e-17 * abs(slope):
         n += 1
@@ -97,7 +97,8 @@ def _lower_slope(a: float, x: float, psi: float) -> float:
 
 
 def _upper_slope(quadrature: Quadrature, a: float, x: float, psi: float) -> float:
-    """-(d igamma / da) / (d igamma / dx): the integral of exp(-s) (1 + s/x)^(a-1) (log(x + s) - psi) over s > 0."""
+    """Return -(d igamma / da) / (d igamma / dx): the integral of exp(-s) (1 + s/x)^(a-1) (log(x + s) - psi) over s >
+    0."""
     nodes, weights = quadrature
     # the integrand falls like exp(-s (1 - (a-1)/x)) at first and like exp(-s) at last
     width = 1 / max(1 - (a - 1) / x, 1 / math.sqrt(x)) if a > 1 else 1.0

@@ -31,7 +31,7 @@ def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:
 
 
 def _scale_by_gaussian(ctx: JvpCtx, t: Tangent, x: Atom, scale: float) -> Tangent:
-    """t * scale * exp(-x^2)."""
+    """Return t * scale * exp(-x^2)."""
 
     def slope(x: Atom) -> Atom:
         # beyond these limits the result is 0, and so is its derivative: not 0 times an infinite 2 x
@@ -187,7 +187,7 @@ def _lower_digamma(x: HloReal) -> HloReal:
 
 
 def _at_zero(x: HloReal, zero: HloReal, elsewhere: HloReal) -> HloReal:
-    """digamma at 0.0 and at -0.0, where `zero` holds."""
+    """Return digamma at 0.0 and at -0.0, where `zero` holds."""
     return zero.where(x.negative.where(math.inf, x.like(-math.inf)), elsewhere)
 
 
@@ -274,7 +274,7 @@ def _polygamma(n: float, x: float) -> float:
 
 
 def _hurwitz(s: int, q: float) -> float:
-    """sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin."""
+    """Return sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin."""
     if math.isinf(q):
         return 0.0
     if q < 0:  # the terms below 0 are those of 1 - f, 2 - f, ..., 0 - q

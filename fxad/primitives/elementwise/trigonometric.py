@@ -73,8 +73,8 @@ class Tan(ComplexUnary):
 
 
 def _unit_circle(ctx: JvpCtx, x: Atom) -> Atom:
-    """1 - x^2. Around 0 the derivative of (1 - x)(1 + x) is a difference of nearly equal numbers, and close to 1 the
-    square has lost the digits of the result."""
+    """Return 1 - x^2. Around 0 the derivative of (1 - x)(1 + x) is a difference of nearly equal numbers, and close to 1
+    the square has lost the digits of the result."""
     one = literal_like(1.0, x)
     outer = ctx.one(MUL, ctx.one(SUB, one, x), ctx.one(ADD, x, one))
     if x.aval.dtype in dtypes.COMPLEX:
@@ -84,7 +84,7 @@ def _unit_circle(ctx: JvpCtx, x: Atom) -> Atom:
 
 
 def _cosine_of_atan(ctx: JvpCtx, x: Atom) -> Atom:
-    """1 / sqrt(1 + x^2), the cosine of the angle atan(x)."""
+    """Return 1 / sqrt(1 + x^2), the cosine of the angle atan(x)."""
     return ctx.one(DIRECTION_COSINE, literal_like(1.0, x), x)
 
 

@@ -27,12 +27,12 @@ _LEAST_TRIDIAGONAL: Final = 3  # cuSPARSE's least number of rows
 
 
 def _letter(option: str) -> str:
-    """The letter of an option of LAPACK."""
+    """Return the letter of an option of LAPACK."""
     return chr(int(option.partition(" ")[0]))
 
 
 def _same(routine: str, overwritten: int = 0) -> Row:
-    """A routine with LAPACK's operands, results and options. Its first result overwrites an operand."""
+    """Return a routine with LAPACK's operands, results and options. Its first result overwrites an operand."""
 
     def row(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
         return library_call(hlo, routine, args, ins, outs, options, overwrite=[(overwritten, 0)])
@@ -58,7 +58,8 @@ def _trsm(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
 
 
 def _syevd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """Eigenvalues alone are computed with the vectors. Algorithm 0 lets the handler choose by the size."""
+    """Call the routine for eigenvectors: eigenvalues alone are computed with the vectors. Algorithm 0 lets the handler
+    choose by the size."""
     attrs = {"lower": bool_attribute(_letter(options["uplo"]) == "L"), "algorithm": "0 : ui8"}
     return library_call(hlo, "syevd", args, ins, outs, attrs, overwrite=[(0, 0)])
 
@@ -71,7 +72,7 @@ def _gesdd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options)
 
 
 def _gesvdj(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """It returns V, not its adjoint, and computes vectors in any case."""
+    """Call the routine, which returns V, not its adjoint, and computes vectors in any case."""
     (x,), (_, s, u, vh, info), mode = ins, outs, _letter(options["mode"])
     *batch, m, n = x.shape
     economy = mode == "S" and min(m, n) > _JACOBI_ECONOMY
@@ -85,8 +86,8 @@ def _gesvdj(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options
 
 
 def _gesvd(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """It takes matrices with at least as many rows as columns. Others are passed in row-major order: that is their
-    transpose, whose vectors have exchanged places."""
+    """Call the routine, which takes matrices with at least as many rows as columns. Others are passed in row-major
+    order: that is their transpose, whose vectors have exchanged places."""
     (x,), (_, s, u, vh, info), mode = ins, outs, _letter(options["mode"])
     wide = x.shape[-2] < x.shape[-1]
     if mode == "N":
@@ -124,8 +125,8 @@ def _geev(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
 
 
 def _unpacked(hlo: Hlo, packed: HloValue, x: Aval, im: HloValue, out: Aval) -> HloValue:
-    """Complex eigenvectors from packed ones. `im` are the imaginary parts of the eigenvalues; that of the first of a
-    pair is positive."""
+    """Return complex eigenvectors from packed ones. `im` are the imaginary parts of the eigenvalues; that of the first
+    of a pair is positive."""
     n, batch = x.ndim - 1, x.shape[:-2]
     axes = {"broadcast_dimensions": i64_array([*range(len(batch)), n])}
     (row,) = hlo.op("stablehlo.broadcast_in_dim", (im,), (x,), axes)
@@ -145,8 +146,8 @@ def _column_at(hlo: Hlo, value: HloValue, x: Aval, offset: int) -> HloValue:
 
 
 def _gtsv(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """cuSPARSE returns the solution alone. It reads the elements of the diagonals that LAPACK ignores. Systems that are
-    too small are continued by rows of the identity."""
+    """Return cuSPARSE returns the solution alone. It reads the elements of the diagonals that LAPACK ignores. Systems
+    that are too small are continued by rows of the identity."""
     (dl, d, du, b), (_, line, _, matrix) = args, ins
     last, rows = line.ndim - 1, matrix.ndim - 2
     more = max(_LEAST_TRIDIAGONAL - line.shape[last], 0)

@@ -113,7 +113,7 @@ def _dual(v: Entries) -> NDArray:
 
 
 def _inner(ctx: JvpCtx, v: Atom, t: Tangent) -> Tangent:
-    """V^-1 A_dot V."""
+    """Return V^-1 A_dot V."""
     return ctx.lin_one(Solve(False), v, *lu_factors(ctx, v), dot(ctx.lin_one, t, v))
 
 

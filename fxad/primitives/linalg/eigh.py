@@ -114,7 +114,7 @@ class Eigh(Matrixwise):
 
 
 def inverse_gaps(ctx: JvpCtx, w: Atom) -> Atom:
-    """1 / (w[j] - w[i]), and 0 on the diagonal."""
+    """Return 1 / (w[j] - w[i]), and 0 on the diagonal."""
     one, shape = ctx.one, (*w.aval.shape, w.aval.shape[-1])
     gaps = minus(one, repeat_as_rows(one, w, shape), repeat_as_columns(one, w, shape))
     return inverse_off_diagonal(ctx, gaps, on_diagonal(ctx, shape))

@@ -175,7 +175,7 @@ def _plus(b: Builder, x: _Matrix, y: _Matrix) -> _Matrix:
 
 
 def _linear_combination(b: Builder, terms: Sequence[tuple[float, _Matrix]]) -> _Matrix:
-    """The sum of numbers times matrices."""
+    """Return the sum of numbers times matrices."""
     parts: list[_Matrix] = [tuple([scaled(b.one, p, c) for p in x]) for c, x in terms]
     return reduce(lambda x, y: _plus(b, x, y), parts)
 
@@ -249,7 +249,7 @@ def _int_literal(value: int, like: Atom, dtype: dtypes.DType) -> Lit:
 
 
 def _per_matrix(b: Builder, x: Atom, like: Aval) -> Atom:
-    """One number for each matrix."""
+    """Return one number for each matrix."""
     wide = b.one(BroadcastInDim(like.shape, tuple(range(like.ndim - 2))), x)
     return as_complex(b.one, wide, like)
 

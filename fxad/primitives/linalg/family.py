@@ -80,7 +80,7 @@ def check_same_batch(name: str, a: Aval, b: Aval, batch_a: Shape, batch_b: Shape
 
 
 def real_dtype(x: Aval) -> DType:
-    """The dtype of norms, eigenvalues of Hermitian matrices and singular values."""
+    """Return the dtype of norms, eigenvalues of Hermitian matrices and singular values."""
     return dtypes.real_part(x.dtype)
 
 
@@ -92,7 +92,7 @@ Entries: TypeAlias = npt.NDArray[np.complex128]
 
 
 def as_entries(x: NDArray) -> Entries:
-    """An array of any of the four dtypes, to compute with."""
+    """Return an array of any of the four dtypes, to compute with."""
     return cast(Entries, x)
 
 
@@ -104,7 +104,7 @@ def _placeholder(a: Aval) -> complex:
 
 
 def apply_to_each(f: Callable[..., Sequence[NDArray]], outs: tuple[Aval, ...], *args: NDArray) -> tuple[NDArray, ...]:
-    """`f` of each matrix of a batch, all operands of the rank of the first; nan where it raises LinAlgError."""
+    """Return `f` of each matrix of a batch, all operands of the rank of the first; nan where it raises LinAlgError."""
     batch = args[0].shape[:-2]
     results = tuple([np.full(a.shape, _placeholder(a), a.dtype) for a in outs])
     for at in np.ndindex(batch):

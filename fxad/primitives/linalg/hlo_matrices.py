@@ -14,8 +14,8 @@ from fxad.primitives.stablehlo import i64_array, i64_attribute, lower_compare, l
 def or_nan(
     hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape, finite: HloValue | None = None
 ) -> HloValue:
-    """`value` for the matrices of the batch whose routine succeeded (info 0), nan for the others; nan also where the
-    mask `finite` does not hold."""
+    """Return `value` for the matrices of the batch whose routine succeeded (info 0), nan for the others; nan also where
+    the mask `finite` does not hold."""
     info_type = Aval(batch, dtypes.int32)
     (ok,) = lower_compare(hlo, "EQ", (info, hlo.constant(Lit.of(0, info_type))), info_type)
     if finite is not None:
@@ -27,7 +27,7 @@ def or_nan(
 
 
 def finite_matrices(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
-    """The mask of the matrices of a batch without nan and infinity."""
+    """Return the mask of the matrices of a batch without nan and infinity."""
     parts = [(value, aval)]
     if aval.dtype in dtypes.COMPLEX:
         part = aval.with_dtype(dtypes.real_part(aval.dtype))
@@ -43,7 +43,7 @@ def finite_matrices(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
 
 
 def zeros_unless(hlo: Hlo, finite: HloValue, value: HloValue, aval: Aval) -> HloValue:
-    """The matrices of a batch for which a mask holds, zeros in place of the others."""
+    """Return the matrices of a batch for which a mask holds, zeros in place of the others."""
     mask = _for_each_element(hlo, finite, aval, len(aval.shape) - 2)
     return hlo.op("stablehlo.select", (mask, value, zeros_constant(hlo, aval)), (aval,))[0]
 
@@ -56,7 +56,7 @@ def _for_each_element(hlo: Hlo, mask: HloValue, aval: Aval, batch_rank: int) -> 
 
 
 def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
-    """The lower or the upper triangle, diagonal included; zero elsewhere."""
+    """Return the lower or the upper triangle, diagonal included; zero elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
     (kept,) = lower_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
     (out,) = hlo.op("stablehlo.select", (kept, value, zeros_constant(hlo, aval)), (aval,))
@@ -64,7 +64,7 @@ def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
 
 
 def identity_constant(hlo: Hlo, aval: Aval) -> HloValue:
-    """Ones on the diagonal, zeros elsewhere."""
+    """Return ones on the diagonal, zeros elsewhere."""
     rows, columns, counts = _rows_and_columns(hlo, aval)
     (on_diagonal,) = lower_compare(hlo, "EQ", (rows, columns), counts)
     (out,) = hlo.op(
@@ -74,7 +74,7 @@ def identity_constant(hlo: Hlo, aval: Aval) -> HloValue:
 
 
 def corner(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
-    """The first rows and columns of matrices, as many as the result has; zeros where it has more."""
+    """Return the first rows and columns of matrices, as many as the result has; zeros where it has more."""
     shape = tuple([min(n, m) for n, m in zip(aval.shape, out.shape, strict=True)])
     if shape != aval.shape:
         attrs = {
@@ -104,12 +104,12 @@ def has_empty(*avals: Aval) -> bool:
 
 
 def with_longer_axis(aval: Aval, axis: int, by: int) -> Aval:
-    """The type with `by` more elements along an axis."""
+    """Return the type with `by` more elements along an axis."""
     return aval.with_shape(replace_entry(aval.shape, axis, aval.shape[axis] + by))
 
 
 def pad_axis(hlo: Hlo, value: HloValue, aval: Aval, axis: int, low: int, high: int, fill: int = 0) -> HloValue:
-    """`low` elements before an axis and `high` after it. Negative numbers remove elements."""
+    """Return `low` elements before an axis and `high` after it. Negative numbers remove elements."""
     amounts = [[by * (k == axis) for k in range(aval.ndim)] for by in (low, high, 0)]
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     attrs = {name: i64_array(by) for name, by in zip(names, amounts, strict=True)}
@@ -119,7 +119,7 @@ def pad_axis(hlo: Hlo, value: HloValue, aval: Aval, axis: int, low: int, high: i
 
 
 def conjugate_transpose(hlo: Hlo, value: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
-    """The conjugate transpose of matrices, and its type."""
+    """Return the conjugate transpose of matrices, and its type."""
     n = aval.ndim
     out = aval.with_shape((*aval.shape[:-2], aval.shape[-1], aval.shape[-2]))
     order = {"permutation": i64_array([*range(n - 2), n - 1, n - 2])}

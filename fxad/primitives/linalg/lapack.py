@@ -14,7 +14,7 @@ from fxad.primitives.linalg.cusolver import ON_CUDA
 
 
 def char_option(letter: str) -> str:
-    """An option of LAPACK: a letter, as `ui8`."""
+    """Return an option of LAPACK: a letter, as `ui8`."""
     return f"{ord(letter)} : ui8"
 
 

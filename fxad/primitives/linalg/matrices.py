@@ -36,30 +36,30 @@ One: TypeAlias = Callable[..., X]  # (primitive, *operands) -> its single result
 
 
 def dot(one: One[X], a: Operand, b: Operand) -> X:
-    """The matrix product a b, batch by batch."""
+    """Return the matrix product a b, batch by batch."""
     n = len(a.aval.shape)
     batch = tuple(range(n - 2))
     return one(DotGeneral((n - 1,), (n - 2,), batch, batch, None), a, b)
 
 
 def transposed(one: One[X], a: Operand) -> X:
-    """The transpose."""
+    """Return the transpose."""
     n = len(a.aval.shape)
     return one(Transpose((*range(n - 2), n - 1, n - 2)), a)
 
 
 def conj(one: One[X], a: X) -> X:
-    """The complex conjugate; a real matrix is returned unchanged."""
+    """Return the complex conjugate; a real matrix is returned unchanged."""
     return one(CONJ, a) if a.aval.dtype in dtypes.COMPLEX else a
 
 
 def conjugate_transpose(one: One[X], a: X) -> X:
-    """The conjugate transpose."""
+    """Return the conjugate transpose."""
     return conj(one, transposed(one, a))
 
 
 def scaled(one: One[X], a: Operand, factor: float) -> X:
-    """A number times a."""
+    """Return a number times a."""
     return one(MUL, a, Lit.of(factor, a.aval))
 
 
@@ -69,12 +69,12 @@ def times(one: One[X], a: Operand, b: Operand) -> X:
 
 
 def plus(one: One[X], a: Operand, b: Operand) -> X:
-    """a + b."""
+    """Return a + b."""
     return one(ADD, a, b)
 
 
 def minus(one: One[X], a: Operand, b: Operand) -> X:
-    """a - b."""
+    """Return a - b."""
     return one(SUB, a, b)
 
 
@@ -86,7 +86,7 @@ def _count(emit: Emit, shape: Shape, axis: int) -> Var:
 
 
 def lower_mask(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
-    """The mask of column <= row + offset: the lower triangle, without the diagonal for offset -1."""
+    """Return the mask of column <= row + offset: the lower triangle, without the diagonal for offset -1."""
     n = len(shape)
     rows, columns = _count(emit, shape, n - 2), _count(emit, shape, n - 1)
     if offset:
@@ -95,13 +95,13 @@ def lower_mask(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
 
 
 def on_diagonal(emit: Emit, shape: Shape) -> Atom:
-    """The mask of row = column."""
+    """Return the mask of row = column."""
     n = len(shape)
     return emit.one(EQ, _count(emit, shape, n - 2), _count(emit, shape, n - 1))
 
 
 def zero_unless(one: One[X], mask: Atom, a: Operand) -> X:
-    """a where the mask holds, else zero."""
+    """Return a where the mask holds, else zero."""
     return one(SELECT_N, mask, Lit.zero(a.aval), a)
 
 
@@ -111,18 +111,18 @@ def zero_where(one: One[X], mask: Atom, a: Operand) -> X:
 
 
 def inverse_off_diagonal(emit: Emit, a: Atom, diagonal_mask: Atom) -> Atom:
-    """1 / a, and 0 on the diagonal, whatever a is there."""
+    """Return 1 / a, and 0 on the diagonal, whatever a is there."""
     unit = Lit.of(1, a.aval)
     return zero_where(emit.one, diagonal_mask, emit.one(DIV, unit, emit_where(emit, diagonal_mask, unit, a)))
 
 
 def identity(emit: Emit, aval: Aval) -> Atom:
-    """The identity, or its first rows or columns."""
+    """Return the identity, or its first rows or columns."""
     return emit_where(emit, on_diagonal(emit, aval.shape), Lit.of(1, aval), Lit.zero(aval))
 
 
 def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
-    """The Hermitian matrix given by one triangle and the real part of the diagonal."""
+    """Return the Hermitian matrix given by one triangle and the real part of the diagonal."""
     shape = a.aval.shape
     mask = lower_mask(emit, shape, -1)
     strict = zero_unless(one, mask, a if lower else conjugate_transpose(one, a))
@@ -133,7 +133,7 @@ def hermitian(emit: Emit, one: One[X], a: X, *, lower: bool = True) -> X:
 
 
 def diagonal(emit: Emit, one: One[X], a: X) -> X:
-    """The diagonal of matrices, (..., m, n) -> (..., min(m, n))."""
+    """Return the diagonal of matrices, (..., m, n) -> (..., min(m, n))."""
     n = len(a.aval.shape)
     k = minimum(*a.aval.shape[-2:])
     kept = zero_unless(one, on_diagonal(emit, a.aval.shape), a)
@@ -142,13 +142,13 @@ def diagonal(emit: Emit, one: One[X], a: X) -> X:
 
 
 def repeat_as_columns(one: One[X], v: Operand, shape: Shape) -> X:
-    """A matrix whose columns are the vector: element [i, j] is v[i]."""
+    """Return a matrix whose columns are the vector: element [i, j] is v[i]."""
     n = len(shape)
     return one(BroadcastInDim(shape, tuple(range(n - 1))), v)
 
 
 def repeat_as_rows(one: One[X], v: Operand, shape: Shape) -> X:
-    """A matrix whose rows are the vector: element [i, j] is v[j]."""
+    """Return a matrix whose rows are the vector: element [i, j] is v[j]."""
     n = len(shape)
     return one(BroadcastInDim(shape, (*range(n - 2), n - 1)), v)
 
@@ -161,17 +161,17 @@ def _slice_axis(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
 
 
 def columns(one: One[X], a: X, start: int, limit: int) -> X:
-    """Columns (of a vector: elements) from start to limit."""
+    """Return columns (of a vector: elements) from start to limit."""
     return _slice_axis(one, a, len(a.aval.shape) - 1, start, limit)
 
 
 def rows(one: One[X], a: X, start: int, limit: int) -> X:
-    """Rows from start to limit."""
+    """Return rows from start to limit."""
     return _slice_axis(one, a, len(a.aval.shape) - 2, start, limit)
 
 
 def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
-    """Zeros below and to the right."""
+    """Return zeros below and to the right."""
     if more_rows == 0 and more_columns == 0:
         return a
     n = len(a.aval.shape)
@@ -181,22 +181,22 @@ def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
 
 
 def as_complex(one: One[X], a: X, like: Aval) -> X:
-    """A real array in the dtype of `like`."""
+    """Return a real array in the dtype of `like`."""
     return a if a.aval.dtype == like.dtype else one(ConvertElementType(like.dtype), a)
 
 
 def column(one: One[X], v: Operand) -> X:
-    """Vectors as matrices of one column."""
+    """Return vectors as matrices of one column."""
     return one(Reshape((*v.aval.shape, 1)), v)
 
 
 def vector(one: One[X], a: Operand) -> X:
-    """Matrices of one column as vectors."""
+    """Return matrices of one column as vectors."""
     return one(Reshape(a.aval.shape[:-1]), a)
 
 
 def permuted(one: One[X], a: Operand, order: Atom) -> X:
-    """The rows of a in another order: row i is row order[i] of a."""
+    """Return the rows of a in another order: row i is row order[i] of a."""
     *batch, m, n = a.aval.shape
     lead = tuple(range(len(batch)))
     gather = Gather(

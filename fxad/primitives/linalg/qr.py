@@ -158,7 +158,7 @@ class HouseholderProduct(Matrixwise):
 
 
 def _reflector(a: Entries, i: int) -> Entries:
-    """The vector v_i of reflection i, as a column."""
+    """Return the vector v_i of reflection i, as a column."""
     v = a[..., :, i : i + 1].copy()
     v[..., :i, :] = 0
     v[..., i, :] = 1
@@ -166,7 +166,7 @@ def _reflector(a: Entries, i: int) -> Entries:
 
 
 def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tangent) -> Tangent:
-    """The tangent of E - V T V_1^H."""
+    """Return the tangent of E - V T V_1^H."""
     one, lin, n = ctx.one, ctx.lin_one, a.aval.shape[-1]
     v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
     first, first_dot = conjugate_transpose(one, rows(one, v, 0, n)), conjugate_transpose(lin, rows(lin, v_dot, 0, n))
@@ -375,7 +375,7 @@ def _reduced(a: Entries) -> tuple[NDArray, NDArray]:
 
 
 def _square_r_tangent(ctx: JvpCtx, q: Atom, r: Atom, t: Tangent) -> tuple[Tangent, Tangent]:
-    """The tangents of Q and of a square R."""
+    """Return the tangents of Q and of a square R."""
     lin = ctx.lin_one
     solved = lin(TriangularSolve(False, False, False, False, False), r, t)
     x = dot(lin, conjugate_transpose(ctx.one, q), solved)

@@ -79,7 +79,7 @@ from fxad.primitives.stablehlo import zeros_constant
 
 
 def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
-    """The LU decomposition of a and its pivots, as constants of the derivative."""
+    """Return the LU decomposition of a and its pivots, as constants of the derivative."""
     lu, pivots = emit(LU, emit.one(STOP_GRADIENT, a))
     return lu, pivots
 
@@ -198,7 +198,7 @@ class _Determinant(Matrixwise):
 
     @abstractmethod
     def body(self, ins: Sequence[Aval]) -> Jaxpr:
-        """The results, from the LU decomposition."""
+        """Return the results, from the LU decomposition."""
 
 
 @final
@@ -310,14 +310,14 @@ def _replace_zero_pivots(emit: Emit, a: Atom, lu: Atom, pivots: Atom) -> tuple[A
 
 
 def _log_det_tangent(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:
-    """trace(A^-1 A_dot)."""
+    """Return trace(A^-1 A_dot)."""
     solved = ctx.lin_one(Solve(False), *primals, a_dot)
     entries = diagonal(ctx, ctx.lin_one, solved)
     return ctx.lin_one(ReduceSum((entries.aval.ndim - 1,)), entries)
 
 
 def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
-    """1 for an even number of exchanges, -1 for an odd one."""
+    """Return 1 for an even number of exchanges, -1 for an odd one."""
     last = pivots.aval.ndim - 1
     moved = emit.one(NE, pivots, emit.one(Iota(pivots.aval.shape, dtypes.int32, last)))
     odd = emit.one(ReduceXor((last,)), moved)

@@ -144,7 +144,7 @@ def _divide_columns(ctx: JvpCtx, t: Tangent, s: Atom) -> Tangent:
 
 
 def _vectors_tangent(ctx: JvpCtx, s: Atom, u: Atom, v: Atom, inner: Tangent) -> tuple[Tangent, Tangent]:
-    """The tangents of U and V inside the spaces they span.
+    """Return the tangents of U and V inside the spaces they span.
 
     Those are U (F * (M S + S M^H)) and V (F * (S M + M^H S)) with F[i, j] = 1 / (s[j]^2 - s[i]^2). With the Hermitian
     and the skew part of M they are sums of H / (s[j] - s[i]) and K / (s[j] + s[i]), where no square underflows.

@@ -40,7 +40,7 @@ norm: Final = Continuous(
 
 
 def beta_sf(y: Array, a: Array, b: Array) -> Array:
-    """The probability of values above y, with all digits of a small y."""
+    """Return the probability of values above y, with all digits of a small y."""
     below = special.betainc(a, b, y)
     return fnp.where(below < 0.9, 1 - below, special.betainc(b, a, 1 - y))  # 1 - y loses the digits of a small y
 
@@ -67,7 +67,7 @@ def _cauchy_isf(q: Array) -> Array:
 
 
 def _log1p_square(y: Array) -> Array:
-    """log(1 + y^2), where the square would overflow too."""
+    """Return log(1 + y^2), where the square would overflow too."""
     far = fnp.abs(y) > 1
     size = fnp.where(far, fnp.abs(y), 1)
     return 2 * fnp.log(size) + fnp.log1p(fnp.square(fnp.where(far, 1 / size, y)))
@@ -128,7 +128,8 @@ expon: Final = Continuous(
 
 
 def _power_of_abs(y: Array, power: Array) -> Array:
-    """|y| ** power. At 0 its derivatives are those that are continuous there; at a kink (power <= 1) they are 0."""
+    """Return |y| ** power. At 0 its derivatives are those that are continuous there; at a kink (power <= 1) they are
+    0."""
     zero = y == 0
     kink = zero & (power <= 1)
     size = fnp.where(kink, 1, y * fnp.where(zero, 1, fnp.sign(y)))
@@ -149,7 +150,7 @@ gennorm: Final = Continuous(
 
 
 def _gumbel_log_tail(y: Array) -> Array:
-    """log(1 - exp(-exp(y))), also where exp(y) underflows."""
+    """Return log(1 - exp(-exp(y))), also where exp(y) underflows."""
     small = y < -15
     size = fnp.exp(fnp.where(small, 0, y))
     return fnp.where(small, y - fnp.exp(y) / 2, log1mexp(size))
@@ -262,7 +263,7 @@ def _t_cdf(y: Array, df: Array) -> Array:
 
 
 def _normal_of_t(y: Array, df: Array) -> Array:
-    """The value of a standard normal variable with the same cdf, for many degrees of freedom.
+    """Return the value of a standard normal variable with the same cdf, for many degrees of freedom.
 
     Source: Hill, Algorithm 395: Student's t-distribution (1970).
     """
@@ -297,7 +298,7 @@ t: Final = Continuous(
 
 
 def _log_probability_between(a: Array, b: Array) -> Array:
-    """The logarithm of the probability that a standard normal variable is between a and b."""
+    """Return the logarithm of the probability that a standard normal variable is between a and b."""
     # in the tail where both are, so that the difference keeps its digits
     upper = a > 0
     low, high = fnp.where(upper, -b, a), fnp.where(upper, -a, b)
@@ -308,7 +309,7 @@ def _log_probability_between(a: Array, b: Array) -> Array:
 
 
 def _truncnorm_log_probability(low: Array, high: Array, a: Array, b: Array) -> Array:
-    """The logarithm of the probability between low and high of a normal variable between a and b; 0 at most."""
+    """Return the logarithm of the probability between low and high of a normal variable between a and b; 0 at most."""
     log = _log_probability_between(low, high) - _log_probability_between(a, b)
     return fnp.where(log > 0, 0, log)
 

@@ -8,10 +8,10 @@ from fxad.tracing.array import Array, binder
 
 
 def gamma_log_pdf(a: Array, x: Array) -> Array:
-    """log of x^(a-1) exp(-x) / gamma(a)."""
+    """Return log of x^(a-1) exp(-x) / gamma(a)."""
     return binder().apply(special.gamma_log_pdf, (a, x), ())[0]
 
 
 def beta_log_pdf(a: Array, b: Array, x: Array) -> Array:
-    """log of x^(a-1) (1-x)^(b-1) / B(a, b)."""
+    """Return log of x^(a-1) (1-x)^(b-1) / B(a, b)."""
     return binder().apply(special.beta_log_pdf, (a, b, x), ())[0]

@@ -39,7 +39,7 @@ class Distribution(ABC):
         return _by_name, (self.name,)
 
     def _bind(self, method: str, args: Sequence[ArrayLike], named: Mapping[str, ArrayLike]) -> list[ArrayLike]:
-        """The parameters in order. Raises: ArgumentError for one that is missing, unknown or given twice."""
+        """Return the parameters in order. Raises: ArgumentError for one that is missing, unknown or given twice."""
         name, names = f"{self.name}.{method}", [*self.shapes, *self.defaults]
         remedy = f"the parameters are {' '.join(names)}"
         if len(args) > len(names):
@@ -61,15 +61,15 @@ class Distribution(ABC):
 
     @abstractmethod
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
-        """A function of the distribution, of arrays."""
+        """Return a function of the distribution, of arrays."""
 
     @abstractmethod
     def are_possible(self, *parameters: Array) -> ArrayLike:
-        """True where the distribution exists. Elsewhere all of its functions are nan, as in SciPy."""
+        """Return True where the distribution exists. Elsewhere all of its functions are nan, as in SciPy."""
 
 
 def all_positive(*shapes: Array) -> ArrayLike:
-    """True where all shape parameters are positive."""
+    """Return True where all shape parameters are positive."""
     possible: ArrayLike = True
     for shape in shapes:
         possible = (shape > 0) & possible
@@ -77,7 +77,7 @@ def all_positive(*shapes: Array) -> ArrayLike:
 
 
 def _by_name(name: str) -> object:
-    """The distribution of `fxad.scipy.stats` with the name of a pickled one."""
+    """Return the distribution of `fxad.scipy.stats` with the name of a pickled one."""
     return getattr(sys.modules["fxad.scipy.stats"], name)
 
 
@@ -99,7 +99,8 @@ class Method:
 
 
 def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) -> Array:
-    """`value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the value."""
+    """Return `value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the
+    value."""
 
     def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
         (x, *parameters), (x_dot, *parameter_tangents) = primals, tangents
@@ -126,7 +127,7 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
 
 
 def _exp(log: Function, x: Array, *parameters: Array) -> Array:
-    """`exp(log(x, *parameters))`. Where it is 0, so is its derivative in x, also where that of the logarithm is
+    """Return `exp(log(x, *parameters))`. Where it is 0, so is its derivative in x, also where that of the logarithm is
     infinite."""
 
     def slope(out: Array, x: Array, *parameters: Array) -> Array:
@@ -197,7 +198,8 @@ class Continuous(Distribution):
         )
 
     def _probability(self, method: str, y: Array, *shapes: Array) -> Array:
-        """A probability whose derivative in y is the density, also at points where that of its formula is nan."""
+        """Return a probability whose derivative in y is the density, also at points where that of its formula is
+        nan."""
 
         def slope(out: Array, y: Array, *shapes: Array) -> Array:
             if method.startswith("log"):
@@ -229,35 +231,35 @@ class Continuous(Distribution):
         return fnp.where(near_1, fnp.log1p(-rest), fnp.log(fnp.where(near_1, 1, value)))
 
     def pdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The density at x."""
+        """Return the density at x."""
         return self._apply("pdf", x, args, named)
 
     def logpdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The logarithm of the density at x; -inf outside of the support."""
+        """Return the logarithm of the density at x; -inf outside of the support."""
         return self._apply("logpdf", x, args, named)
 
     def cdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The probability of values up to x."""
+        """Return the probability of values up to x."""
         return self._apply("cdf", x, args, named)
 
     def logcdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The logarithm of `cdf`."""
+        """Return the logarithm of `cdf`."""
         return self._apply("logcdf", x, args, named)
 
     def sf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The probability of values above x."""
+        """Return the probability of values above x."""
         return self._apply("sf", x, args, named)
 
     def logsf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The logarithm of `sf`."""
+        """Return the logarithm of `sf`."""
         return self._apply("logsf", x, args, named)
 
     def ppf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The x with cdf(x) = q; nan for q outside of [0, 1]."""
+        """Return the x with cdf(x) = q; nan for q outside of [0, 1]."""
         return self._apply("ppf", q, args, named)
 
     def isf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The x with sf(x) = q; nan for q outside of [0, 1]."""
+        """Return the x with sf(x) = q; nan for q outside of [0, 1]."""
         return self._apply("isf", q, args, named)
 
 
@@ -308,17 +310,17 @@ class Discrete(Distribution):
         return self.functions[method](k, *shapes)
 
     def pmf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The probability of k; 0 if k is not a whole number of the support."""
+        """Return the probability of k; 0 if k is not a whole number of the support."""
         return self._apply("pmf", k, args, named)
 
     def logpmf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The logarithm of `pmf`."""
+        """Return the logarithm of `pmf`."""
         return self._apply("logpmf", k, args, named)
 
     def cdf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The probability of values up to k."""
+        """Return the probability of values up to k."""
         return self._apply("cdf", k, args, named)
 
     def ppf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
-        """The least k with cdf(k) >= q; nan for q outside of [0, 1]."""
+        """Return the least k with cdf(k) >= q; nan for q outside of [0, 1]."""
         return self._apply("ppf", q, args, named)

@@ -20,8 +20,8 @@ class MultivariateNormal:
     """The normal distribution of vectors, the last axis of x."""
 
     def logpdf(self, x: ArrayLike, mean: ArrayLike = 0.0, cov: ArrayLike = 1.0) -> Array:
-        """The logarithm of the density: `mean` broadcasts to x, `cov` is a matrix (a vector is its diagonal, a number
-        a multiple of the identity) or a batch of matrices. nan where `cov` is not positive definite."""
+        """Return the logarithm of the density: `mean` broadcasts to x, `cov` is a matrix (a vector is its diagonal, a
+        number a multiple of the identity) or a batch of matrices. nan where `cov` is not positive definite."""
         arrays = reals("multivariate_normal.logpdf", x, mean, cov)
         dim = max([a.shape[-1] for a in arrays if a.ndim], default=1)
         for name, a in zip(("x", "mean", "cov"), arrays, strict=True):
@@ -33,7 +33,7 @@ class MultivariateNormal:
         return jit_composite(_multivariate_normal_logpdf, *arrays, dim)
 
     def pdf(self, x: ArrayLike, mean: ArrayLike = 0.0, cov: ArrayLike = 1.0) -> Array:
-        """The density: exp of `logpdf`."""
+        """Return the density: exp of `logpdf`."""
         return fnp.exp(self.logpdf(x, mean, cov))
 
 
@@ -63,8 +63,8 @@ class Dirichlet:
     """The Dirichlet distribution of weights that sum to one, along the first axis of x."""
 
     def logpdf(self, x: ArrayLike, alpha: ArrayLike) -> Array:
-        """The logarithm of the density at weights x, (k, ...) or (k - 1, ...) without the last; alpha is (k,). -inf for
-        weights that are negative or do not sum to one."""
+        """Return the logarithm of the density at weights x, (k, ...) or (k - 1, ...) without the last; alpha is (k,).
+        -inf for weights that are negative or do not sum to one."""
         xs, alphas = reals("dirichlet.logpdf", x, alpha)
         if alphas.ndim != 1 or not xs.ndim or xs.shape[0] not in (alphas.shape[0], alphas.shape[0] - 1):
             raise ShapeError(
@@ -74,7 +74,7 @@ class Dirichlet:
         return jit_composite(_dirichlet_logpdf, xs, alphas)
 
     def pdf(self, x: ArrayLike, alpha: ArrayLike) -> Array:
-        """The density: exp of `logpdf`."""
+        """Return the density: exp of `logpdf`."""
         return fnp.exp(self.logpdf(x, alpha))
 
 
@@ -95,11 +95,12 @@ class Multinomial:
     """The multinomial distribution of counts, the last axis of x."""
 
     def logpmf(self, x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-        """The logarithm of the probability of the counts x, (..., k), of n draws with probabilities p, (..., k)."""
+        """Return the logarithm of the probability of the counts x, (..., k), of n draws with probabilities p, (...,
+        k)."""
         return jit_composite(_multinomial_logpmf, *reals("multinomial.logpmf", x, n, p))
 
     def pmf(self, x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-        """The probability: exp of `logpmf`."""
+        """Return the probability: exp of `logpmf`."""
         return fnp.exp(self.logpmf(x, n, p))
 
 

@@ -24,7 +24,7 @@ class ModeResult(NamedTuple):
 
 
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, *, keepdims: bool = False) -> Array:
-    """The standard error of the mean along an axis; None: of all elements."""
+    """Return the standard error of the mean along an axis; None: of all elements."""
     (x,) = floats("sem", a)
     keepdims = flag("sem", "keepdims", keepdims)
     values, k = _values_and_axis("sem", x, axis)
@@ -42,7 +42,7 @@ def _sem(x: Array, axis: int, ddof: int, keepdims: bool) -> Array:
 
 
 def mode(a: ArrayLike, axis: int | None = 0, *, keepdims: bool = False) -> ModeResult:
-    """The most frequent value along an axis, the least of several; None: of all elements."""
+    """Return the most frequent value along an axis, the least of several; None: of all elements."""
     x = as_array("mode", a)
     keepdims = flag("mode", "keepdims", keepdims)
     values, k = _values_and_axis("mode", x, axis)
@@ -72,7 +72,7 @@ def _mode(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def _first_of_equals(rows: Array) -> Array:
-    """For each element of sorted rows, the place of the first element equal to it."""
+    """Return for each element of sorted rows, the place of the first element equal to it."""
     places = fnp.broadcast_to(fnp.arange(rows.shape[1]), rows.shape)
     before = rows[:, :-1]
     equal = (rows[:, 1:] == before) | (fnp.isnan(rows[:, 1:]) & fnp.isnan(before))
@@ -84,8 +84,8 @@ _METHODS = ("average", "min", "max", "dense", "ordinal")
 
 
 def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None) -> Array:
-    """The ranks of elements along an axis, from 1; None: of all elements. Equal elements have the average, least or
-    greatest of their ranks, consecutive ranks of distinct values ("dense"), or ranks in order ("ordinal")."""
+    """Return the ranks of elements along an axis, from 1; None: of all elements. Equal elements have the average, least
+    or greatest of their ranks, consecutive ranks of distinct values ("dense"), or ranks in order ("ordinal")."""
     x = as_array("rankdata", a)
     if text("rankdata", "method", method) not in _METHODS:
         raise ParameterError(f"rankdata: method {method!r} is unknown", remedy=f"the methods are {' '.join(_METHODS)}")

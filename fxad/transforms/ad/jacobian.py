@@ -21,7 +21,7 @@ from fxad.transforms.vmap import vmap
 
 
 def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
-    """The standard basis of the direct sum of `avals`: for each aval one stack of shape (total size, *shape).
+    """Return the standard basis of the direct sum of `avals`: for each aval one stack of shape (total size, *shape).
 
     For avals of 1 and 2 elements, the stacks are [[1], [0], [0]] and [[0, 0], [1, 0], [0, 1]].
     """
@@ -40,8 +40,8 @@ def basis(emit: Emit, avals: Sequence[Aval]) -> list[Atom]:
 
 
 def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[Atom]:
-    """Axis 0 of `x` (total size, *rest), cut into one block for each of `avals`. The axis of a block is reshaped to the
-    shape of its aval: a block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
+    """Return axis 0 of `x` (total size, *rest), cut into one block for each of `avals`. The axis of a block is reshaped
+    to the shape of its aval: a block has shape (*rest, *shape) if `last`, else (*shape, *rest)."""
     rest = x.aval.shape[1:]
     out: list[Atom] = []
     offset = 0
@@ -77,7 +77,7 @@ def _check_kind(jaxpr: Jaxpr, what: str, basis_of: Sequence[Aval], others: Seque
 
 @by_value
 def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Jaxpr:
-    """The program of Jacobians by forward mode: operands -> all results, then the Jacobians.
+    """Return the program of Jacobians by forward mode: operands -> all results, then the Jacobians.
 
     For each of the first `n_out` results and each marked operand it returns one Jacobian of shape (*result, *operand).
     A `holomorphic` program maps complex numbers to complex numbers, and has complex derivatives.
@@ -110,7 +110,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
 
 @by_value
 def jacrev(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Jaxpr:
-    """The program of `jacfwd`, by reverse mode.
+    """Return the program of `jacfwd`, by reverse mode.
 
     Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """

@@ -86,7 +86,7 @@ class ForwardBuilder(JvpBuilder):
 
 
 def as_operand(a: Lin | Zero | Var | Lit) -> Atom:
-    """The atom of an operand of a linear equation; a symbolic zero becomes a literal."""
+    """Return the atom of an operand of a linear equation; a symbolic zero becomes a literal."""
     if isinstance(a, Lin):
         return a.var
     return a.instantiate() if isinstance(a, Zero) else a

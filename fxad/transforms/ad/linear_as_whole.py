@@ -26,13 +26,13 @@ from fxad.primitives.linear_call import LinearCall
 
 
 def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
-    """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
+    """Return True if a loop without a bound or a host function takes a value that depends on the marked operands."""
     dependent = dependent_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
     return any([_is_unchecked(e.prim) for e in jaxpr.eqns if not dependent.isdisjoint(e.ins)])
 
 
 def _is_unchecked(prim: Primitive) -> bool:
-    """Returns True for a loop without a bound, for a host call, and for an equation with one of them in a body."""
+    """Return True for a loop without a bound, for a host call, and for an equation with one of them in a body."""
     inner = [p for body in jaxprs_in_params(prim) for p in all_prims(body)]
     return any([isinstance(p, HostCall) or (isinstance(p, HigherOrder) and p.layout.unbounded) for p in (prim, *inner)])
 
@@ -67,7 +67,7 @@ def split_by_dependence(rule: Jaxpr, n_out: int, n_tangents: int) -> tuple[Jaxpr
 
 
 def _inline_nonlinear_calls(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
-    """Inlines the calls that take values which depend on the marked operands, and that are not linear in them."""
+    """Inline the calls that take values which depend on the marked operands, and that are not linear in them."""
     b = Builder.like(jaxpr)
     dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
 
@@ -88,8 +88,8 @@ def _inline_nonlinear_calls(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
 
 
 def _at_zero_tangents(flat: Jaxpr, dependent: set[Atom], outs: tuple[Atom, ...], n_in: int) -> Jaxpr:
-    """The program first `n_in` operands -> `outs`, with zeros for the other operands, the tangents. `dependent` are
-    the values that depend on the tangents."""
+    """Return the program first `n_in` operands -> `outs`, with zeros for the other operands, the tangents. `dependent`
+    are the values that depend on the tangents."""
     live: set[Atom] = set(outs)
     kept: list[Eqn] = []
     for eqn in reversed(flat.eqns):
@@ -104,7 +104,7 @@ def _at_zero_tangents(flat: Jaxpr, dependent: set[Atom], outs: tuple[Atom, ...],
 
 
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
-    """A program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose. The
+    """Return a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose. The
     body itself if it has no such operands."""
     if not n:
         return body

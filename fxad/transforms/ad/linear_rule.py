@@ -84,7 +84,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple
 
 @by_value
 def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -> tuple[Jaxpr, Jaxpr]:
-    """The pair (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
+    """Return the pair (push, pull) of a rule (`n` cotangents, then residuals) -> cotangents of operands.
 
     pull: the rule in linear form. It has the effects and checks of the rule.
     push: its transpose, (tangents of operands, then residuals) -> tangents, without effects and checks.
@@ -122,7 +122,7 @@ def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
 
 @by_value
 def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
-    """The same map in linear form: every equation that depends on the first `n` operands is linear in them.
+    """Return the same map in linear form: every equation that depends on the first `n` operands is linear in them.
 
     Raises: NotLinearError with the message `problem` that names the equation, when the map is not linear in these
             operands.
@@ -167,7 +167,7 @@ def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
 
 
 def _instantiate_tangents(split: LinearizedBody, tangents: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
-    """The tangents of all results of a rule, from those that are not zero."""
+    """Return the tangents of all results of a rule, from those that are not zero."""
     return instantiate_outs(tangents, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
 
@@ -199,7 +199,8 @@ _AS_WHOLE: Final = (
 
 
 def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError:
-    """The error for an equation that is not linear, or for the number of a result that is constant and not zero."""
+    """Return the error for an equation that is not linear, or for the number of a result that is constant and not
+    zero."""
     if isinstance(culprit, Eqn):
         where = source_text(culprit.source)
         return NotLinearError(problem, equation=describe(culprit), where=where, remedy=remedy)
@@ -210,9 +211,9 @@ def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError
 
 
 def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
-    """The first equation that is not linear in the marked operands, or the number of the first result after `n_out`
-    that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute primal
-    values and tangents together."""
+    """Return the first equation that is not linear in the marked operands, or the number of the first result after
+    `n_out` that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute
+    primal values and tangents together."""
     dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
     zeros: set[Atom] = set()  # results of linear equations applied to zeros, such as an instantiated symbolic zero
     for eqn in jaxpr.eqns:
@@ -232,8 +233,8 @@ def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
 
 @by_value
 def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
-    """The program with the plain bodies of functions with custom rules where these take a marked operand. Calls that
-    are not linear in operands that are marked or zero are inlined.
+    """Return the program with the plain bodies of functions with custom rules where these take a marked operand. Calls
+    that are not linear in operands that are marked or zero are inlined.
 
     A rule already computes a derivative, so the functions that it applies to tangents do not use their custom rules
     again. A linear function may be its own rule: `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
@@ -265,7 +266,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
 
 
 def _dependent_results(eqn: Eqn, mask: Mask, outs: Sequence[Atom]) -> list[Atom]:
-    """The results of an equation that depend on the marked operands. A body may have other results too."""
+    """Return the results of an equation that depend on the marked operands. A body may have other results too."""
     if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, mask):
         return list(outs)
     alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])

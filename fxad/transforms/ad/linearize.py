@@ -147,7 +147,8 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
 
 
 def operands_without_derivative(jaxpr: Jaxpr, candidates: Mask) -> Mask:
-    """The operands among `candidates` without a derivative. A function with rules may close over such an operand.
+    """Return the operands among `candidates` without a derivative. A function with rules may close over such an
+    operand.
 
     Raises: NotDifferentiableError if the program has no derivative with respect to the other inexact operands.
     """

@@ -20,7 +20,7 @@ from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 
 @by_value
 def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
-    """Splits a program into a known part, which depends only on the marked operands, and an unknown part.
+    """Split a program into a known part, which depends only on the marked operands, and an unknown part.
 
     An equation is known if all its operands are known. Literals are known. Some equations with bodies are split: calls,
     `remat`, a `cond` whose index is known, a `scan`, and a `while` with a bound and a known predicate. The known part
@@ -52,7 +52,7 @@ def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
 
 
 def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """Inlines the calls, and splits the equations, that have a known part and an unknown one. Returns the program and a
+    """Inline the calls, and splits the equations, that have a known part and an unknown one. Return the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
     known_values: set[Atom] = set(select_by_mask(jaxpr.ins, known))
@@ -98,7 +98,7 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
 
 
 def _layout_without_steps(prim: Primitive) -> Layout | None:
-    """Returns the layout of a loop that takes no step: its results are its first carries, so known ones stay known.
+    """Return the layout of a loop that takes no step: its results are its first carries, so known ones stay known.
     None for every other equation."""
     if not isinstance(prim, HigherOrder) or prim.effects:
         return None
@@ -107,7 +107,7 @@ def _layout_without_steps(prim: Primitive) -> Layout | None:
 
 
 def _describe(jaxpr: Jaxpr, residuals: Sequence[Atom]) -> tuple[PassedValue, ...]:
-    """Returns names, types and lines of the residuals."""
+    """Return names, types and lines of the residuals."""
     producer: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
     numbers = {a: k for k, a in enumerate(producer)}
     operands: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.ins)}

@@ -72,7 +72,7 @@ class Halves:
         return self.known.outs[sum(self.out_known) :]
 
     def with_out_known(self, out_known: Mask) -> Halves:
-        """Returns the two parts with fewer known results: those marked in `out_known`. The other known results become
+        """Return the two parts with fewer known results: those marked in `out_known`. The other known results become
         results of `unknown`: literals as they are, variables through new residuals.
 
         For example, if `out_known` changes from (True, True, True, False) to (True, False, False, False),
@@ -131,7 +131,7 @@ class SplitEqn:
 
 
 def split_eqn(prim: Primitive, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
-    """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
+    """Split an equation whose marked operands are known. Return None if it is known or unknown as a whole.
 
     Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
     custom rules, and an equation with an effect.
@@ -160,7 +160,7 @@ def split_eqn(prim: Primitive, in_known: Mask, split_body: SplitBody) -> SplitEq
 
 
 def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
-    """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
+    """Split an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
     body = split_body(layout.bodies[0].jaxpr, in_known)
@@ -180,7 +180,7 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
 
 
 def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
-    """Splits each branch. A result is known if it is known in every branch. Residuals are passed in slots, each of
+    """Split each branch. A result is known if it is known in every branch. Residuals are passed in slots, each of
     which holds a residual of whichever branch runs, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
@@ -216,7 +216,7 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
 
 
 def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
-    """Splits a loop with one body. A carry is known if every step computes a known value for it. A residual that is a
+    """Split a loop with one body. A carry is known if every step computes a known value for it. A residual that is a
     constant or a slice is read from the operand. The other residuals are stacked along the first axis, in the last
     groups of operands and results.
 
@@ -269,7 +269,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
 
 
 def _split_step(layout: Layout, at: int, in_known: Mask, split_body: SplitBody) -> tuple[list[bool], Halves]:
-    """Splits the step of a loop, body `at`. Returns a mask of the operands of the loop whose value is known in every
+    """Split the step of a loop, body `at`. Return a mask of the operands of the loop whose value is known in every
     step, and the two parts of the step, of which the known one returns exactly the known carries and rows."""
     step_operands, step_results = layout.operand_indices(at), layout.result_indices(at)
     operand_known = list(in_known)
@@ -287,7 +287,7 @@ def _split_step(layout: Layout, at: int, in_known: Mask, split_body: SplitBody) 
 
 
 def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[int], list[Atom]]:
-    """Returns, for each residual of a step, the operand of the loop that it is, or ~k for stack k; and the values that
+    """Return, for each residual of a step, the operand of the loop that it is, or ~k for stack k; and the values that
     are stacked. A residual that is a carry is stacked, because it has another value in each step."""
     operands = dict(zip(step.known.ins, known_ins, strict=True))
     roles = layout.operand_roles
@@ -308,7 +308,7 @@ _COUNT: Final = -1  # the number of the added carry, the count of steps, in list
 
 
 def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
-    """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its steps;
+    """Split a loop with a bound that ends by a known predicate. The known part is a loop that also counts its steps;
     the unknown part is a scan of so many steps.
 
     For example, c0 is known and d0 is unknown in
@@ -380,7 +380,7 @@ class _BoundedLoop:
         return self.layout.operands_of(self.step.operands[1])
 
     def counting_scan(self) -> Scan:
-        """Returns the steps as a scan: (limit, constants, carries, count) -> (carries, count + 1, rows). A predicate
+        """Return the steps as a scan: (limit, constants, carries, count) -> (carries, count + 1, rows). A predicate
         that the step returns is one more row, the last one, so that equations which it shares with the step are
         computed once."""
         jaxpr, n_carry = self.step.jaxpr, len(self.carries)
@@ -391,7 +391,7 @@ class _BoundedLoop:
         return Scan(body, self.most, False, 1, len(jaxpr.ins) - n_carry, n_carry + 1, upto=True)
 
     def separate_predicate(self) -> tuple[Jaxpr, tuple[int, ...]]:
-        """Returns the program of a predicate that the step does not return, and the operands of the loop that it
+        """Return the program of a predicate that the step does not return, and the operands of the loop that it
         reads."""
         test, results = self.layout.bodies[self.test_at].jaxpr, self.layout.result_indices(self.test_at)
         predicate = test.outs[results.index(None)]
@@ -400,7 +400,7 @@ class _BoundedLoop:
 
 
 def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
-    """Returns the loop of a layout with a predicate. None if it has no bound, or other groups of operands or results
+    """Return the loop of a layout with a predicate. None if it has no bound, or other groups of operands or results
     than a `_BoundedLoop`."""
     test_at = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
     step_at = next((k for k in layout.running if k != test_at), test_at)
@@ -415,14 +415,14 @@ def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
 
 
 def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[int]:
-    """Returns the operands of the loop that the known step takes; the last one is the count. `parts` are the parts of
+    """Return the operands of the loop that the known step takes; the last one is the count. `parts` are the parts of
     `counting_scan`."""
     operands = (*loop.step_operands, _COUNT)
     return [operands[k - 1] for k in parts.known_operands if isinstance(k, int) and k > 0]  # operand 0 is the limit
 
 
 def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Mask) -> bool:
-    """Returns True if the predicate depends only on known operands and on carries that are known in every step.
+    """Return True if the predicate depends only on known operands and on carries that are known in every step.
     `parts` are the parts of `counting_scan`."""
     if loop.predicate_in_step:
         return parts.out_known[-1]
@@ -432,7 +432,7 @@ def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Mask) -> 
 
 
 def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> SplitEqn | None:
-    """Returns the two parts of a loop, given the two parts of `counting_scan`. None if the known part would only count.
+    """Return the two parts of a loop, given the two parts of `counting_scan`. None if the known part would only count.
 
     The known scan returns carries, the count, rows, the predicate if the step returns it, and stacked residuals. The
     known loop returns the same, without the predicate.
@@ -463,7 +463,7 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
 def _known_loop(
     prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[int], n_known: int
 ) -> tuple[Primitive, list[int]]:
-    """Returns the loop over known steps, and its operands. `body` is the step of the known scan: `step_operands` ->
+    """Return the loop over known steps, and its operands. `body` is the step of the known scan: `step_operands` ->
     `n_known` results, then the predicate if the step returns it, then residuals."""
     layout = loop.layout
     test, test_operands = (None, ()) if loop.predicate_in_step else loop.separate_predicate()

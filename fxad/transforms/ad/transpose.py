@@ -54,7 +54,7 @@ class TransposeBuilder(Builder):
 
 
 def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
-    """A mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
+    """Return a mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
     prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
     if isinstance(prim, Linear):
         if prim.linear_in(mask):
@@ -126,7 +126,7 @@ def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) ->
 def _backward_negated_eqn(
     ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
 ) -> None:
-    """`backward_eqn` of a broadcast whose cotangent lost its negation: negates the cotangent of the operand."""
+    """Transpose a broadcast whose cotangent lost its negation: negates the cotangent of the operand."""
     (a,) = eqn.ins
     total = ct_env.pop(a, None)
     backward_eqn(ctx, eqn, linear_values, env, ct_env)
@@ -139,7 +139,7 @@ class FixedValues(Protocol):
     read."""
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
-        """The value of an atom."""
+        """Return the value of an atom."""
 
 
 def backward_eqn(
@@ -182,8 +182,8 @@ def backward_eqn(
 def _with_earlier_cotangents(
     prim: HigherOrder, eqn: Eqn, mask: Mask, cts: Cotangents, ct_env: dict[Atom, Atom]
 ) -> tuple[Linear, Cotangents]:
-    """The primitive to transpose in place of that of an equation, and its cotangents, so that the order of additions
-    does not change: in floating point (a + b) + c differs from a + (b + c).
+    """Return the primitive to transpose in place of that of an equation, and its cotangents, so that the order of
+    additions does not change: in floating point (a + b) + c differs from a + (b + c).
 
     Only a `remat` is replaced. In the program without the `remat`, each contribution of its body is added to the
     cotangent that the operand already has. So the new `remat` returns such operands as further results. Their
@@ -202,8 +202,8 @@ def _with_earlier_cotangents(
 
 
 def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primitive | None:
-    """The `remat` with these operands as further results, before its own. None for other primitives: the order of
-    additions in a cotangent does not matter there."""
+    """Return the `remat` with these operands as further results, before its own. None for other primitives: the order
+    of additions in a cotangent does not matter there."""
     layout = prim.layout
     if not layout.remat:
         return None
@@ -223,7 +223,7 @@ def accumulate(ctx: TransposeBuilder, ct_env: dict[Atom, Atom], a: Atom, ct: Cot
 
 @by_value
 def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
-    """The adjoint of a program that is linear in the marked operands.
+    """Return the adjoint of a program that is linear in the marked operands.
 
     It maps (cotangents of all results, then the operands not marked) to the cotangents of the marked operands.
 
@@ -242,10 +242,10 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
 
 @by_value
 def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
-    """The same program, in which every equation that depends on the marked operands is linear in them, if the program
-    is: an equation that computes linear values and others is split, also in bodies. Values that are zero become
-    literals in equations that are only linear if an operand is zero. Returns the program itself if all its equations
-    are linear."""
+    """Return the same program, in which every equation that depends on the marked operands is linear in them, if the
+    program is: an equation that computes linear values and others is split, also in bodies. Values that are zero become
+    literals in equations that are only linear if an operand is zero. Return the program itself if all its equations are
+    linear."""
     if is_linear(jaxpr, linear):
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
@@ -273,12 +273,12 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
 
 
 def _zero_as_literal(a: Atom, zeros: Container[Atom]) -> Atom:
-    """The literal zero if `a` is one of `zeros`; else `a`."""
+    """Return the literal zero if `a` is one of `zeros`; else `a`."""
     return Lit.zero(a.aval) if a in zeros and a.aval.inexact else a
 
 
 def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], mask: Mask) -> Primitive:
-    """The primitive with `split_linear` applied to its bodies. `mask` marks the linear operands among `ins`."""
+    """Return the primitive with `split_linear` applied to its bodies. `mask` marks the linear operands among `ins`."""
     if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
         return prim
     layout = prim.layout
@@ -292,5 +292,5 @@ def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], mask: Mask) -> 
 
 
 def instantiate(cts: list[Cotangent]) -> list[Atom]:
-    """Cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
+    """Return cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
     return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]

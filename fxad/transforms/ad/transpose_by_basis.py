@@ -25,7 +25,7 @@ from fxad.transforms.vmap import vmap
 
 @by_value
 def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
-    """The transpose of a program that is linear in its first `n` operands: (cotangents of the results, other
+    """Return the transpose of a program that is linear in its first `n` operands: (cotangents of the results, other
     operands) -> cotangents of the first `n` operands.
 
     Rule: <y_bar, A e> for each unit vector e; for complex operands e and i e, so that a map may conjugate.
@@ -53,25 +53,26 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
 
 
 def _real_parts(aval: Aval) -> tuple[Aval, ...]:
-    """The types of the real arrays for which unit vectors are built: two for a complex array, one for a real array."""
+    """Return the types of the real arrays for which unit vectors are built: two for a complex array, one for a real
+    array."""
     return (Aval(aval.shape, dtypes.real_part(aval.dtype)),) * 2 if aval.dtype.kind == "c" else (aval,)
 
 
 def _widest(body: Jaxpr) -> DType:
-    """The real dtype for summing contributions: f64 if an operand or result has that precision, else f32."""
+    """Return the real dtype for summing contributions: f64 if an operand or result has that precision, else f32."""
     types = [a.dtype for a in (*body.in_avals, *body.out_avals) if a.inexact]
     real = [dtypes.real_part(d) if d.kind == "c" else d for d in types]
     return dtypes.float64 if dtypes.float64 in real else dtypes.float32
 
 
 def _unit_vectors(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
-    """For each operand, a stack of its part of all unit vectors."""
+    """Return for each operand, a stack of its part of all unit vectors."""
     stacks = iter(basis(b, parts))
     return [b.one(COMPLEX, next(stacks), next(stacks)) if a.dtype.kind == "c" else next(stacks) for a in avals]
 
 
 def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Atom:
-    """The inner products of the rows of a stack with a cotangent, as real numbers."""
+    """Return the inner products of the rows of a stack with a cotangent, as real numbers."""
     product = b.one(MUL, stack, broadcast_to_axis(b, ct, None, size, 0))
     if product.aval.dtype.kind == "c":
         product = b.one(REAL, product)
@@ -81,7 +82,7 @@ def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Ato
 
 
 def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
-    """The cotangents of the operands. `products` holds their elements one operand after the other."""
+    """Return the cotangents of the operands. `products` holds their elements one operand after the other."""
     reals = iter(
         [
             x if x.aval.dtype is p.dtype else b.one(ConvertElementType(p.dtype), x)

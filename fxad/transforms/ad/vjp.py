@@ -65,7 +65,7 @@ def vjp_fused(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
 
 @by_value
 def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
-    """The program operands -> (results, gradients of the first result with respect to the marked operands).
+    """Return the program operands -> (results, gradients of the first result with respect to the marked operands).
 
     The first result must be a real floating scalar; the others are auxiliary.
 
@@ -100,7 +100,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
 
 @by_value
 def grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
-    """The program operands -> (all results but the first, gradients of the first result).
+    """Return the program operands -> (all results but the first, gradients of the first result).
 
     The gradients are with respect to the marked operands.
 

@@ -11,7 +11,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var
 
 @by_value
 def cse(jaxpr: Jaxpr) -> Jaxpr:
-    """The program in which each distinct pair (primitive, operands) is computed once, also in bodies.
+    """Return the program in which each distinct pair (primitive, operands) is computed once, also in bodies.
 
     Law:  same value; idempotent; never more equations; equations with effects are not merged. Recomputations of `remat`
           stay, because its equations are in a separate body.

@@ -16,7 +16,7 @@ from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 
 @by_value
 def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
-    """The program without the operands and rules that only derivatives need.
+    """Return the program without the operands and rules that only derivatives need.
     `transposed`: the program is linear and may still be transposed.
 
     Rule: an equation whose value needs fewer operands than its rules loses its rules.

@@ -17,13 +17,13 @@ MAX_EQUATIONS: Final = 1 << 22  # the largest number of equations of a program w
 
 @by_value
 def inlined_length(jaxpr: Jaxpr) -> int:
-    """The number of equations of a program with its calls inlined."""
+    """Return the number of equations of a program with its calls inlined."""
     return sum([1 if body is None else inlined_length(body) for body in map(callee, jaxpr.eqns)])
 
 
 @by_value
 def inline(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without `call` equations, at any depth. Bodies of other higher-order primitives are inlined
+    """Return the program without `call` equations, at any depth. Bodies of other higher-order primitives are inlined
     too.
 
     `remat` is not inlined, because that would lose its effect on memory. If a call passes a literal as the start of a

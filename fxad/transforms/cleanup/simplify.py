@@ -42,7 +42,7 @@ _MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, S
 
 @by_value
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with constants folded and identities removed, also in bodies, and without dead equations.
+    """Return the program with constants folded and identities removed, also in bodies, and without dead equations.
 
     Law:  same value, bit for bit; idempotent; never more equations.
     Cost: one pass, and a sweep.
@@ -58,7 +58,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
-    """The result of an equation: an existing atom, a literal, or the result of a new equation."""
+    """Return the result of an equation: an existing atom, a literal, or the result of a new equation."""
     prim = eqn.prim
     for _ in range(8):  # a rewritten equation may be simplified again; chains are short
         current = Eqn(prim, ins, eqn.outs, eqn.source)
@@ -96,7 +96,7 @@ def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, .
 
 
 def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
-    """The number of the branch that runs, if the index is a literal or all branches are the same."""
+    """Return the number of the branch that runs, if the index is a literal or all branches are the same."""
     if len({(body.jaxpr, body.operands, body.results) for body in [layout.bodies[k] for k in branches]}) == 1:
         return branches[0]
     which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
@@ -113,8 +113,8 @@ def _call_of_branch(b: Builder, layout: Layout, k: int, ins: tuple[Atom, ...]) -
 
 
 def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
-    """The results of a loop that are known without running it: carries that no step changes and, if all steps run,
-    stacks of literals and stacks of the slices of an operand."""
+    """Return the results of a loop that are known without running it: carries that no step changes and, if all steps
+    run, stacks of literals and stacks of the slices of an operand."""
     of_carry = {q: p for p, q in layout.carries.items()}
     roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
     for k in layout.running:
@@ -138,7 +138,7 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
 
 
 def _fold(eqn: Eqn) -> Lit | None:
-    """The literal result of an equation over literals, if it is exact."""
+    """Return the literal result of an equation over literals, if it is exact."""
     if not eqn.ins or not all([isinstance(a, Lit) for a in eqn.ins]):
         return None
     out = eqn.outs[0].aval
@@ -163,7 +163,7 @@ def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
 
 
 def _converts_exactly(a: dtypes.DType, b: dtypes.DType) -> bool:
-    """Returns True if NumPy and XLA convert every value of `a` to the same bits of `b`: integers to integers, which
+    """Return True if NumPy and XLA convert every value of `a` to the same bits of `b`: integers to integers, which
     wrap in both, and integers to floating dtypes that have all of them. Floating `a` is excluded: the payload of a nan
     may change."""
     integers = {dtypes.bool_, *dtypes.INTEGER}
@@ -176,7 +176,7 @@ def _converts_exactly(a: dtypes.DType, b: dtypes.DType) -> bool:
 
 
 def _is(a: Atom, value: int) -> bool:
-    """Returns True if an atom is the literal `value` (for zero: +0.0)."""
+    """Return True if an atom is the literal `value` (for zero: +0.0)."""
     return isinstance(a, Lit) and a is Lit.of(value, a.aval)
 
 
@@ -199,7 +199,7 @@ def _add(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _neutral(aval: Aval) -> Lit:
-    """The neutral element of addition: -0.0 (in both parts of a complex number), or 0 for integers."""
+    """Return the neutral element of addition: -0.0 (in both parts of a complex number), or 0 for integers."""
     if aval.dtype in dtypes.COMPLEX:
         return Lit.of(complex(-0.0, -0.0), aval)
     return Lit.of(-0.0 if aval.dtype in dtypes.FLOATING else 0, aval)
@@ -217,13 +217,13 @@ def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _sub_or_div(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """x - 0 and x / 1 are x."""
+    """Replace x - 0 and x / 1 by x."""
     neutral = 0 if eqn.prim is SUB else 1
     return eqn.ins[0] if _is(eqn.ins[1], neutral) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
 
 
 def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """-(-x) and ~(~x) are x."""
+    """Replace -(-x) and ~(~x) by x."""
     inner = _defined_by(defs, eqn.ins[0], type(eqn.prim))
     return inner.ins[0] if inner else None
 
@@ -242,7 +242,7 @@ def _bitwise(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _max_or_min_of_same(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """max(x, x) and min(x, x) are x."""
+    """Replace max(x, x) and min(x, x) by x."""
     return eqn.ins[0] if eqn.ins[0] is eqn.ins[1] else None
 
 
@@ -262,7 +262,7 @@ def _power(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _noop(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """An operation that does nothing if the result has the type of the operand."""
+    """Return an operation that does nothing if the result has the type of the operand."""
     return eqn.ins[0] if eqn.ins[0].aval is eqn.outs[0].aval else None
 
 

@@ -111,15 +111,15 @@ class BackwardRequest:
     located: bool = False
 
     def known_values(self, jaxpr: Jaxpr) -> Atoms:
-        """Returns the known results and operands of a program."""
+        """Return the known results and operands of a program."""
         return (*select_by_mask(jaxpr.outs, self.known_outs), *select_by_mask(jaxpr.ins, self.known_ins))
 
     def known_avals(self, jaxpr: Jaxpr) -> list[Aval]:
-        """Returns the types of the known results and operands of a program."""
+        """Return the types of the known results and operands of a program."""
         return [a.aval for a in self.known_values(jaxpr)]
 
     def plan(self, jaxpr: Jaxpr, origins: Mapping[Atom, EqnOrigin]) -> InversionPlan:
-        """Returns how to compute the values of a program that the known ones determine."""
+        """Return how to compute the values of a program that the known ones determine."""
         known_ins, known_outs = select_by_mask(jaxpr.ins, self.known_ins), select_by_mask(jaxpr.outs, self.known_outs)
         return find_plan(jaxpr, (*known_ins, *known_outs), self.rules, origins=origins)
 
@@ -142,7 +142,7 @@ class BackwardProgram:
 
 @by_value
 def pull_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
-    """Returns reverse mode from the results: (cotangents of the inexact results, known results, known operands,
+    """Return reverse mode from the results: (cotangents of the inexact results, known results, known operands,
     sketches) -> cotangents of the operands marked in `moving`.
 
     Raises: NotInvertibleError that names the equation.
@@ -162,7 +162,7 @@ def pull_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
 
 @by_value
 def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
-    """Returns forward mode from the results: (tangents of the operands marked in `moving`, known results, known
+    """Return forward mode from the results: (tangents of the operands marked in `moving`, known results, known
     operands, sketches) -> tangents of the inexact results.
 
     Raises: NotInvertibleError that names the equation.
@@ -190,7 +190,7 @@ def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
 
 @by_value
 def ivjp(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
-    """Returns the program that inverts a program and propagates cotangents: (known results, known operands, cotangents
+    """Return the program that inverts a program and propagates cotangents: (known results, known operands, cotangents
     of the inexact results) -> (other operands, cotangents of the operands marked in `moving`).
 
     It has no sketches: the program around it compares what it reconstructs.
@@ -248,7 +248,7 @@ class _Split(LinearizeBuilder):
         with_ivjp: Mapping[Var, Mask] = NO_IVJP,
         inverted_whole: AbstractSet[Var] = frozenset(),
     ) -> _Split:
-        """Splits a program. `with_ivjp` has the known operands of the equations at which the linear program is cut.
+        """Split a program. `with_ivjp` has the known operands of the equations at which the linear program is cut.
         `inverted_whole` are equations to run backwards as they are. Equations are given by their first results.
         `origins`, if any, are those of the values of the program."""
         split = cls.like(jaxpr)
@@ -268,7 +268,7 @@ class _Split(LinearizeBuilder):
         return split
 
     def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Mask | None, whole: bool) -> None:
-        """Adds an equation to the primal program, and its tangents to the linear program."""
+        """Add an equation to the primal program, and its tangents to the linear program."""
         ins = substitute(eqn.ins, self.atoms)
         dots_in = [self.tangents.get(a) for a in eqn.ins]
         self.source = self.linear.source = eqn.source
@@ -290,7 +290,7 @@ class _Split(LinearizeBuilder):
         self.atoms.update(zip(eqn.outs, outs, strict=True))
 
     def _linearize(self, eqn: Eqn, ins: Atoms, tangents: Tangents, origin: EqnOrigin) -> tuple[Atoms, Tangents]:
-        """Applies the jvp rule of an equation. Returns its results and their tangents."""
+        """Apply the jvp rule of an equation. Return its results and their tangents."""
         try:
             return eqn.prim.jvp(self, ins, tangents)
         except Exception as e:
@@ -300,7 +300,7 @@ class _Split(LinearizeBuilder):
             raise
 
     def _cut(self, known_ins: Mask, tangents: Tangents) -> Tangents:
-        """Cuts the linear program at the last equation of the primal program. Returns the tangents of its results."""
+        """Cut the linear program at the last equation of the primal program. Return the tangents of its results."""
         eqn = self.eqns[-1]
         dots = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
         ivjp_eqn = IvjpEqn(eqn, known_ins, tuple([isinstance(t, Lin) for t in tangents]))
@@ -309,7 +309,7 @@ class _Split(LinearizeBuilder):
 
 
 def _captured_value_moves(eqn: Eqn, tangents: Tangents) -> bool:
-    """Returns True if a captured value of a function with rules has a tangent. The rules do not cover it, and its jvp
+    """Return True if a captured value of a function with rules has a tangent. The rules do not cover it, and its jvp
     rule raises the error."""
     prim = eqn.prim
     return isinstance(prim, CallWithRules) and any([isinstance(t, Lin) for t in tangents[: prim.captured]])
@@ -317,7 +317,7 @@ def _captured_value_moves(eqn: Eqn, tangents: Tangents) -> bool:
 
 @by_value
 def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
-    """Replaces calls of `invertible` by calls with the plain derivatives of their functions, in the same variables.
+    """Replace calls of `invertible` by calls with the plain derivatives of their functions, in the same variables.
 
     Otherwise such a call, at a reconstructed value, would sketch this value and compare it with its own reconstruction.
     If the original value is 0, both are rounding errors, and their relative difference may be large. The outer check
@@ -357,19 +357,19 @@ class _PrimalValues:
 
     @staticmethod
     def of(b: Builder, split: _Split, request: BackwardRequest, known_atoms: Sequence[Atom]) -> _PrimalValues:
-        """Returns the values that the known results and operands determine. These have the atoms `known_atoms` in
+        """Return the values that the known results and operands determine. These have the atoms `known_atoms` in
         `b`."""
         values = _PrimalValues(b, request.plan(split.primal, split.origins), split, request.labels)
         values.add(request.known_values(split.primal), known_atoms)
         return values
 
     def add(self, values: Sequence[Atom], atoms: Sequence[Atom]) -> None:
-        """Adds values of the program that are known, with their atoms in the builder."""
+        """Add values of the program that are known, with their atoms in the builder."""
         for a, atom in zip(values, atoms, strict=True):
             self.lazy.env.setdefault(a, atom)
 
     def add_inverted(self, inverted: IvjpEqn, operands: Mapping[Atom, Atom]) -> None:
-        """Adds the operands that the ivjp of an equation reconstructed."""
+        """Add the operands that the ivjp of an equation reconstructed."""
         eqn = inverted.eqn
         self.add(list(operands), list(operands.values()))
         self.lazy.inverted.append((tuple(operands), (*eqn.outs, *select_by_mask(eqn.ins, inverted.known_ins))))
@@ -378,7 +378,7 @@ class _PrimalValues:
         return self.value(self._residuals[a]) if a in self._residuals else default
 
     def value(self, a: Atom) -> Atom:
-        """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
+        """Return a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
         if isinstance(a, Var) and not self._plan.determines(a):
             raise self._undetermined(a)
         return self.lazy.get(a)
@@ -426,7 +426,7 @@ class _Transposed:
 def _transpose_from_results(
     b: TransposeBuilder, jaxpr: Jaxpr, request: BackwardRequest, known_atoms: Sequence[Atom], cts: Sequence[Atom]
 ) -> _Transposed:
-    """Emits the transpose of the linear program of a program. `known_atoms` are those of its known results and
+    """Emit the transpose of the linear program of a program. `known_atoms` are those of its known results and
     operands, `cts` the cotangents of its inexact results."""
     normal, origins = backward_form(jaxpr, request.located)
     with_ivjp = eqns_with_ivjp(normal, request.plan(normal, origins), request.rules)
@@ -453,7 +453,7 @@ def _transpose_from_results(
 def _transpose_split(
     b: TransposeBuilder, split: _Split, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx
 ) -> None:
-    """Emits the adjoint of the linear program from its last equation to the first, and the ivjp of equations at the
+    """Emit the adjoint of the linear program from its last equation to the first, and the ivjp of equations at the
     cuts."""
     linear = split.linear.eqns
     residuals = set(split.residuals.values())
@@ -468,7 +468,7 @@ def _transpose_split(
 
 
 def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx) -> None:
-    """Emits the ivjp of an equation, if its results have cotangents. Adds the operands that it reconstructs to the
+    """Emit the ivjp of an equation, if its results have cotangents. Adds the operands that it reconstructs to the
     values, and the cotangents of its operands to `ct_env`."""
     eqn = cut.ivjp_eqn.eqn
     popped = [ct_env.pop(t.var, None) if isinstance(t, Lin) else None for t in cut.tangents_out]
@@ -486,7 +486,7 @@ def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: di
 
 
 def _compared_values(split: _Split, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
-    """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
+    """Return the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
     of_function = {a: v for v, a in split.atoms.items() if isinstance(v, Var) and compared(a.aval)}
@@ -495,7 +495,7 @@ def _compared_values(split: _Split, values: _PrimalValues, tolerance: float) -> 
 
 
 def _with_check(program: Jaxpr, results: Atoms, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
-    """Returns a program that checks its last results, which are reconstructions of the values `pairs`. The others are
+    """Return a program that checks its last results, which are reconstructions of the values `pairs`. The others are
     nan if these are inaccurate. Further operands are the sketches to compare with. `results` are the operands of the
     program that are results of the function."""
     n = len(program.outs) - len(pairs)

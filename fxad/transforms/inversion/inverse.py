@@ -26,7 +26,7 @@ def inverse(
     labels: tuple[str, ...] = (),
     rules: InverseTable = INVERSE_RULES,
 ) -> Jaxpr:
-    """Returns the inverse program: (results, then operands not wanted) -> the operands wanted.
+    """Return the inverse program: (results, then operands not wanted) -> the operands wanted.
 
     With `log_det` the last result is log|det| of the Jacobian. `labels` are the names of the operands in messages.
 
@@ -51,7 +51,7 @@ def inverse(
 
 
 def _check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
-    """Checks that the Jacobian is square. Raises: NotInvertibleError if it is not."""
+    """Check that the Jacobian is square. Raises: NotInvertibleError if it is not."""
     n, m = real_numbers(select_by_mask(jaxpr.in_avals, wanted)), real_numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(

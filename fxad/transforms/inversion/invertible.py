@@ -121,7 +121,7 @@ def invertible(
     tolerance: float = 0.0,
     rules: InverseTable = INVERSE_RULES,
 ) -> Jaxpr:
-    """Returns the program as one `call_with_rules`. Its residuals are its results and the operands marked in `kept`.
+    """Return the program as one `call_with_rules`. Its residuals are its results and the operands marked in `kept`.
 
     Integers and bools that the results do not determine are kept too. `labels` are the names of the operands in
     messages. Sketches of the values that are reconstructed last are further residuals. Derivatives are nan if the error
@@ -161,7 +161,7 @@ def invertible(
 
 
 def _with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
-    """Marks the operands to keep: those marked in `kept`, and integers and bools that the results do not determine."""
+    """Mark the operands to keep: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = partial_inverse(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 
@@ -171,7 +171,7 @@ def _permuted(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
 
 
 def _located_error(e: FxadError, jaxpr: Jaxpr, request: BackwardRequest) -> FxadError:
-    """Returns the error of a program that is not inverted, about an equation of the program itself. Inverts it once
+    """Return the error of a program that is not inverted, about an equation of the program itself. Inverts it once
     more, in a form in which the origin of each equation is known."""
     located = replace(request, located=True)
     try:
@@ -186,7 +186,7 @@ def _located_error(e: FxadError, jaxpr: Jaxpr, request: BackwardRequest) -> Fxad
 
 
 def _with_rules(jaxpr: Jaxpr, n_captured: int, request: BackwardRequest) -> Jaxpr:
-    """Returns the call of a program with the rules of `invertible`. The first `n_captured` operands have no
+    """Return the call of a program with the rules of `invertible`. The first `n_captured` operands have no
     derivative."""
     linearized = linearize(jaxpr, request.moving)
     inverse = _inverse_rule(jaxpr, request)
@@ -201,7 +201,7 @@ def _with_rules(jaxpr: Jaxpr, n_captured: int, request: BackwardRequest) -> Jaxp
 
 
 def _reverse_rule(jaxpr: Jaxpr, request: BackwardRequest, linearized: LinearizedBody) -> ReverseRule:
-    """Returns the rule of reverse mode."""
+    """Return the rule of reverse mode."""
     pull, push = pull_from_results(jaxpr, request), push_from_results(jaxpr, request)
     # both programs take the sketches of the values that either of them compares
     compared = tuple(sorted({*pull.compared, *push.compared}, key=attrgetter("index")))
@@ -217,7 +217,7 @@ def _reverse_rule(jaxpr: Jaxpr, request: BackwardRequest, linearized: Linearized
 
 
 def _forward(jaxpr: Jaxpr, kept: Mask, compared: tuple[Var, ...]) -> Jaxpr:
-    """Returns the forward program: results, then residuals, which are the results again, kept operands and sketches.
+    """Return the forward program: results, then residuals, which are the results again, kept operands and sketches.
     The values `compared` are those of the normal form."""
     n, program = len(jaxpr.outs), normal_form(jaxpr) if compared else jaxpr
     all_results = Jaxpr(program.ins, program.eqns, (*program.outs, *compared), jaxpr.name)
@@ -228,7 +228,7 @@ def _forward(jaxpr: Jaxpr, kept: Mask, compared: tuple[Var, ...]) -> Jaxpr:
 
 
 def _with_sketches(backward: BackwardProgram, compared: tuple[Var, ...]) -> Jaxpr:
-    """Returns a program whose last operands are sketches of the values `compared`. They contain those that the program
+    """Return a program whose last operands are sketches of the values `compared`. They contain those that the program
     compares itself."""
     program, own = backward.program, backward.compared
     n = len(program.ins) - len(own)
@@ -237,7 +237,7 @@ def _with_sketches(backward: BackwardProgram, compared: tuple[Var, ...]) -> Jaxp
 
 
 def _after_checks(rule: ReverseRule, n: int) -> ReverseRule:
-    """Orders the derivatives after the checks of a program with `n` results.
+    """Order the derivatives after the checks of a program with `n` results.
 
     The forward program performs the checks. Without this, derivatives that read none of its values could run before it.
     For example, the derivative of `check(x > 0); 2 * x` is 2 * t, which reads nothing of the forward program.

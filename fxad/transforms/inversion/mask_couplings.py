@@ -103,7 +103,7 @@ class _MaskedSum:
 
 
 def sums_as_choices(graph: Graph, known: Container[Atom]) -> Graph | None:
-    """Rewrites sums of complementary masked values as choices; None if there are none.
+    """Rewrite sums of complementary masked values as choices; None if there are none.
 
     The masks must be `known`, the masked values not. All values of the program remain values of the result.
     """
@@ -127,7 +127,7 @@ class _Rewriting:
         return self._with_choices(sums) if sums else None
 
     def _masked_sums(self) -> dict[Atom, _MaskedSum]:
-        """Returns the sums of masked values, by their results, and records the supports of all values."""
+        """Return the sums of masked values, by their results, and records the supports of all values."""
         sums: dict[Atom, _MaskedSum] = {}
         for eqn in self.graph.eqns:
             if isinstance(eqn.prim, Add | Sub | Mul | Neg):
@@ -137,7 +137,7 @@ class _Rewriting:
         return sums
 
     def _with_choices(self, sums: dict[Atom, _MaskedSum]) -> Graph:
-        """Returns the graph with choices in place of the sums and of the masked values in them."""
+        """Return the graph with choices in place of the sums and of the masked values in them."""
         origins = dict(self.graph.origins)
         eqns: list[Eqn] = []
         choices: dict[Atom, Eqn] = {}
@@ -153,7 +153,7 @@ class _Rewriting:
     # ------------------------------------------------------------------------------ recognising sums of masked values
 
     def _support_of_factor(self, a: Atom) -> Support | None:
-        """Returns the support of a product with a known factor, if this is a mask."""
+        """Return the support of a product with a known factor, if this is a mask."""
         if a not in self.known or a.aval.dtype not in dtypes.FLOATING:
             return None
         moves: list[Primitive] = []
@@ -173,7 +173,7 @@ class _Rewriting:
         return Support((a, tuple(moves)), flipped) if isinstance(a, Var) else None
 
     def _masked_product(self, eqn: Eqn) -> _MaskedProduct | None:
-        """Recognises a product of a known mask and an unknown value."""
+        """Recognise a product of a known mask and an unknown value."""
         if not isinstance(eqn.prim, Mul):
             return None
         for mask, value in (eqn.ins, eqn.ins[::-1]):
@@ -183,7 +183,7 @@ class _Rewriting:
         return None
 
     def _support(self, eqn: Eqn) -> dict[Support, Atom]:
-        """Returns masks such that the result of an equation is 0 outside of each."""
+        """Return masks such that the result of an equation is 0 outside of each."""
         product = self._masked_product(eqn)
         if product:
             return {**self.support.get(product.value, {}), product.support: product.mask}
@@ -194,7 +194,7 @@ class _Rewriting:
         return {support: mask for support, mask in first.items() if support in second}
 
     def _masked_sum(self, eqn: Eqn) -> _MaskedSum | None:
-        """Recognises a sum of two unknown values, one masked by a mask and the other by its complement."""
+        """Recognise a sum of two unknown values, one masked by a mask and the other by its complement."""
         if any([a in self.known or not isinstance(a, Var) for a in eqn.ins]):
             return None
         a, b = eqn.ins
@@ -209,7 +209,7 @@ class _Rewriting:
     # ------------------------------------------------------------------------------------------------- writing choices
 
     def _choice(self, masked_sum: _MaskedSum) -> Eqn:
-        """Returns the choice that equals a sum. Adds the equations that compute its operands to the builder."""
+        """Return the choice that equals a sum. Adds the equations that compute its operands to the builder."""
         self.b.source = masked_sum.eqn.source
         mask = self._mask_arrays(masked_sum.origin, masked_sum.mask)
         where_zero = self._unmasked(masked_sum.by_complement, Support(masked_sum.origin, True))
@@ -218,7 +218,7 @@ class _Rewriting:
         return Eqn(SELECT_N, (mask.is_one, guarded, where_one), masked_sum.eqn.outs, masked_sum.eqn.source)
 
     def _as_choice(self, eqn: Eqn) -> Eqn:
-        """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""
+        """Rewrite a masked value as a choice, which reads the value only where the mask is 1."""
         product = self._masked_product(eqn)
         if product is None or product.support.origin not in self.masks:
             return eqn
@@ -238,7 +238,7 @@ class _Rewriting:
         return self.masks[origin]
 
     def _unmasked(self, a: Atom, support: Support) -> Atom:
-        """Returns a value without the mask of a support. It equals the value where the mask is 1."""
+        """Return a value without the mask of a support. It equals the value where the mask is 1."""
         eqn = self.graph.producer[a]
         product = self._masked_product(eqn)
         if product and product.support == support:
@@ -248,7 +248,7 @@ class _Rewriting:
 
 
 def identity_without_derivative(aval: Aval) -> CallWithRules:
-    """Returns an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
+    """Return an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")
@@ -256,7 +256,7 @@ def identity_without_derivative(aval: Aval) -> CallWithRules:
 
 
 def _keeps_masks(to: DType, of: DType) -> bool:
-    """Returns True if a conversion gives 0 and 1 for these numbers only. A conversion of 0.5 to bool gives True, and so
+    """Return True if a conversion gives 0 and 1 for these numbers only. A conversion of 0.5 to bool gives True, and so
     does that of its complement: the origin of such masks is the result of the conversion."""
     return to in dtypes.INEXACT or holds(to, of)
 

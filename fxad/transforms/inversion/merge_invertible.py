@@ -57,7 +57,7 @@ def _kept_operands(eqn: Eqn) -> set[Atom]:
 
 @by_value
 def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program with each chain of `invertible` calls as one, also in bodies; the same program if it has
+    """Return the program with each chain of `invertible` calls as one, also in bodies; the same program if it has
     none.
 
     Law:  same value; the same derivatives, within the error of the reconstruction; no more is stored.
@@ -71,7 +71,7 @@ def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _merged_in_bodies(jaxpr: Jaxpr) -> Jaxpr:
-    """Merges chains in bodies first. Then inlines calls of one reversible equation, and rewrites loops over one."""
+    """Merge chains in bodies first. Then inlines calls of one reversible equation, and rewrites loops over one."""
     return rewrite(jaxpr, _merge_in_eqn)
 
 
@@ -89,7 +89,7 @@ def _merge_in_eqn(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
 
 
 def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
-    """Returns an `invertible` loop if one reversible equation per step computes all inexact carries; None otherwise."""
+    """Return an `invertible` loop if one reversible equation per step computes all inexact carries; None otherwise."""
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
     carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
@@ -121,7 +121,7 @@ class _Group:
 
 
 def _groups(jaxpr: Jaxpr) -> list[_Group]:
-    """Groups reversible equations with those whose results they reconstruct, if no other equation lies between them."""
+    """Group reversible equations with those whose results they reconstruct, if no other equation lies between them."""
     groups: list[_Group] = []
     group_of: dict[Atom, int] = {}  # the group that computes a value
     depends_on: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
@@ -153,7 +153,7 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
 
 
 def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> bool:
-    """Returns True if one of the groups in `start` is `g` or depends on it."""
+    """Return True if one of the groups in `start` is `g` or depends on it."""
     stack, seen = list(start), set[int]()
     while stack:
         h = stack.pop()
@@ -166,7 +166,7 @@ def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> 
 
 
 def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
-    """Returns the program with each group as one equation, in topological order."""
+    """Return the program with each group as one equation, in topological order."""
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
     # an equation alone, or a group in the place of its last equation
     nodes = [group_of.get(k, (k,)) for k in range(len(jaxpr.eqns)) if group_of.get(k, (k,))[-1] == k]
@@ -184,7 +184,7 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
 
 
 def _in_topological_order(jaxpr: Jaxpr, nodes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """Yields nodes, which are sets of equations, after those whose results they read. Nodes with effects stay in
+    """Yield nodes, which are sets of equations, after those whose results they read. Nodes with effects stay in
     order, and so do nodes that do not depend on each other, as far as possible."""
     producer = {v: n for n, node in enumerate(nodes) for k in node for v in jaxpr.eqns[k].outs}
     readers: list[set[int]] = [set() for _ in nodes]
@@ -209,7 +209,7 @@ def _in_topological_order(jaxpr: Jaxpr, nodes: Sequence[tuple[int, ...]]) -> Ite
 
 
 def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
-    """Returns the equations of a group as one `invertible`: its operands, its results and the program."""
+    """Return the equations of a group as one `invertible`: its operands, its results and the program."""
     eqns, inside = [jaxpr.eqns[k] for k in members], set(members)
     own = {v for e in eqns for v in e.outs}
     operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in own]))

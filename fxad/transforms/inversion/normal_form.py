@@ -41,7 +41,7 @@ NO_ORIGINS: Final[Mapping[Atom, EqnOrigin]] = MappingProxyType({})
 
 
 def backward_form(jaxpr: Jaxpr, located: bool) -> tuple[Jaxpr, Mapping[Atom, EqnOrigin]]:
-    """Returns the form of a program that is run backwards, without effects and checks, and the origins of its values.
+    """Return the form of a program that is run backwards, without effects and checks, and the origins of its values.
 
     This is the normal form, without origins. If `located`, it is the located normal form.
     """
@@ -50,12 +50,12 @@ def backward_form(jaxpr: Jaxpr, located: bool) -> tuple[Jaxpr, Mapping[Atom, Eqn
 
 
 def normal_form(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the normal form of a program. Its bodies have no dead and no duplicate equations either."""
+    """Return the normal form of a program. Its bodies have no dead and no duplicate equations either."""
     return cse(dce(_with_cases_inlined(_without_trivial_choices(jaxpr))))
 
 
 def _without_trivial_choices(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program with the value in place of each choice between a value and itself."""
+    """Return the program with the value in place of each choice between a value and itself."""
     stopped = _stopped(jaxpr.eqns)
     if not any([_is_trivial_choice(e, stopped) for e in jaxpr.eqns]):
         return jaxpr
@@ -63,17 +63,17 @@ def _without_trivial_choices(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _stopped(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
-    """Returns the operand of each `stop_gradient`, by its result."""
+    """Return the operand of each `stop_gradient`, by its result."""
     return {e.outs[0]: e.ins[0] for e in eqns if isinstance(e.prim, StopGradient)}
 
 
 def _is_trivial_choice(eqn: Eqn, stopped: Mapping[Atom, Atom]) -> bool:
-    """Returns True for a choice between a value behind `stop_gradient` and the value itself."""
+    """Return True for a choice between a value behind `stop_gradient` and the value itself."""
     return isinstance(eqn.prim, SelectN) and len(eqn.ins) == 3 and stopped.get(eqn.ins[1]) == eqn.ins[2]
 
 
 def _with_cases_inlined(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program with the equations of elementwise functions in place of the calls that a choice reads."""
+    """Return the program with the equations of elementwise functions in place of the calls that a choice reads."""
     cases = _cases_of_choices(jaxpr.eqns)
     if not cases or not any([_inlined_body(e, cases) for e in jaxpr.eqns]):
         return jaxpr
@@ -90,14 +90,14 @@ def _cases_of_choices(eqns: Sequence[Eqn]) -> set[Atom]:
 
 
 def _inlined_body(eqn: Eqn, cases: set[Atom]) -> Jaxpr | None:
-    """Returns the body of a call of an elementwise function with a result in `cases`; None for other equations."""
+    """Return the body of a call of an elementwise function with a result in `cases`; None for other equations."""
     body = None if cases.isdisjoint(eqn.outs) else callee(eqn)
     elementwise = body is not None and all([isinstance(prim, POINTWISE) for prim in body.prims])
     return body if elementwise else None
 
 
 def _without_effects_and_checks(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program, in the same variables, without effects and checks. It is not run but inverted.
+    """Return the program, in the same variables, without effects and checks. It is not run but inverted.
 
     The effects and checks occurred in the forward run. A check of a reconstruction could fail because of a rounding
     error.
@@ -117,7 +117,7 @@ def _without_effects_and_checks(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def located_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
-    """Returns the normal form of a program, with unchanged bodies, and the origin of each value.
+    """Return the normal form of a program, with unchanged bodies, and the origin of each value.
 
     Example: `z = exp x * w + exp x * w` is computed by two equal products. The normal form has one of them, and refuses
     `add %1 %1`. The origin of this equation is `add %1 %3`, which the user wrote.

@@ -48,13 +48,13 @@ class Graph:
 
     @staticmethod
     def of(jaxpr: Jaxpr, origins: Mapping[Atom, EqnOrigin]) -> Graph:
-        """Returns the graph of a program. Equations without results are left out."""
+        """Return the graph of a program. Equations without results are left out."""
         eqns = tuple([e for e in jaxpr.eqns if e.outs])
         return Graph.over(jaxpr.ins, eqns, sum([len(e.outs) for e in eqns]), origins)
 
     @staticmethod
     def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, EqnOrigin]) -> Graph:
-        """Returns the graph of equations in any order. New values are numbered from n."""
+        """Return the graph of equations in any order. New values are numbered from n."""
         producer: dict[Atom, Eqn] = {}
         index: dict[Atom, int] = {}
         readers: dict[Atom, list[int]] = {}
@@ -67,7 +67,7 @@ class Graph:
         return Graph(ins, eqns, producer, readers, index, n, origins)
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
-        """Returns the reason with its equation."""
+        """Return the reason with its equation."""
         return refused.at(self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn))
 
 
@@ -82,11 +82,11 @@ class InversionPlan:
     refusals: Mapping[int, Refused]
 
     def determines(self, a: Atom) -> bool:
-        """Returns True for a literal, and for a value that the known ones determine."""
+        """Return True for a literal, and for a value that the known ones determine."""
         return not isinstance(a, Var) or a in self.computed_by
 
     def why_not(self, v: Atom) -> Refused:
-        """Returns the reason why a value is not determined: the refusal of the nearest equation between the value and
+        """Return the reason why a value is not determined: the refusal of the nearest equation between the value and
         the known values."""
         seen: set[Atom] = {v}
         queue = deque([v])
@@ -101,7 +101,7 @@ class InversionPlan:
         return UNUSED
 
     def undetermined_operand(self, v: Var) -> Var:
-        """Returns the first undetermined operand on which an undetermined value depends."""
+        """Return the first undetermined operand on which an undetermined value depends."""
         seen: set[Atom] = {v}
         stack: list[Atom] = [v]
         while stack:
@@ -132,7 +132,7 @@ class LazyValues:
     inverted: list[tuple[Atoms, Atoms]] = field(default_factory=list)
 
     def get(self, a: Atom) -> Atom:
-        """Returns the value of an atom that the plan determines."""
+        """Return the value of an atom that the plan determines."""
         stack = [a]
         while stack:
             top = stack[-1]
@@ -166,7 +166,7 @@ class LazyValues:
         self.inverted.append((tuple(step.computes), step.reads))
 
     def last_reconstructed(self) -> list[Atom]:
-        """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
+        """Return the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
         accumulate in them."""
         reconstructed = dict.fromkeys([v for values, _ in self.inverted for v in values])
         stack, seen = [a for _, reads in self.inverted for a in reads], set[Atom]()
@@ -179,5 +179,5 @@ class LazyValues:
         return [v for v in reconstructed if v not in seen]
 
     def measures(self) -> list[Atom]:
-        """Returns the log-determinants of the emitted steps."""
+        """Return the log-determinants of the emitted steps."""
         return [local[a] if a in local else self.env.get(a, a) for s, local in self.steps.items() for a in s.measures]

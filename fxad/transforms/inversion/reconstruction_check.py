@@ -40,7 +40,7 @@ SUMS: Final = 64
 
 
 def tolerated(dtype: DType) -> float:
-    """Returns the default tolerance of the relative error. It leaves a third of the digits of the dtype.
+    """Return the default tolerance of the relative error. It leaves a third of the digits of the dtype.
 
     5e-6 for float64, 4e-3 for float32, 0.08 for float16, 0.16 for bfloat16.
     """
@@ -48,19 +48,19 @@ def tolerated(dtype: DType) -> float:
 
 
 def compared(x: Aval) -> bool:
-    """Returns True if values of this type are compared: floating or complex, not float8, not known to be empty."""
+    """Return True if values of this type are compared: floating or complex, not float8, not known to be empty."""
     return x.inexact and x.dtype not in dtypes.FLOAT8 and not at_least(-x.size, 0)
 
 
 def sketched(x: Aval) -> Aval:
-    """Returns the type of the sketch of an array."""
+    """Return the type of the sketch of an array."""
     dtype = dtypes.real_part(x.dtype)
     n = real_numbers([x])
     return Aval((SUMS if type(n) is Size else min(n, SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
 
 
 def sketch(b: Builder, x: Atom) -> Atom:
-    """Returns the sketch of x: at most `SUMS` sums of its elements, or of its real and imaginary parts, with random
+    """Return the sketch of x: at most `SUMS` sums of its elements, or of its real and imaginary parts, with random
     signs.
 
     Elements that are not finite count as 0; a reconstruction that loses them is nan without this check. The sketch has
@@ -86,7 +86,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
 
 
 def _flattened(b: Builder, x: Atom) -> Atom:
-    """Flattens an array, in a dtype in which its sums do not overflow."""
+    """Flatten an array, in a dtype in which its sums do not overflow."""
     wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
     return emit_reshape(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
 
@@ -98,7 +98,7 @@ def _chosen(b: Builder, where: Atom, yes: Atom, no: Atom) -> Atom:
 def agree(
     b: Builder, sketches: Sequence[Atom], reconstructed: Sequence[Atom], others: Sequence[Atom], tolerance: float
 ) -> Atom:
-    """Returns a bool atom: True if the reconstructed values agree with the original values, which are given by their
+    """Return a bool atom: True if the reconstructed values agree with the original values, which are given by their
     sketches.
 
     The largest error in the values is compared with the largest magnitude in them. The error may be `tolerance` times
@@ -130,7 +130,7 @@ def _finite_magnitudes(b: Builder, x: Atom) -> Atom:
 
 
 def _peak(b: Builder, x: Atom, dtype: DType) -> Atom:
-    """Returns the largest magnitude."""
+    """Return the largest magnitude."""
     top: Atom = b.one(ReduceMax((0,)), b.one(ABS, x))
     return top if top.aval.dtype == dtype else b.one(ConvertElementType(dtype), top)
 
@@ -143,7 +143,7 @@ def _largest(b: Builder, xs: Sequence[Atom]) -> Atom:
 
 
 def nan_unless(b: Builder, accurate: Atom, values: Sequence[Atom]) -> list[Atom]:
-    """Returns the values, with nan as their first elements if the reconstructions are not `accurate`.
+    """Return the values, with nan as their first elements if the reconstructions are not `accurate`.
 
     A literal is returned unchanged: a derivative that is always 0 depends on no reconstruction. The first element is
     multiplied by 1 or nan, which is linear. Only this element is updated in place: a product of the whole array would

@@ -65,7 +65,7 @@ class IvjpEqn:
 
 
 def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Mapping[Var, Mask]:
-    """Returns the equations of a program that have an ivjp, by their first results: for each, the mask of its known
+    """Return the equations of a program that have an ivjp, by their first results: for each, the mask of its known
     operands."""
     backward = [step for step in plan.computed_by.values() if isinstance(step, BackwardStep)]
     steps = {step.inverts[0].outs[0]: step for step in backward if len(step.inverts) == 1}
@@ -151,7 +151,7 @@ class IvjpCtx:
     rules: InverseTable
 
     def emit(self, ivjp_eqn: IvjpEqn, cts: Sequence[Atom]) -> IvjpResults:
-        """Emits the ivjp of an equation. `cts` are the cotangents of its inexact results."""
+        """Emit the ivjp of an equation. `cts` are the cotangents of its inexact results."""
         prim = ivjp_eqn.eqn.prim
         outs = tuple([self.value(v) for v in ivjp_eqn.eqn.outs])
         match prim:
@@ -190,7 +190,7 @@ class IvjpCtx:
         return IvjpResults(results.operands, select_by_mask(results.cotangents, wanted))
 
     def _scan(self, prim: Scan, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
-        """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates
+        """Emit one loop from the last step to the first. Each step reconstructs its operands and propagates
         cotangents.
 
         The carries of the backward loop are the reconstructed carries, their cotangents, and the sums of the cotangents
@@ -222,7 +222,7 @@ class IvjpCtx:
 
 
 def _results_of(eqn: Eqn, known_ins: Mask, results: Sequence[Atom]) -> IvjpResults:
-    """Returns the results of the ivjp of an equation: first its unknown operands, then cotangents."""
+    """Return the results of the ivjp of an equation: first its unknown operands, then cotangents."""
     reconstructed = [a for a, k in zip(eqn.ins, known_ins, strict=True) if not k]
     return IvjpResults(dict(zip(reconstructed, results, strict=False)), results[len(reconstructed) :])
 
@@ -230,7 +230,7 @@ def _results_of(eqn: Eqn, known_ins: Mask, results: Sequence[Atom]) -> IvjpResul
 def _results_of_loop(
     loop: BackwardLoop, ivjp_eqn: IvjpEqn, moving_in_step: Mask, results: Sequence[Atom]
 ) -> IvjpResults:
-    """Returns the results of a backward loop: carries, their cotangents, sums of cotangents, and stacked slices and
+    """Return the results of a backward loop: carries, their cotangents, sums of cotangents, and stacked slices and
     their cotangents. `moving_in_step` marks the operands of the body that have cotangents."""
     prim, split = loop.prim, loop.prim.steps.split
     moving_consts, moving_carries, moving_xs = split(moving_in_step)
@@ -252,7 +252,7 @@ def _results_of_loop(
 
 
 def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Mask) -> Steps:
-    """Returns one step of a backward loop: it reconstructs the operands of the body, and propagates cotangents to those
+    """Return one step of a backward loop: it reconstructs the operands of the body, and propagates cotangents to those
     marked in `moving`."""
     prim, split = loop.prim, loop.prim.steps.split
     of_consts, of_carry, _ = split(prim.body.in_avals)
@@ -273,7 +273,7 @@ def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Mask) -> Ste
 
 
 def _take(values: Iterator[Atom], mask: Sequence[bool]) -> list[Atom | None]:
-    """Takes the next values, for the marked positions; None at the others."""
+    """Take the next values, for the marked positions; None at the others."""
     return [next(values) if m else None for m in mask]
 
 

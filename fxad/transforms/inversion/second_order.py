@@ -37,7 +37,7 @@ ReverseRule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
 
 
 def has_custom_derivatives(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program, or a body in it, calls a function with a custom derivative.
+    """Return True if a program, or a body in it, calls a function with a custom derivative.
 
     The rules that `invertible` makes do not count: they compute the derivative of the function.
     """
@@ -45,7 +45,7 @@ def has_custom_derivatives(jaxpr: Jaxpr) -> bool:
 
 
 def may_move_differently(eqn: Eqn) -> bool:
-    """Returns True if an equation has a custom derivative or a custom inverse. Then the tangents of the operands that
+    """Return True if an equation has a custom derivative or a custom inverse. Then the tangents of the operands that
     its inverse reconstructs may differ from the tangents of the operands."""
     return _satisfies(eqn, _has_custom_inverse)
 
@@ -76,7 +76,7 @@ def _has_custom_inverse(prim: Primitive) -> bool:
 
 
 def forward_rule(jaxpr: Jaxpr, moving: Mask, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
-    """Returns the rule (forward, push) of forward mode: the program linearized in the marked operands.
+    """Return the rule (forward, push) of forward mode: the program linearized in the marked operands.
 
     If a function has a rule for tangents and a rule for cotangents, forward mode uses the rule for tangents. Then the
     operands are the residuals, and the compiler merges the equations that both programs compute.
@@ -98,7 +98,7 @@ def _has_both_rules(prim: Primitive) -> bool:
 
 
 def with_derivatives_of(jaxpr: Jaxpr, linearized: LinearizedBody, rule: ReverseRule) -> ReverseRule:
-    """Returns a rule with the values of `rule` and the derivatives of the linearized program.
+    """Return a rule with the values of `rule` and the derivatives of the linearized program.
 
     Rule: the operands are additional residuals, which only derivatives read. `drop_derivative_rules` removes them.
     """
@@ -118,7 +118,7 @@ def with_derivatives_of(jaxpr: Jaxpr, linearized: LinearizedBody, rule: ReverseR
 
 
 def _forward_with_operands(jaxpr: Jaxpr, linearized: LinearizedBody, forward: Jaxpr) -> Jaxpr:
-    """Returns the forward program with the operands as further residuals. The tangents of its results, and of these
+    """Return the forward program with the operands as further residuals. The tangents of its results, and of these
     results as residuals, are those of the linearized program."""
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     b = Builder()
@@ -129,7 +129,7 @@ def _forward_with_operands(jaxpr: Jaxpr, linearized: LinearizedBody, forward: Ja
 
 
 def _differentiable_results(linearized: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CallWithRules:
-    """Returns the identity (results, operands) -> results. Its tangents are those of the linearized program."""
+    """Return the identity (results, operands) -> results. Its tangents are those of the linearized program."""
     n, primal = len(outs), without_effects(linearized.primal)
     b = Builder()
     identity = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
@@ -139,7 +139,7 @@ def _differentiable_results(linearized: LinearizedBody, outs: Sequence[Atom], in
 
 
 def _at_operands(linear: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ...]) -> Jaxpr:
-    """Returns the program (tangents or cotangents, residuals, operands) -> results of a linear program. It does not
+    """Return the program (tangents or cotangents, residuals, operands) -> results of a linear program. It does not
     read `residuals`: those of the linear program are computed from the operands, by the primal program of `n`
     results."""
     b = Builder()
@@ -150,7 +150,7 @@ def _at_operands(linear: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ..
 
 
 def _with_plain_derivative(program: Jaxpr, plain: Jaxpr) -> Jaxpr:
-    """Returns a program of (tangents or cotangents, residuals) with the operands as further operands, and with the
+    """Return a program of (tangents or cotangents, residuals) with the operands as further operands, and with the
     derivatives of `plain`."""
     body = rebind_operands(program, range(len(plain.ins)), types=dict(enumerate(plain.in_avals)))
     prim = _with_derivative_of(body, plain)
@@ -158,5 +158,5 @@ def _with_plain_derivative(program: Jaxpr, plain: Jaxpr) -> Jaxpr:
 
 
 def _with_derivative_of(body: Jaxpr, plain: Jaxpr) -> CallWithRules:
-    """Returns a call of `body` with the derivatives of `plain`. `body` itself need not have derivatives."""
+    """Return a call of `body` with the derivatives of `plain`. `body` itself need not have derivatives."""
     return CallWithRules(Function(body, rules=Rules(derivative_of=plain)))

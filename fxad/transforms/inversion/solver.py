@@ -125,7 +125,7 @@ def partial_inverse(
     measured: bool = False,
     located: bool = False,
 ) -> PartialInverse:
-    """Runs a program backwards as far as possible, from the operands marked in `known_ins` and the results marked in
+    """Run a program backwards as far as possible, from the operands marked in `known_ins` and the results marked in
     `known_outs`.
 
     `measured`: computes the log-determinant too. `located`: reasons name equations of the program itself, not of its
@@ -163,7 +163,7 @@ def find_plan(
     measured: bool = False,
     origins: Mapping[Atom, EqnOrigin] = NO_ORIGINS,
 ) -> InversionPlan:
-    """Returns how to compute the values of a program that the known ones determine.
+    """Return how to compute the values of a program that the known ones determine.
 
     `origins` maps values to equations of the original program, for messages.
 
@@ -205,7 +205,7 @@ class _Search:
         self.in_heap: set[int] = set()
 
     def run(self, known_values: Iterable[Atom]) -> InversionPlan:
-        """Searches from the known values until nothing changes."""
+        """Search from the known values until nothing changes."""
         for a in known_values:
             self._mark_known(a, None)
         self._compute_empty_operands()
@@ -225,7 +225,7 @@ class _Search:
         return InversionPlan(self.graph, self.computed_by, self.refusals)
 
     def _compute_empty_operands(self) -> None:
-        """Computes the operands without elements: all such arrays are equal."""
+        """Compute the operands without elements: all such arrays are equal."""
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:
                 # by an equation: a linear call would take a literal zero among its other operands for a linear operand
@@ -234,7 +234,7 @@ class _Search:
                 self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})
 
     def _mark_known(self, v: Atom, computed_by: Eqn | BackwardStep | None) -> None:
-        """Records how a value is computed (None: it is known from the start), and queues the equations and parts that
+        """Record how a value is computed (None: it is known from the start), and queues the equations and parts that
         may determine other values now."""
         if isinstance(v, Lit) or v in self.computed_by:
             return
@@ -253,7 +253,7 @@ class _Search:
             self._queue_inverse(k)
 
     def _queue_inverse(self, k: int) -> None:
-        """Queues an equation to be run backwards, if enough of its results are known."""
+        """Queue an equation to be run backwards, if enough of its results are known."""
         eqn = self.graph.eqns[k]
         is_known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.of(eqn.prim)
@@ -271,7 +271,7 @@ class _Search:
         self.refusals[k] = self.graph.located(why, self.graph.eqns[k])
 
     def _refuse_remaining(self) -> None:
-        """Finds the reasons for equations with too few known results: that of the rule, if all results were known."""
+        """Find the reasons for equations with too few known results: that of the rule, if all results were known."""
         for k, eqn in enumerate(self.graph.eqns):
             if self.n_unknown[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
                 solved = self._apply_rule(self._builder(), eqn, eqn.outs)
@@ -280,7 +280,7 @@ class _Search:
     # -------------------------------------------------------------------------------------------- running backwards
 
     def _invert(self, k: int) -> None:
-        """Runs an equation backwards, and records its unknown operands or the reason for the refusal."""
+        """Run an equation backwards, and records its unknown operands or the reason for the refusal."""
         eqn = self.graph.eqns[k]
         b = self._builder(self.measured)
         solved = self._apply_rule(b, eqn)
@@ -301,7 +301,7 @@ class _Search:
             self._refuse(k, UNUSED)
 
     def _apply_rule(self, b: StepBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Solved | Refused:
-        """Applies the inverse rule of an equation to its unknown operands. The results in `outs` count as known."""
+        """Apply the inverse rule of an equation to its unknown operands. The results in `outs` count as known."""
         rule = self.rules.of(eqn.prim)
         if rule is None:
             return UNKNOWN_RULE
@@ -326,7 +326,7 @@ class _Search:
         solved: Solved,
         part: ChosenPart | None = None,
     ) -> None:
-        """Adds the log-determinant of an inverted equation to its step, or the reason why it is missing."""
+        """Add the log-determinant of an inverted equation to its step, or the reason why it is missing."""
         if rule.partial:
             return  # the rule has added it
         try:
@@ -342,11 +342,11 @@ class _Search:
             b.measure(log_det)
 
     def _builder(self, measured: bool = False) -> StepBuilder:
-        """Returns a builder for the equations of one backward step."""
+        """Return a builder for the equations of one backward step."""
         return StepBuilder(self.graph, self.rules, measured)
 
     def _add_step(self, eqns: tuple[Eqn, ...], b: StepBuilder, computes: dict[Var, Atom]) -> None:
-        """Adds a backward step that computes values, and marks them as known."""
+        """Add a backward step that computes values, and marks them as known."""
         for v, a in computes.items():
             assert v.aval is a.aval, (
                 f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
@@ -361,7 +361,7 @@ class _Search:
     # -------------------------------------------------------------------------------------------------------- parts
 
     def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
-        """Records a part of an unknown value. If the parts are complete, joins them to the value. Otherwise looks for
+        """Record a part of an unknown value. If the parts are complete, joins them to the value. Otherwise looks for
         other values that the part determines."""
         parts = self.parts.setdefault(v, {})
         parts[path] = part
@@ -377,7 +377,7 @@ class _Search:
             self._read_box(v, k, part)
 
     def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
-        """Adds a step that assembles a value from its parts."""
+        """Add a step that assembles a value from its parts."""
         b = self._builder(self.measured)
         parts = [part for path in paths if (part := self._emit_part(b, v, path)) is not None]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
@@ -387,7 +387,7 @@ class _Search:
         self._add_step(eqns, b, {v: value})
 
     def _emit_part(self, b: StepBuilder, v: Var, path: Path) -> PartialValue | None:
-        """Emits the equations of a part into the builder of a step: applies the rules along its path once more. Returns
+        """Emit the equations of a part into the builder of a step: applies the rules along its path once more. Returns
         the part, over atoms of this builder; None if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
         solved = self._apply_rule(b, first)
@@ -398,7 +398,7 @@ class _Search:
         return part if isinstance(part, PartialValue) else None
 
     def _invert_on_part(self, b: StepBuilder, eqn: Eqn, part: MaskedPart) -> PartialValue | Atom | Refused | None:
-        """Inverts an equation of which only a part of the result is known. Returns its unknown operand, or the same
+        """Invert an equation of which only a part of the result is known. Return its unknown operand, or the same
         part of it; None while it has several unknown operands."""
         b.at(eqn)
         operand = invert_at_places(b, eqn, part, self._is_unknown, self.graph.producer.get)
@@ -423,7 +423,7 @@ class _Search:
         return replace(part, value=value)
 
     def _follow_part(self, v: Var, path: Path) -> None:
-        """Determines other values from a part of an unknown value: results of its readers, and operands of its
+        """Determine other values from a part of an unknown value: results of its readers, and operands of its
         producer."""
         part = self.parts[v][path]
         if v not in self.computed_by and isinstance(part, MaskedPart):
@@ -431,7 +431,7 @@ class _Search:
             self._invert_producer(v, path)
 
     def _compute_readers(self, v: Var, path: Path, part: MaskedPart) -> None:
-        """Computes the equations that read no other elements of the value than this part."""
+        """Compute the equations that read no other elements of the value than this part."""
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
             if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._is_unknown):
@@ -442,7 +442,7 @@ class _Search:
                     self._add_step((reader,), b, {reader.outs[0]: result})
 
     def _invert_producer(self, v: Var, path: Path) -> None:
-        """Inverts the equation that computed the value, on a part of its result."""
+        """Invert the equation that computed the value, on a part of its result."""
         k = self.graph.index_of_producer.get(v, -1)
         if k < 0 or k in path:
             return
@@ -462,7 +462,7 @@ class _Search:
                 self._add_part(unknown, (*path, k), operand)
 
     def _read_box(self, v: Var, k: int, part: BoxPart) -> None:
-        """Determines other values from a part that is a box: slices of `v` that lie in it, and operands that the
+        """Determine other values from a part that is a box: slices of `v` that lie in it, and operands that the
         equation of `v` put there (joined by a `concatenate`, or written by a `dynamic_update_slice`)."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
@@ -474,7 +474,7 @@ class _Search:
                 self._read_window(v, k, slice_of_box(part, box), a, self.graph.producer[v])
 
     def _read_window(self, v: Var, k: int, window: Slice | None, target: Var, inverts: Eqn) -> None:
-        """Adds a step that reads a value from a window of the part of `v` that equation k determined; no step if the
+        """Add a step that reads a value from a window of the part of `v` that equation k determined; no step if the
         part lacks some elements of the window."""
         b = self._builder()
         emitted = None if window is None else self._emit_part(b, v, (k,))
@@ -509,7 +509,7 @@ class StepBuilder(Builder):
         return self._graph.producer.get(a)
 
     def at(self, eqn: Eqn) -> None:
-        """Sets the equation that is being inverted."""
+        """Set the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
     def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
@@ -524,7 +524,7 @@ class StepBuilder(Builder):
 
 
 def _call_rule(b: StepBuilder, rule: InverseRow, eqn: Eqn, args: Args, outs: Args) -> Solved | Refused:
-    """Returns the result of the rule of an equation. An error names the equation."""
+    """Return the result of the rule of an equation. An error names the equation."""
     b.at(eqn)
     try:
         return rule.solve(b, eqn.prim, args, outs)

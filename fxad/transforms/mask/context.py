@@ -71,7 +71,8 @@ class MaskCtx(PaddedBuilder):
     # --------------------------------------------------------------------------------------------- filled and cleared
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
-        """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
+        """Return `x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d
+        atom."""
         padded = self.padded_axes(shape, axes)
         if not padded:
             return x
@@ -83,11 +84,11 @@ class MaskCtx(PaddedBuilder):
         return self._select(x, fill, padded)
 
     def filled_along(self, x: Atom, value: object, axes: PaddedAxes) -> Atom:
-        """`x`, with the padding along `axes` replaced by `value`."""
+        """Return `x`, with the padding along `axes` replaced by `value`."""
         return self._select(x, Lit.of(value, x.aval.with_shape(())), axes) if axes else x
 
     def _select(self, x: Atom, fill: Atom, axes: PaddedAxes) -> Atom:
-        """Adds the select of `x` inside and `fill` in the padding along `axes`, once."""
+        """Add the select of `x` inside and `fill` in the padding along `axes`, once."""
         filled = self._filled.get((x, fill, axes))
         if filled is None:
             inside = self.inside_along(x.aval.shape, tuple(sorted(axes)))
@@ -105,15 +106,16 @@ class MaskCtx(PaddedBuilder):
         return filled
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x` with zeros in the padding along `axes`, of any dtype."""
+        """Return `x` with zeros in the padding along `axes`, of any dtype."""
         return self.filled(x, shape, 0, axes)
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
+        """Return `x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then
+        zero."""
         return self.filled(x, shape, 0, axes) if x.aval.inexact else x
 
     def cleared_later(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
-        """`x`, a result of a rule: cleared if its padding may be infinite or nan, else pending."""
+        """Return `x`, a result of a rule: cleared if its padding may be infinite or nan, else pending."""
         if isinstance(x, Lit):
             return x
         padded = self.padded_axes(shape, axes)
@@ -124,8 +126,9 @@ class MaskCtx(PaddedBuilder):
         return x
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added to it:
-        XLA fuses this sum with the product before and the exponential after. The sum of -0.0 and -0.0 is -0.0."""
+        """Return `x`, of `shape`, whose padding along `axes` is zero, with -inf there. A row of -0.0 and -inf is added
+        to it: XLA fuses this sum with the product before and the exponential after. The sum of -0.0 and -0.0 is
+        -0.0."""
         for a in self.ragged(shape):
             if a in axes:
                 n, row_type = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -137,24 +140,24 @@ class MaskCtx(PaddedBuilder):
     # -------------------------------------------------------------------------------------------------------- pending
 
     def pending(self, x: Atom) -> PaddedAxes:
-        """The axes along which the padding of `x` is to be cleared."""
+        """Return the axes along which the padding of `x` is to be cleared."""
         return self._pending.get(x, NO_AXES)
 
     def add_pending(self, x: Atom, axes: PaddedAxes) -> None:
-        """Records axes along which the padding of `x` is to be cleared. A literal has none."""
+        """Record axes along which the padding of `x` is to be cleared. A literal has none."""
         if axes and not isinstance(x, Lit):
             self._pending[x] = self.pending(x) | axes
 
     def clear_pending(self, x: Atom) -> Atom:
-        """`x`, cleared along the pending axes."""
+        """Return `x`, cleared along the pending axes."""
         return self.filled_along(x, 0, self.pending(x))
 
     def clear_unless_finite(self, x: Atom) -> Atom:
-        """`x`, cleared along the pending axes if the padding there may be infinite or nan."""
+        """Return `x`, cleared along the pending axes if the padding there may be infinite or nan."""
         return x if self.facts(x).finite_along(self.pending(x)) else self.clear_pending(x)
 
     def with_pending(self, prim: Primitive, *args: Atom) -> Var:
-        """Adds an equation with one result, which is pending where the operands are."""
+        """Add an equation with one result, which is pending where the operands are."""
         out = self.one(prim, *args)
         self.add_pending(out, NO_AXES.union(*[moved_axes(prim, a.aval, self.pending(a)) for a in args]))
         return out
@@ -162,7 +165,7 @@ class MaskCtx(PaddedBuilder):
     # ---------------------------------------------------------------------------------------------------------- facts
 
     def facts(self, x: Atom) -> PaddingFacts:
-        """The facts that are known about the padding of a value."""
+        """Return the facts that are known about the padding of a value."""
         facts = self._facts.get(x)
         if facts is None:
             default = NO_FACTS if x.aval.inexact else WITHOUT_INFINITIES
@@ -170,7 +173,7 @@ class MaskCtx(PaddedBuilder):
         return facts
 
     def learn(self, x: Atom, more: PaddingFacts) -> None:
-        """Adds facts about a value. A value of a dtype of narrow range is not recorded as finite, because a product of
+        """Add facts about a value. A value of a dtype of narrow range is not recorded as finite, because a product of
         it may overflow."""
         if isinstance(x, Lit):
             return
@@ -189,7 +192,7 @@ class MaskCtx(PaddedBuilder):
         return outs
 
     def _learn_result(self, prim: Primitive, args: Atoms, outs: tuple[Var, ...]) -> None:
-        """Records the facts about the result of an equation, if it has one result."""
+        """Record the facts about the result of an equation, if it has one result."""
         if len(outs) == 1:
             self.learn(outs[0], facts_of_result(prim, args, [self.facts(a) for a in args]))
 
@@ -201,25 +204,26 @@ class MaskCtx(PaddedBuilder):
     # --------------------------------------------------------------------------------------------------------- bodies
 
     def recur(self, body: Jaxpr) -> Jaxpr:
-        """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
+        """Return a body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._mask_body(body, self.size_bounds)
 
     def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, PaddingStates]:
-        """A body that runs once, over these operands and then the sizes; the facts and pending axes of its results."""
+        """Return a body that runs once, over these operands and then the sizes; the facts and pending axes of its
+        results."""
         return self._mask_call(body, self.size_bounds, self.states(args))
 
     def states(self, values: Sequence[Atom]) -> PaddingStates:
-        """The facts and pending axes of values."""
+        """Return the facts and pending axes of values."""
         return tuple([(self.facts(x), self.pending(x)) for x in values])
 
     def add_states(self, values: Sequence[Atom], states: PaddingStates) -> None:
-        """Records facts and pending axes of values."""
+        """Record facts and pending axes of values."""
         for x, (facts, pending) in zip(values, states, strict=True):
             self.learn(x, facts)
             self.add_pending(x, pending)
 
     def uses_sizes(self, body: Jaxpr) -> bool:
-        """Returns True if a body depends on a size that is masked."""
+        """Return True if a body depends on a size that is masked."""
         return any([n.name in self.bounds for n in size_names(body)])
 
 

@@ -50,7 +50,8 @@ class HasMask(Primitive):
 
     @abstractmethod
     def mask(self, ctx: MaskCtx, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-        """As in `Write`. If a lane of the results depends on that lane of the operands only: `ctx(self, *args)`."""
+        """Mask the equation, as in `Write`. If a lane of the results depends on that lane of the operands only:
+        `ctx(self, *args)`."""
 
 
 @final
@@ -61,7 +62,7 @@ class MaskTable:
     rows: Mapping[type[Primitive], MaskRow] = field(repr=False)
 
     def of(self, prim: Primitive) -> MaskRow | None:
-        """The rule of a primitive: its row, or what it states itself."""
+        """Return the rule of a primitive: its row, or what it states itself."""
         rule = self.rows.get(type(prim))
         return row(type(prim), _own, "own") if rule is None and isinstance(prim, HasMask) else rule
 
@@ -71,7 +72,7 @@ def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def row(kind: type[P], write: Write[P], summary: str, *, clears_operands: bool = True) -> MaskRow:
-    """The rule of the primitives of one class."""
+    """Return the rule of the primitives of one class."""
 
     def writing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         assert isinstance(prim, kind)
@@ -81,7 +82,7 @@ def row(kind: type[P], write: Write[P], summary: str, *, clears_operands: bool =
 
 
 def refused(kind: type[Primitive], reason: str) -> MaskRow:
-    """The row of a primitive that cannot be masked. `reason` completes the sentence "fft is not masked: ..."."""
+    """Return the row of a primitive that cannot be masked. `reason` completes the sentence "fft is not masked: ..."."""
 
     def refusing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         raise not_masked(prim, reason)
@@ -92,7 +93,7 @@ def refused(kind: type[Primitive], reason: str) -> MaskRow:
 def not_masked(
     prim: Primitive, reason: str, remedy: str = "mask the functions around it, or specialize the program to each size"
 ) -> SizeError:
-    """The error for an equation that has no padded form."""
+    """Return the error for an equation that has no padded form."""
     return SizeError(f"mask: {prim.name} is not masked: {reason}", remedy=remedy)
 
 

@@ -19,7 +19,7 @@ from fxad.transforms.mask.rules import MASK_RULES
 
 @by_value
 def mask(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable = MASK_RULES) -> Jaxpr:
-    """The program on padded arrays, then the sizes in `bounds`, as i32[], in order. Other sizes stay symbolic.
+    """Return the program on padded arrays, then the sizes in `bounds`, as i32[], in order. Other sizes stay symbolic.
 
     Law:    the valid elements of the results are those of the program at these sizes, whatever the padding holds; the
             padding of results is zero, and so are the cotangents of the padding of operands.
@@ -37,7 +37,7 @@ def mask(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable = MASK_RULES) -> Jax
 
 @by_value
 def masked_body(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> Jaxpr:
-    """`mask` for a body: the padding of its operands and results holds anything. No result is pending."""
+    """Return `mask` for a body: the padding of its operands and results holds anything. No result is pending."""
     b, args = _context(jaxpr, bounds, rules)
     outs = _walk(b, jaxpr, args, rules)
     return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
@@ -47,8 +47,8 @@ def masked_body(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> Jaxpr:
 def masked_call(
     jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable, operands: PaddingStates
 ) -> tuple[Jaxpr, PaddingStates]:
-    """`mask` for a body that runs once, whose operands have these facts and pending axes. Returns the body, and the
-    facts and pending axes of its results."""
+    """Return `mask` for a body that runs once, whose operands have these facts and pending axes. Return the body, and
+    the facts and pending axes of its results."""
     b, args = _context(jaxpr, bounds, rules)
     b.add_states(args, operands)
     outs = _walk(b, jaxpr, args, rules)
@@ -56,7 +56,7 @@ def masked_call(
 
 
 def _context(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> tuple[MaskCtx, tuple[Var, ...]]:
-    """A context with the padded operands of a program, then the sizes, as its inputs; and these operands."""
+    """Return a context with the padded operands of a program, then the sizes, as its inputs; and these operands."""
     b = MaskCtx(
         bounds,
         lambda body, bounds: masked_body(body, bounds, rules),
@@ -66,7 +66,7 @@ def _context(jaxpr: Jaxpr, bounds: SizeBounds, rules: MaskTable) -> tuple[MaskCt
 
 
 def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> list[Atom]:
-    """Adds the padded form of each equation. Returns the padded results."""
+    """Add the padded form of each equation. Return the padded results."""
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
 
     def atom(a: Atom) -> Atom:
@@ -102,7 +102,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> l
 
 
 def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
-    """Returns True if an equation depends on a masked size: in a type, a parameter or a body, or in a function that it
+    """Return True if an equation depends on a masked size: in a type, a parameter or a body, or in a function that it
     calls, which takes the sizes."""
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
@@ -119,7 +119,7 @@ def _depends_on_masked_size(b: MaskCtx, eqn: Eqn) -> bool:
 
 
 def _has_masked_parameter(b: MaskCtx, eqn: Eqn) -> bool:
-    """Returns True if a parameter of an equation contains a masked size."""
+    """Return True if a parameter of an equation contains a masked size."""
 
     def contains(value: Param) -> bool:
         if type(value) is Size:

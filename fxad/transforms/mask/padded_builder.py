@@ -24,7 +24,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def int_literal(value: int) -> Lit:
-    """Returns a literal i32[]."""
+    """Return a literal i32[]."""
     return Lit.of(value, INT32_SCALAR)
 
 
@@ -53,7 +53,7 @@ class PaddedBuilder(Builder):
         self._inside: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
 
     def operands(self, avals: Avals) -> tuple[Var, ...]:
-        """Adds the operands of these symbolic types, padded, and then the sizes. Returns the former."""
+        """Add the operands of these symbolic types, padded, and then the sizes. Return the former."""
         args = self.inputs([self.type(a) for a in avals])
         self.sizes.update(zip(self.bounds, self.inputs([INT32_SCALAR] * len(self.bounds)), strict=True))
         return args
@@ -71,7 +71,7 @@ class PaddedBuilder(Builder):
     # ------------------------------------------------------------------------------------------------------- shapes
 
     def masked(self, size: int) -> bool:
-        """Returns True if a dimension depends on a size that is masked."""
+        """Return True if a dimension depends on a size that is masked."""
         if not isinstance(size, Size):
             return False
         masked = self._masked.get(size)
@@ -80,37 +80,37 @@ class PaddedBuilder(Builder):
         return masked
 
     def padded_size(self, size: int) -> int:
-        """The padded dimension: at least as large as every value of `size`."""
+        """Return the padded dimension: at least as large as every value of `size`."""
         return upper_bound(size, self.bounds) if self.masked(size) else size
 
     def padded(self, shape: Shape) -> Shape:
-        """The padded shape."""
+        """Return the padded shape."""
         return tuple([self.padded_size(n) for n in shape])
 
     def type(self, aval: Aval) -> Aval:
-        """The padded type."""
+        """Return the padded type."""
         return aval if not aval.symbolic else Aval(self.padded(aval.shape), aval.dtype)
 
     def ragged(self, shape: Shape) -> tuple[int, ...]:
-        """The axes of masked size."""
+        """Return the axes of masked size."""
         return tuple([a for a, n in enumerate(shape) if type(n) is Size and self.masked(n)])
 
     def padded_axes(self, shape: Shape, axes: Container[int] | None = None) -> PaddedAxes:
-        """The axes of masked size among `axes` (default: all), with their sizes."""
+        """Return the axes of masked size among `axes` (default: all), with their sizes."""
         return frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
 
     # ----------------------------------------------------------------------------------------------- values of sizes
 
     def count(self, size: int) -> Atom:
-        """The value of a dimension: i32[]."""
+        """Return the value of a dimension: i32[]."""
         return emit_convert(self, self._count(size, self._type_of_count(size)), dtypes.int32)
 
     def counts(self, size: int, shape: Shape) -> Atom:
-        """The value of a dimension as all elements of an array of a padded shape: i32."""
+        """Return the value of a dimension as all elements of an array of a padded shape: i32."""
         return emit_broadcast(self, self.count(size), shape, ())
 
     def literal(self, a: Lit) -> Atom:
-        """A literal over padded arrays."""
+        """Return a literal over padded arrays."""
         shape = self.padded(a.aval.shape)
         if a.size is None or not self.masked(a.size):
             return a if shape == a.aval.shape else a.with_shape(shape)
@@ -118,8 +118,8 @@ class PaddedBuilder(Builder):
         return emit_broadcast(self, value, shape, ())
 
     def _type_of_count(self, size: int) -> Aval:
-        """i64[] if the value of a dimension, or of an operand of a size function in it, may not fit in 32 bits; i32[]
-        otherwise."""
+        """Return i64[] if the value of a dimension, or of an operand of a size function in it, may not fit in 32 bits;
+        i32[] otherwise."""
         most = self.padded_size(size)
         wide = type(most) is int and most > INT32_MAX
         factors = [factor for monomial, _ in size.terms for factor, _ in monomial] if type(size) is Size else []
@@ -133,7 +133,7 @@ class PaddedBuilder(Builder):
         return count
 
     def new_count(self, size: int, aval: Aval) -> Atom:
-        """Adds the equations that compute the value of a dimension, of type `aval`. `_count` calls it once for each
+        """Add the equations that compute the value of a dimension, of type `aval`. `_count` calls it once for each
         dimension."""
         if not isinstance(size, Size) or not self.masked(size):
             return Lit.of(size, aval)
@@ -155,7 +155,7 @@ class PaddedBuilder(Builder):
         return total
 
     def _applied(self, function: str, a: Atom, b: Atom) -> Atom:
-        """The value of a `SizeFunction`, given those of its operands."""
+        """Return the value of a `SizeFunction`, given those of its operands."""
         aval = a.aval
         if function == "max":
             return self.one(MAX, a, b)
@@ -171,11 +171,11 @@ class PaddedBuilder(Builder):
     # ------------------------------------------------------------------------------------------------ valid elements
 
     def iota(self, shape: Shape, axis: int) -> Atom:
-        """0, 1, 2, ... along an axis of a padded shape: i32."""
+        """Return 0, 1, 2, ... along an axis of a padded shape: i32."""
         return self.one(Iota(shape, dtypes.int32, axis))
 
     def below(self, shape: Shape, axis: int, count: Atom) -> Atom:
-        """True at the indices less than `count` along an axis of a padded shape: bool."""
+        """Return True at the indices less than `count` along an axis of a padded shape: bool."""
         n = shape[axis]
         row = self._rows_below.get((n, count))
         if row is None:
@@ -183,12 +183,12 @@ class PaddedBuilder(Builder):
         return row if len(shape) == 1 else emit_broadcast(self, row, shape, (axis,))
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
-        """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
+        """Return True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
         ragged = self.padded_axes(shape, axes)
         return self.inside_along(self.padded(shape), tuple(sorted(ragged))) if ragged else None
 
     def inside_along(self, padded: Shape, axes: tuple[tuple[int, int], ...]) -> Atom:
-        """True at the valid elements of an array of a padded shape, along axes with these sizes."""
+        """Return True at the valid elements of an array of a padded shape, along axes with these sizes."""
         inside = self._inside.get((padded, axes))
         if inside is None:
             rows = [self.below(padded, a, self.count(n)) for a, n in axes]
@@ -196,7 +196,7 @@ class PaddedBuilder(Builder):
         return inside
 
     def every(self, conditions: Sequence[Atom]) -> Atom:
-        """True where all conditions (at least one) are."""
+        """Return True where all conditions (at least one) are."""
         return reduce(lambda a, b: self.one(AND, a, b), conditions)
 
 

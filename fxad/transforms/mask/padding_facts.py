@@ -53,7 +53,7 @@ class PaddingFacts:
     least: float | None = None
 
     def __or__(self, more: PaddingFacts) -> PaddingFacts:
-        """The facts of both, about one value."""
+        """Return the facts of both, about one value."""
         bounds = [least for least in (self.least, more.least) if least is not None]
         return PaddingFacts(
             self.finite or more.finite,
@@ -65,11 +65,11 @@ class PaddingFacts:
         )
 
     def finite_along(self, axes: PaddedAxes) -> bool:
-        """Returns True if the padding along these axes is finite."""
+        """Return True if the padding along these axes is finite."""
         return self.finite or axes <= self.finite_axes
 
     def at_least(self, bound: float) -> bool:
-        """Returns True if no element is less than `bound`."""
+        """Return True if no element is less than `bound`."""
         return self.least is not None and self.least >= bound
 
 
@@ -127,13 +127,13 @@ _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 
 
 def facts_of_literal(x: Lit) -> PaddingFacts:
-    """The facts about a literal."""
+    """Return the facts about a literal."""
     least = _literal_value(x) if x.size is None else lower_bound(x.size)
     return PaddingFacts(finite=x.aval.dtype not in dtypes.NARROW_RANGE and _is_moderate(x), least=least)
 
 
 def facts_of_result(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> PaddingFacts:
-    """The facts about the result of an equation, given those about its operands."""
+    """Return the facts about the result of an equation, given those about its operands."""
     keeps = keeps_finite(prim, args, facts)
     finite = keeps and all([f.finite for f in facts])
     return PaddingFacts(
@@ -146,7 +146,7 @@ def facts_of_result(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts])
 
 
 def _zeros(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedAxes:
-    """The axes along which the padding of the result is zero, given those of the operands."""
+    """Return the axes along which the padding of the result is zero, given those of the operands."""
     if not args:
         return NO_AXES
     if prim in _ZERO_AT_ZERO or isinstance(prim, ew.ConvertElementType):
@@ -167,8 +167,9 @@ def _zeros(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedA
 
 
 def _zeros_unless_infinite(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedAxes:
-    """The axes along which the padding of the result is zero, or no valid element of its row is finite, given those of
-    the operands. In scores, 0 * inf is nan: so their padding has nan only in the rows of infinities and nan."""
+    """Return the axes along which the padding of the result is zero, or no valid element of its row is finite, given
+    those of the operands. In scores, 0 * inf is nan: so their padding has nan only in the rows of infinities and
+    nan."""
     if not args:
         return NO_AXES
     if isinstance(prim, ew.ConvertElementType):
@@ -183,7 +184,8 @@ def _zeros_unless_infinite(prim: Primitive, args: Atoms, zeros: Sequence[PaddedA
 
 
 def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
-    """The places, in the result, of these axes of an operand. Axes that the result does not have are left out."""
+    """Return the places, in the result, of these axes of an operand. Axes that the result does not have are left
+    out."""
     if isinstance(prim, Transpose):
         return frozenset([(prim.perm.index(a), n) for a, n in axes])
     if isinstance(prim, BroadcastInDim):
@@ -197,13 +199,13 @@ def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
 
 
 def _is_moderate(x: Lit) -> bool:
-    """Returns True for a literal that is finite, and not so large that sums and products of it overflow. The least
+    """Return True for a literal that is finite, and not so large that sums and products of it overflow. The least
     number of a dtype, which fills masked scores, is too large."""
     return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MAX_LITERAL)
 
 
 def keeps_finite(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> bool:
-    """Returns True if the result and its derivatives are finite where the operands, which have these facts, are."""
+    """Return True if the result and its derivatives are finite where the operands, which have these facts, are."""
     if isinstance(prim, ew.ConvertElementType):
         narrows = dtypes.real_part(args[0].aval.dtype) is dtypes.float64 and prim.dtype in dtypes.INEXACT
         return not narrows or dtypes.real_part(prim.dtype) is dtypes.float64
@@ -223,7 +225,7 @@ def keeps_finite(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) ->
 
 
 def _finite_axes(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts], keeps: bool) -> PaddedAxes:
-    """The axes along which the padding of the result is finite. `keeps`: the equation keeps finite values."""
+    """Return the axes along which the padding of the result is finite. `keeps`: the equation keeps finite values."""
     if not keeps:
         at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
         return facts[0].zeros if at_zero else NO_AXES
@@ -235,8 +237,8 @@ def _finite_axes(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts], ke
 
 
 def filled_with_one(prim: Primitive) -> int | None:
-    """The number of the operand that is filled with 1, not 0: where it is 0, the function may have an infinite slope;
-    where it is 1 and the others are finite, derivatives of all orders are finite. None for other functions."""
+    """Return the number of the operand that is filled with 1, not 0: where it is 0, the function may have an infinite
+    slope; where it is 1 and the others are finite, derivatives of all orders are finite. None for other functions."""
     if prim in (ew.DIV, ew.ATAN2):
         return 1
     one = prim in _FINITE_AT_ONE or prim is ew.POW or (isinstance(prim, ew.IntegerPow) and prim.n < 0)
@@ -244,8 +246,8 @@ def filled_with_one(prim: Primitive) -> int | None:
 
 
 def _least(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float | None:
-    """A lower bound of the elements of the result that are not nan, given the facts about the operands; None if none is
-    known."""
+    """Return a lower bound of the elements of the result that are not nan, given the facts about the operands; None if
+    none is known."""
     if not args or args[0].aval.dtype in dtypes.COMPLEX:
         return 0.0 if prim is ew.ABS else None
     low = _least_before_rounding(prim, args, [f.least for f in facts])
@@ -253,7 +255,7 @@ def _least(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float
 
 
 def _least_before_rounding(prim: Primitive, args: Atoms, least: Sequence[float | None]) -> float | None:
-    """A lower bound of the exact result, given those of the operands."""
+    """Return a lower bound of the exact result, given those of the operands."""
     first = least[0]
     if isinstance(prim, ew.ConvertElementType):
         rounds_little = prim.dtype in dtypes.FLOATING - dtypes.NARROW_RANGE
@@ -293,7 +295,7 @@ def _least_before_rounding(prim: Primitive, args: Atoms, least: Sequence[float |
 
 
 def _literal_value(x: Lit) -> float | None:
-    """The number of a literal of real numbers; None if it is nan, or a size."""
+    """Return the number of a literal of real numbers; None if it is nan, or a size."""
     if x.size is not None or x.aval.dtype in dtypes.COMPLEX:
         return None
     value = float(np.asarray(x.value).astype(np.float64))
@@ -301,7 +303,8 @@ def _literal_value(x: Lit) -> float | None:
 
 
 def _common_axes(args: Sequence[Atom], axes: Sequence[PaddedAxes]) -> PaddedAxes:
-    """The axes that all operands have in common. Literal zeros, which are zero along every axis, do not count."""
+    """Return the axes that all operands have in common. Literal zeros, which are zero along every axis, do not
+    count."""
     return _intersection([of_one for a, of_one in zip(args, axes, strict=True) if not is_zero_literal(a)])
 
 
@@ -311,12 +314,12 @@ def _intersection(axes: Iterable[PaddedAxes]) -> PaddedAxes:
 
 
 def is_zero_literal(x: Atom) -> bool:
-    """Returns True for a literal of zeros, of any dtype, and not -0.0."""
+    """Return True for a literal of zeros, of any dtype, and not -0.0."""
     return isinstance(x, Lit) and x.size is None and not any(x.bits)
 
 
 def _is_positive(x: Atom) -> bool:
-    """Returns True for a literal that is a positive number: 0 times it is 0, and not nan or -0.0."""
+    """Return True for a literal that is a positive number: 0 times it is 0, and not nan or -0.0."""
     if not isinstance(x, Lit) or x.size is not None or x.aval.dtype.kind == "c":
         return False
     value = np.asarray(x.value).astype(np.float64)

@@ -22,12 +22,12 @@ save_any_names_but_these = names_except
 
 
 def save_anything_except_these_names(*labels: str) -> Policy:
-    """Stores every value but those that `checkpoint_name` labels with one of these names."""
+    """Store every value but those that `checkpoint_name` labels with one of these names."""
     return ~names(*labels)
 
 
 def save_from_both_policies(policy_1: Policy | Callable[..., bool], policy_2: Policy | Callable[..., bool]) -> Policy:
-    """Stores what one of two policies stores."""
+    """Store what one of two policies stores."""
     name = "save_from_both_policies"
     return check_policy(name, policy_1) | check_policy(name, policy_2)
 

@@ -19,7 +19,7 @@ from fxad.transforms.memory.remat import remat
 
 
 def nested_scan(scan: Scan, sizes: tuple[int, ...], keep: Policy | None) -> Jaxpr:
-    """Returns a scan, which must not be `upto`, as a program over its operands, in nested segments of `sizes` steps,
+    """Return a scan, which must not be `upto`, as a program over its operands, in nested segments of `sizes` steps,
     outermost first.
 
     Each segment is a `remat` of a scan. If `keep` is a policy, each step is a `remat` with this policy too. Otherwise
@@ -35,7 +35,7 @@ def nested_scan(scan: Scan, sizes: tuple[int, ...], keep: Policy | None) -> Jaxp
 def _nested(
     step: Jaxpr, n: int, reverse: bool, unroll: int, n_consts: int, n_carry: int, sizes: tuple[int, ...]
 ) -> Jaxpr:
-    """Returns n steps as a program: constants, carry, arrays of n slices -> carry, stacked results."""
+    """Return n steps as a program: constants, carry, arrays of n slices -> carry, stacked results."""
     b = Builder()
     avals = step.in_avals
     consts, state = b.inputs(avals[:n_consts]), b.inputs(avals[n_consts : n_consts + n_carry])
@@ -62,7 +62,7 @@ def _nested(
 
 
 def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
-    """Returns rows of x, with leading axes `lead` in place of the first."""
+    """Return rows of x, with leading axes `lead` in place of the first."""
     shape = x.aval.shape
     if (start, stop) != (0, shape[0]):
         x = b.one(Slice((start, *[0] * (len(shape) - 1)), (stop, *shape[1:]), (1,) * len(shape)), x)
@@ -70,7 +70,7 @@ def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]
 
 
 def balanced(n: int, depth: int) -> tuple[int, ...]:
-    """Returns sizes of `depth - 1` nested segments of n steps, with about as many parts on every level.
+    """Return sizes of `depth - 1` nested segments of n steps, with about as many parts on every level.
 
     For 1,000 steps and depth 3 they are (100, 10): 10 segments of 100 steps, each of 10 segments of 10 steps.
     """
@@ -86,7 +86,7 @@ def balanced(n: int, depth: int) -> tuple[int, ...]:
 
 
 def carries_stored(n: int, sizes: Sequence[int]) -> int:
-    """Returns the largest number of carries stored at a time: on each level one for each part. For 1,000 steps in
+    """Return the largest number of carries stored at a time: on each level one for each part. For 1,000 steps in
     segments of (100, 10) they are 10 + 10 + 10."""
     total = 0
     for m in sizes:

@@ -41,10 +41,10 @@ class Policy(ABC):
 
     @abstractmethod
     def keeps(self, eqn: Eqn) -> bool:
-        """Returns True if the results of an equation are stored."""
+        """Return True if the results of an equation are stored."""
 
     def __call__(self, prim: Primitive, /, *avals: Aval, **params: object) -> bool:
-        """Returns True if the results of a primitive are stored. The primitive itself has the parameters."""
+        """Return True if the results of a primitive are stored. The primitive itself has the parameters."""
         operands = tuple([Var(~k, a) for k, a in enumerate(avals)])
         return decided(self, Eqn(prim, operands, result_vars(0, prim.abstract_eval(*avals)), None))
 
@@ -64,7 +64,7 @@ class Policy(ABC):
 
 
 def check_policy(what: str, policy: object) -> Policy:
-    """Returns `policy` if it is one, and the policy of a function as in JAX. Raises: ArgumentError otherwise."""
+    """Return `policy` if it is one, and the policy of a function as in JAX. Raises: ArgumentError otherwise."""
     if isinstance(policy, Policy):
         return policy
     if _takes_parameters(policy):
@@ -80,7 +80,7 @@ def check_policy(what: str, policy: object) -> Policy:
 
 
 def _takes_parameters(policy: object) -> TypeGuard[Callable[..., bool]]:
-    """Returns True for a function that takes any number of types and any parameters, as policies of JAX do."""
+    """Return True for a function that takes any number of types and any parameters, as policies of JAX do."""
     if not callable(policy) or isinstance(policy, type) or not isinstance(policy, Hashable):
         return False
     try:
@@ -91,7 +91,7 @@ def _takes_parameters(policy: object) -> TypeGuard[Callable[..., bool]]:
 
 
 def decided(policy: Policy, eqn: Eqn) -> bool:
-    """Returns the decision of a policy for an equation. Raises: ArgumentError for an answer that is not a bool."""
+    """Return the decision of a policy for an equation. Raises: ArgumentError for an answer that is not a bool."""
     return _answer(policy, policy.keeps(eqn), eqn)
 
 
@@ -161,7 +161,7 @@ class Costly(Policy):
 
 
 def cost_ratio(eqn: Eqn) -> float:
-    """Returns the estimated time of an equation, relative to the time to write its results."""
+    """Return the estimated time of an equation, relative to the time to write its results."""
     written = sum([v.aval.nbytes for v in eqn.outs])
     return microseconds(eqn) * BYTES_PER_MICROSECOND / written if written else 0.0
 
@@ -226,7 +226,7 @@ def _asked(policy: Policy, eqn: Eqn, answer: Callable[[], object]) -> bool:
 
 
 def _parameters_in_jax(prim: Primitive) -> dict[str, object]:
-    """The parameters of a primitive by name."""
+    """Return the parameters of a primitive by name."""
     params = {f.name: getattr(prim, f.name) for f in fields(prim)}
     if isinstance(prim, DotGeneral):
         contract, batch = (prim.lhs_contract, prim.rhs_contract), (prim.lhs_batch, prim.rhs_batch)
@@ -289,7 +289,7 @@ dots_without_batch_dims: Final = Dots(batched=False)
 
 
 def costly(ratio: float) -> Policy:
-    """Returns a policy that stores results which take at least `ratio` times as long to compute as to write.
+    """Return a policy that stores results which take at least `ratio` times as long to compute as to write.
 
     Raises: ArgumentError for a ratio that is no number >= 0.
     """
@@ -302,17 +302,17 @@ def costly(ratio: float) -> Policy:
 
 
 def names(*labels: str) -> Policy:
-    """Returns a policy that stores the values that `checkpoint_name` labels with one of these names."""
+    """Return a policy that stores the values that `checkpoint_name` labels with one of these names."""
     return Names(_labels("names", labels))
 
 
 def names_except(*labels: str) -> Policy:
-    """Returns a policy that stores the values that `checkpoint_name` labels with any name except these."""
+    """Return a policy that stores the values that `checkpoint_name` labels with any name except these."""
     return Names(_labels("names_except", labels), but=True)
 
 
 def where(predicate: Callable[[Eqn], bool], name: str = "") -> Policy:
-    """Returns a policy that stores the results of the equations for which `predicate(eqn)` is true.
+    """Return a policy that stores the results of the equations for which `predicate(eqn)` is true.
 
     Tables show the policy as `name`. Two such policies are equal only if they hold the same function object. So define
     the function once at the top of a module; a lambda is a new object at each evaluation. The predicate receives an

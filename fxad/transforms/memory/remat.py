@@ -16,7 +16,7 @@ from fxad.transforms.memory.policies import Policy, decided, nothing
 
 @by_value
 def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
-    """Returns the program as one `remat` equation. Can be nested.
+    """Return the program as one `remat` equation. Can be nested.
 
     Differentiation stores the operands of the equation and the values that `policy` selects. The backward program
     computes all other values again.
@@ -30,13 +30,13 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
 
 
 def as_remat(marked: Jaxpr) -> Jaxpr:
-    """Returns a program whose only equation is the `remat` of a program with marks (`Keep`)."""
+    """Return a program whose only equation is the `remat` of a program with marks (`Keep`)."""
     return single_equation(Remat(marked), marked.in_avals, f"remat_{marked.name.removeprefix('remat_')}")
 
 
 @by_value
 def mark_kept(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
-    """Returns the program with marks (`Keep`) on the values that `policy` selects.
+    """Return the program with marks (`Keep`) on the values that `policy` selects.
 
     The policy also selects values in bodies: of calls, loops and branches, and the body and the forward programs of a
     function with custom rules. In an inner `remat` it selects among its results and the values that it keeps itself.
@@ -66,7 +66,7 @@ def mark_kept(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
 
 @by_value
 def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
-    """Returns the body of a `remat` with marks that an enclosing `remat` also keeps a value: on the kept values that
+    """Return the body of a `remat` with marks that an enclosing `remat` also keeps a value: on the kept values that
     `policy` selects.
 
     `level` is the number of `remat` equations between this body and the enclosing one; all of them must keep the value.
@@ -92,7 +92,7 @@ def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
 
 
 def _selects(policy: Policy, value: Atom, producer: Mapping[Atom, Eqn]) -> bool:
-    """Returns True if a policy selects the equation that computes a value, or one of the names of the value."""
+    """Return True if a policy selects the equation that computes a value, or one of the names of the value."""
     while value in producer:
         eqn = producer[value]
         if not isinstance(eqn.prim, Keep) and decided(policy, eqn):

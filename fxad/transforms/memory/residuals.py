@@ -99,12 +99,12 @@ class Residuals(Sequence[Residual]):
         return sum([r.bytes for r in self.rows if r.stored and not r.is_argument])
 
     def without(self, *rows: SupportsIndex) -> Residuals:
-        """Returns a copy in which these rows are computed again. Raises: ArgumentError for a row that does not exist,
+        """Return a copy in which these rows are computed again. Raises: ArgumentError for a row that does not exist,
         and for an argument."""
         return self._with(rows, False)
 
     def keep(self, *rows: SupportsIndex) -> Residuals:
-        """Returns a copy in which these rows are stored. Raises: ArgumentError for a row that does not exist."""
+        """Return a copy in which these rows are stored. Raises: ArgumentError for a row that does not exist."""
         return self._with(rows, True)
 
     def _with(self, rows: tuple[SupportsIndex, ...], stored: bool) -> Residuals:
@@ -153,7 +153,7 @@ class Residuals(Sequence[Residual]):
 
 
 def as_row_number(k: object) -> int | None:
-    """Returns the int of an integer; None for another value, also for a bool."""
+    """Return the int of an integer; None for another value, also for a bool."""
     try:
         return index(cast("SupportsIndex", None if isinstance(k, bool) else k))
     except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
@@ -166,7 +166,7 @@ def _cells(k: int, r: Residual) -> tuple[str, ...]:
 
 
 def _line(r: Residual) -> str:
-    """Returns the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes, and the scope
+    """Return the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes, and the scope
     of the last one."""
     files = ["", *[line.file for line in r.lines]]
     places = zip(r.lines, files, strict=False)
@@ -176,7 +176,7 @@ def _line(r: Residual) -> str:
 
 @by_value
 def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
-    """Returns the table of the values that `linearize` stores for derivatives with respect to the marked operands.
+    """Return the table of the values that `linearize` stores for derivatives with respect to the marked operands.
 
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
@@ -216,8 +216,8 @@ class _Origins:
     __slots__ = ("_ins", "_position", "_uses", "_value_of", "producer", "unmarked")
 
     def __init__(self, jaxpr: Jaxpr, flat: Jaxpr, primal: Jaxpr, computed: Sequence[Atom]) -> None:
-        """`flat` is `jaxpr` with its calls inlined. `computed` has, for each result of an equation of `flat`, the same
-        value in the primal program."""
+        """Relate the values. `flat` is `jaxpr` with its calls inlined. `computed` has, for each result of an equation
+        of `flat`, the same value in the primal program."""
         self._ins = primal.ins
         self.unmarked = unmarked_values(primal.eqns)
         self.producer: dict[Atom, Eqn] = {v: e for e in primal.eqns for v in e.outs}
@@ -234,7 +234,7 @@ class _Origins:
                 self._uses.setdefault(a, []).append(_Occurrence(eqn, position[eqn.outs[0]], calls))
 
     def row(self, value: Var, reader: str) -> Residual:
-        """Returns the row of a value of the primal program."""
+        """Return the row of a value of the primal program."""
         if value not in self.producer:
             k = self._ins.index(value)
             return Residual(value.aval, f"argument {k}", (), reader, "argument", (), operand=k)
@@ -244,7 +244,7 @@ class _Origins:
         return Residual(value.aval, _equation_label(eqns[-1].prim), lines, reader, policy or "no policy", values)
 
     def _values(self, value: Var) -> tuple[Var, ...]:
-        """Returns the values of the program from which a value of the primal program is computed."""
+        """Return the values of the program from which a value of the primal program is computed."""
         out: dict[Var, None] = {}
         stack: list[Atom] = [value]
         seen: set[Atom] = set()
@@ -258,7 +258,7 @@ class _Origins:
         return tuple(out)
 
     def _calls_around(self, eqn: Eqn, position: int, values: Sequence[Var]) -> tuple[Eqn, ...]:
-        """Returns the calls around the equation of the program from whose rule an equation comes: it is on the same
+        """Return the calls around the equation of the program from whose rule an equation comes: it is on the same
         line, computes or reads one of the `values`, and its results are nearest."""
         uses = [use for v in values for use in self._uses.get(v, ()) if use.eqn.source == eqn.source]
         nearest = min(uses, key=lambda use: abs(use.position - position), default=None)
@@ -270,7 +270,7 @@ def _equation_label(prim: Primitive) -> str:
 
 
 def _reader(jaxpr: Jaxpr, v: Var) -> str:
-    """Returns the name of the operation that first reads a value, also inside calls and recomputations."""
+    """Return the name of the operation that first reads a value, also inside calls and recomputations."""
     while (eqn := next((e for e in jaxpr.eqns if v in e.ins), None)) is not None:
         layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
         if layout is None or not layout.transparent or layout.once is None:
@@ -281,7 +281,7 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
 
 
 def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
-    """Returns, for each equation of `inline(jaxpr)`, the calls around it in `jaxpr`, from the outside in."""
+    """Return, for each equation of `inline(jaxpr)`, the calls around it in `jaxpr`, from the outside in."""
     out: list[tuple[Eqn, ...]] = []
     stack: list[tuple[Iterator[Eqn], tuple[Eqn, ...]]] = [(iter(jaxpr.eqns), ())]
     while stack:
@@ -295,7 +295,7 @@ def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
 
 
 def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
-    """Returns the equation that computes result `v` of `eqn`, after those whose bodies contain it, and the policy that
+    """Return the equation that computes result `v` of `eqn`, after those whose bodies contain it, and the policy that
     marks it there: from `eqn` into the body that computes the value, past marks, as far as there are bodies."""
     by, level, producers = "", -1, [eqn]
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
@@ -320,12 +320,12 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
 
 
 def _results_of_body(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
-    """Pairs each result of a body with the number of the equation's result that it becomes."""
+    """Pair each result of a body with the number of the equation's result that it becomes."""
     return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 
 def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
-    """Returns the program, its calls inlined, as one `remat` equation that stores its operands and the values of the
+    """Return the program, its calls inlined, as one `remat` equation that stores its operands and the values of the
     plan.
 
     Raises: ArgumentError for a plan of another program, and for rows that are not in the table of this program.
@@ -357,7 +357,7 @@ def _rows(rows: Sequence[object]) -> str:
 
 
 def _brief(row: object) -> str:
-    """Describes a row of a plan, which may be any object."""
+    """Describe a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
         return f"{described(row)}: {row!r:.60}"
     where = f" ({row.where.short})" if row.where else ""
@@ -366,7 +366,7 @@ def _brief(row: object) -> str:
 
 @by_value
 def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
-    """Returns the program, its calls inlined, as one `remat` equation that stores its operands and the chosen
+    """Return the program, its calls inlined, as one `remat` equation that stores its operands and the chosen
     values."""
     body = inline(jaxpr)
 

@@ -24,7 +24,7 @@ from fxad.primitives.custom import has_derived_rules
 
 @by_value
 def in_segments(jaxpr: Jaxpr, freed_after_use: Mask, least: int = SEGMENT_BYTES) -> Jaxpr:
-    """Returns the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
+    """Return the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
 
     Operands marked in `freed_after_use` are live until the last equation that reads them. The others (weights) stay in
     memory during the whole program, and are not counted.
@@ -53,7 +53,7 @@ def in_segments(jaxpr: Jaxpr, freed_after_use: Mask, least: int = SEGMENT_BYTES)
 
 
 def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
-    """Returns the last equation that reads each value; for a result of the program, the number of equations."""
+    """Return the last equation that reads each value; for a result of the program, the number of equations."""
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
     last.update(dict.fromkeys(jaxpr.outs, len(jaxpr.eqns)))
     return last
@@ -62,7 +62,7 @@ def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
 def live_ins_and_outs(
     eqns: Sequence[Eqn], start: int, stop: int, last: Mapping[Atom, int]
 ) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-    """Returns the values that the equations from `start` to before `stop` read from outside (their live-ins), and those
+    """Return the values that the equations from `start` to before `stop` read from outside (their live-ins), and those
     of their results that are read after them (their live-outs). `last` has the `last_reads` of the program."""
     own = eqns[start:stop]
     inside = {v for e in own for v in e.outs}
@@ -72,7 +72,7 @@ def live_ins_and_outs(
 
 @by_value
 def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
-    """Inlines the calls of a program, and splits its other bodies into segments."""
+    """Inline the calls of a program, and splits its other bodies into segments."""
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         if type(eqn.prim) is Call:
@@ -102,7 +102,7 @@ def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
 
 
 def _ends(jaxpr: Jaxpr, freed_after_use: Mask, least: int) -> list[int]:
-    """Returns the end of each segment: the end of the program if the rest is one segment, otherwise the end with the
+    """Return the end of each segment: the end of the program if the rest is one segment, otherwise the end with the
     fewest live bytes among those that are permitted, the last of several."""
     n, live = len(jaxpr.eqns), live_bytes(jaxpr, freed_after_use)
     results = frozenset(jaxpr.outs)
@@ -125,7 +125,7 @@ def _ends(jaxpr: Jaxpr, freed_after_use: Mask, least: int) -> list[int]:
 
 
 def live_bytes(jaxpr: Jaxpr, freed_after_use: Mask) -> list[int]:
-    """Returns the bytes of the values that later equations read, before each equation and at the end.
+    """Return the bytes of the values that later equations read, before each equation and at the end.
 
     A result of the program has its own memory: it is counted only up to the last equation that reads it. For x:f32[10],
     not `freed_after_use`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
@@ -144,19 +144,19 @@ def live_bytes(jaxpr: Jaxpr, freed_after_use: Mask) -> list[int]:
 
 
 def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
-    """Returns the bytes that an equation computes, including those of its largest body, except the `results` of the
+    """Return the bytes that an equation computes, including those of its largest body, except the `results` of the
     program."""
     return sum([v.aval.nbytes for v in eqn.outs if v not in results]) + max(map(_computed_in, _bodies(eqn)), default=0)
 
 
 @by_value
 def _computed_in(body: Jaxpr) -> int:
-    """Returns the bytes that the equations of a body compute."""
+    """Return the bytes that the equations of a body compute."""
     return sum(map(_computed, body.eqns))
 
 
 def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
-    """Returns the bodies of an equation, including the program that an `Applied` runs."""
+    """Return the bodies of an equation, including the program that an `Applied` runs."""
     prim = eqn.prim
     # the program that runs, with what its rules complete
     if isinstance(prim, Applied):
@@ -165,13 +165,13 @@ def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
 
 
 def _stands_alone(eqn: Eqn) -> bool:
-    """Returns True if an equation cannot be part of a segment: it has an effect, or its bodies contain segments."""
+    """Return True if an equation cannot be part of a segment: it has an effect, or its bodies contain segments."""
     return bool(eqn.prim.effects) or any([_segmented(body) for body in _bodies(eqn)])
 
 
 @by_value
 def _segmented(jaxpr: Jaxpr) -> bool:
-    """Returns True if a program or one of its bodies contains segments."""
+    """Return True if a program or one of its bodies contains segments."""
     # a segment is an opaque `remat`
     has_segments = any([isinstance(prim, Remat) and prim.opaque for prim in jaxpr.prims])
     return has_segments or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])

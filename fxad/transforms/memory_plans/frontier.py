@@ -39,7 +39,7 @@ ELEMENTWISE_RATIO: Final = 1.01  # the cost ratio of an elementwise operation is
 
 
 def frontier(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool = False) -> tuple[MemoryPlan, ...]:
-    """Returns the plans worth trying: the plain program first, then each slower and smaller than the one before, by
+    """Return the plans worth trying: the plain program first, then each slower and smaller than the one before, by
     estimates. No plan outside is estimated to be faster and as small. With `reconstruct`, functions with an inverse
     are reconstructed too.
 
@@ -69,7 +69,7 @@ class _Estimate:
 
 
 def _candidates(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool) -> Iterator[MemoryPlan]:
-    """Yields the plans that are examined; first the one that stores everything."""
+    """Yield the plans that are examined; first the one that stores everything."""
     flat = inline(jaxpr)
     plain = MemoryPlan(jaxpr, wrt)
     yield plain
@@ -104,7 +104,7 @@ def _candidates(jaxpr: Jaxpr, wrt: Mask, reconstruct: bool) -> Iterator[MemoryPl
 
 
 def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
-    """Returns the loops of a program and of its bodies that can be divided."""
+    """Return the loops of a program and of its bodies that can be divided."""
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         # the steps of other loops are not known, so they cannot be divided
@@ -120,7 +120,7 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
 
 
 def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[SegmentedBody, ...]]:
-    """Returns ways to divide the bodies of a program, those with fewer segments first."""
+    """Return ways to divide the bodies of a program, those with fewer segments first."""
     bodies = tuple(dict.fromkeys(_stored_bodies(flat)))
     out = []
     for parts in BODY_PARTS:
@@ -135,7 +135,7 @@ def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[SegmentedBody, ...]]:
 
 
 def _stored_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
-    """Returns the bodies in which segments may save memory: large ones whose values reverse mode stores."""
+    """Return the bodies in which segments may save memory: large ones whose values reverse mode stores."""
     for eqn in jaxpr.eqns:
         if isinstance(eqn.prim, HigherOrder) and not reversible(eqn.prim):
             for body in eqn.prim.layout.bodies:
@@ -146,7 +146,7 @@ def _stored_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
-    """Returns segments that are reconstructed: the longest stretches of layers that have an inverse, and loops."""
+    """Return segments that are reconstructed: the longest stretches of layers that have an inverse, and loops."""
     last, operands = last_reads(flat), frozenset(flat.ins)
     # of the loops, only a `scan` runs backwards
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
@@ -190,7 +190,7 @@ def _has_inverse(body: Jaxpr, kept: Mask) -> bool:
 
 
 def _divisions_of_loop(scan: Scan) -> list[Loop]:
-    """Returns ways to run a loop, those that recompute less first."""
+    """Return ways to run a loop, those that recompute less first."""
     n, body = scan.length, scan.body
     ratio = _least_ratio(body.eqns)
     carry_bytes = sum([a.nbytes for a in body.in_avals[scan.n_consts :][: scan.n_carry]])
@@ -208,13 +208,13 @@ def _divisions_of_loop(scan: Scan) -> list[Loop]:
 
 
 def _divisor(n: int, wanted: int) -> int:
-    """Returns a divisor of n near the wanted number, or that number if none is near."""
+    """Return a divisor of n near the wanted number, or that number if none is near."""
     near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
     return min(near, key=lambda m: abs(m - wanted), default=wanted)
 
 
 def _least_ratio(eqns: Sequence[Eqn]) -> float:
-    """Returns the least cost ratio of equations that cost more than an elementwise operation; 0 if there is none."""
+    """Return the least cost ratio of equations that cost more than an elementwise operation; 0 if there is none."""
     return min([r for r in map(cost_ratio, eqns) if r > ELEMENTWISE_RATIO], default=0.0)
 
 
@@ -222,7 +222,7 @@ def _least_ratio(eqns: Sequence[Eqn]) -> float:
 
 
 def _divisions_of_program(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
-    """Returns families of ways to divide a program into segments. The first of a family needs least memory."""
+    """Return families of ways to divide a program into segments. The first of a family needs least memory."""
     cuts = _cuts(flat)
     n = len(cuts) - 1
     if n < 1 or not flat.eqns:
@@ -252,12 +252,12 @@ def _divisions_of_program(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
 
 
 def _depths(n: int) -> list[tuple[int, ...]]:
-    """Returns the sizes of nested groups of n segments for each number of levels, the most levels first."""
+    """Return the sizes of nested groups of n segments for each number of levels, the most levels first."""
     return list(dict.fromkeys([balanced(n, depth) for depth in range(min(n.bit_length(), MAX_LEVELS), 0, -1)]))
 
 
 def _nested_groups(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[Segment, ...]:
-    """Returns segments that are recomputed, in nested groups of `sizes` segments, outermost first."""
+    """Return segments that are recomputed, in nested groups of `sizes` segments, outermost first."""
     if not sizes:
         return tuple([replace(s, keep=nothing) for s in leaves])
     groups = [leaves[k : k + sizes[0]] for k in range(0, len(leaves), sizes[0])]
@@ -270,7 +270,7 @@ def _nested_groups(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[S
 
 
 def _cuts(flat: Jaxpr) -> list[int]:
-    """Returns where a program is cut into layers: between repeated stretches, and elsewhere where few bytes live."""
+    """Return where a program is cut into layers: between repeated stretches, and elsewhere where few bytes live."""
     live = live_bytes(flat, (False,) * len(flat.ins))
     labels: dict[object, int] = {}
     kinds = [
@@ -282,7 +282,7 @@ def _cuts(flat: Jaxpr) -> list[int]:
 
 
 def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: int) -> list[int]:
-    """Returns the cuts of a stretch of equations, given their kinds."""
+    """Return the cuts of a stretch of equations, given their kinds."""
     n = stop - start
     if n < 4:
         return [start, stop]
@@ -314,7 +314,7 @@ def _mean(numbers: Sequence[int]) -> float:
 
 
 def _cuts_at_minima(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
-    """Returns cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
+    """Return cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
     ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
     inside = [min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends) if a < b]
     return [start, *inside, stop]

@@ -71,17 +71,17 @@ class _Body:
 
 
 def peak_bytes(jaxpr: Jaxpr) -> int:
-    """Returns the estimated bytes of temporaries. Cost: linear in the distinct equations, with calls inlined."""
+    """Return the estimated bytes of temporaries. Cost: linear in the distinct equations, with calls inlined."""
     return _program(jaxpr).bytes
 
 
 def peak(jaxpr: Jaxpr) -> Peak:
-    """Returns the estimate, and the values that are in memory at the peak, also those of the body that runs then."""
+    """Return the estimate, and the values that are in memory at the peak, also those of the body that runs then."""
     return _peak_of(_program(jaxpr))
 
 
 def _program(jaxpr: Jaxpr) -> _Body:
-    """Operands and results of a program are memory of the caller."""
+    """Refuse nothing: operands and results of a program are memory of the caller."""
     return _Body(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
 
 
@@ -109,7 +109,7 @@ def _peak_of(body: _Body) -> Peak:
 
 
 def _flat(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program without calls, and without `remat` equations that only matter for differentiation."""
+    """Return the program without calls, and without `remat` equations that only matter for differentiation."""
 
     def opens(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         prim = eqn.prim
@@ -123,7 +123,7 @@ def _flat(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
-    """Returns the programs that run during equation k."""
+    """Return the programs that run during equation k."""
     prim = eqn.prim
     if isinstance(prim, Remat):
         # XLA plans the branch that a recomputation is lowered to as a part of the program around it: an operand lives
@@ -138,14 +138,14 @@ def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
 
 
 def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
-    """Returns the operands and results of an equation that are counted in its body."""
+    """Return the operands and results of an equation that are counted in its body."""
     if body is None or not isinstance(eqn.prim, Remat):
         return set()
     return {*select_by_mask(eqn.ins, body.ins), *select_by_mask(eqn.outs, body.outs)}
 
 
 def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
-    """Returns the bytes in memory while each equation runs."""
+    """Return the bytes in memory while each equation runs."""
     eqns = flat.eqns
     born, dead = [0] * len(eqns), [0] * (len(eqns) + 1)
     for v, k in begin.items():
@@ -161,7 +161,7 @@ def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
 
 
 def _sliced_bytes(eqn: Eqn) -> int:
-    """Returns the bytes of the slices of a step that are copied: bodies within the step read or compute them."""
+    """Return the bytes of the slices of a step that are copied: bodies within the step read or compute them."""
     prim = eqn.prim
     if not isinstance(prim, Scan):  # the rows of a `while` are not counted
         return 0
@@ -174,7 +174,7 @@ def _sliced_bytes(eqn: Eqn) -> int:
 
 
 def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
-    """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
+    """Return the first and the last equation during which each value is in memory. Other values are not in memory:
     they are memory of the caller, views, or fused into their readers.
 
     The equations are visited backwards, so that the readers of a value come before the equation that computes it:

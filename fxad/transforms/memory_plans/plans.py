@@ -100,7 +100,7 @@ class MemoryPlan:
         return time_of(vjp_fused(apply_plan(self), self.wrt))
 
     def with_segment(self, k: int, keep: Policy | None) -> MemoryPlan:
-        """Returns a plan in which segment k is recomputed except what `keep` selects, or stored if `keep` is None.
+        """Return a plan in which segment k is recomputed except what `keep` selects, or stored if `keep` is None.
 
         Raises: ArgumentError for a segment that does not exist, and for another value than a policy.
         """
@@ -109,7 +109,7 @@ class MemoryPlan:
         return replace(self, segments=_with_item(self.segments, k, new))
 
     def with_loop(self, k: int, sizes: tuple[int, ...], keep: Policy | None) -> MemoryPlan:
-        """Returns a plan in which loop k runs in nested segments of `sizes` steps, each step under the policy `keep`.
+        """Return a plan in which loop k runs in nested segments of `sizes` steps, each step under the policy `keep`.
 
         Raises: ArgumentError for a loop that does not exist, and for sizes or a policy that are none.
         """
@@ -118,7 +118,7 @@ class MemoryPlan:
         return replace(self, loops=_with_item(self.loops, k, new))
 
     def with_inner(self, k: int, segments: tuple[Segment, ...]) -> MemoryPlan:
-        """Returns a plan in which body k has these segments.
+        """Return a plan in which body k has these segments.
 
         Raises: ArgumentError for a body that does not exist, and for segments that leave out equations or repeat them.
         """
@@ -270,7 +270,7 @@ def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
 
 
 def _depth(segment: Segment) -> int:
-    """Returns how often the innermost equations are recomputed."""
+    """Return how often the innermost equations are recomputed."""
     return (segment.keep is not None) + max(map(_depth, segment.parts), default=0)
 
 
@@ -278,7 +278,7 @@ def _depth(segment: Segment) -> int:
 
 
 def apply_plan(plan: MemoryPlan) -> Jaxpr:
-    """Returns the program under a plan; the program itself if the plan stores everything.
+    """Return the program under a plan; the program itself if the plan stores everything.
 
     Law:    same value; the same gradient, bitwise where loops are not divided.
     Raises: ArgumentError for segments that leave out equations or repeat them.
@@ -311,7 +311,7 @@ class _Choice:
 
 
 def _divided(jaxpr: Jaxpr, segments: tuple[Segment, ...], choice: _Choice) -> Jaxpr:
-    """Returns a program in segments."""
+    """Return a program in segments."""
     flat = inline(jaxpr)
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
@@ -330,7 +330,7 @@ class _Division:
         self.operands = frozenset(flat.ins)
 
     def emit(self, b: Builder, segments: Sequence[Segment], env: dict[Atom, Atom]) -> None:
-        """Adds segments to a builder. `env` maps the values of the program to those of the builder."""
+        """Add segments to a builder. `env` maps the values of the program to those of the builder."""
 
         def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
             return _in_bodies(b, eqn, ins, self.choice)
@@ -350,7 +350,7 @@ class _Division:
             env.update(zip(returned, b.inline(body, substitute(read, env)), strict=True))
 
     def _body(self, segment: Segment, read: Sequence[Var], returned: Sequence[Var]) -> Jaxpr:
-        """Returns a segment, with the segments within, as a program from the values `read` to the values `returned`."""
+        """Return a segment, with the segments within, as a program from the values `read` to the values `returned`."""
         b = Builder()
         env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
         parts = () if segment.reconstruct else segment.parts
@@ -359,7 +359,7 @@ class _Division:
 
 
 def _in_bodies(b: Builder, eqn: Eqn, ins: Atoms, choice: _Choice) -> Sequence[Atom] | None:
-    """Applies a plan to the bodies of an equation whose values reverse mode may store, and divides a loop."""
+    """Apply a plan to the bodies of an equation whose values reverse mode may store, and divides a loop."""
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or reversible(eqn.prim) or not (choice.loops or choice.inner):
         return None

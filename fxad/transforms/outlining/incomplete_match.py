@@ -34,7 +34,7 @@ MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so m
 
 
 def comparisons_for(equations: int) -> int:
-    """Returns the budget of comparisons for a program of so many equations."""
+    """Return the budget of comparisons for a program of so many equations."""
     return MIN_COMPARISONS + COMPARISONS_PER_EQUATION * equations
 
 
@@ -66,12 +66,12 @@ class Pattern:
         self.counts = Counter(self.numbers)
 
     def comparisons(self, start: int, stop: int) -> int:
-        """Returns an upper bound on the pairs of a body equation and an equation from `start` to `stop` to compare."""
+        """Return an upper bound on the pairs of a body equation and an equation from `start` to `stop` to compare."""
         numbers = self.flow.numbers[start:stop].tolist()
         return len(self.numbers) + len(numbers) + sum([self.counts[n] for n in numbers])
 
     def match(self, start: int, stop: int) -> IncompleteMatch | None:
-        """Returns the match of the body from `start` to `stop`. Returns None if no equation matches, if the match or
+        """Return the match of the body from `start` to `stop`. Return None if no equation matches, if the match or
         the equations in between have effects, or if a missing equation may fail or may not terminate."""
         match = _Match(self.flow, self.shared, dict(self._equal_numbers(start, stop)))
         for _ in range(MAX_ROUNDS):
@@ -80,7 +80,7 @@ class Pattern:
         return None
 
     def _equal_numbers(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yields pairs of an equation of the body and an equation from `start` to `stop` with equal numbers, both in
+        """Yield pairs of an equation of the body and an equation from `start` to `stop` with equal numbers, both in
         increasing order: the longest equal sequences first, then those before and after them."""
         numbers = self.flow.numbers[start:stop].tolist()
         matcher, counts = SequenceMatcher(None, self.numbers, numbers, autojunk=False), Counter(numbers)
@@ -108,7 +108,7 @@ class _Match:
         self.operands: dict[int, Atom] = {}
 
     def drop_mismatches(self) -> bool:
-        """Drops equations that do not match the body, and records the operands of the others. Returns True if any were
+        """Drop equations that do not match the body, and records the operands of the others. Return True if any were
         dropped."""
         self.operands = {}
         before = len(self.places)
@@ -119,7 +119,7 @@ class _Match:
         return len(self.places) < before
 
     def late(self) -> list[int]:
-        """Returns the equations between those of the match that depend on its results."""
+        """Return the equations between those of the match that depend on its results."""
         mine = set(self.places.values())
         depends: set[Atom] = set()
         out: list[int] = []
@@ -133,7 +133,7 @@ class _Match:
         return out
 
     def _fits(self, slot: int, inside: set[Var]) -> bool:
-        """Returns True if an equation matches the body's equation: the same results of the match, the same literals,
+        """Return True if an equation matches the body's equation: the same results of the match, the same literals,
         and operands that are available before the match."""
         want = self.shared.body.eqns[slot]
         prim, ins = _operation_in_body(self.flow.eqns[self.places[slot]], self.shared.marked[slot])
@@ -150,13 +150,13 @@ class _Match:
         return True
 
     def _result(self, v: Var) -> Atom | None:
-        """Returns the value that corresponds to a result of an equation of the body; None if that equation is
+        """Return the value that corresponds to a result of an equation of the body; None if that equation is
         missing."""
         slot, k = self.owners[v.index]
         return self.flow.eqns[self.places[slot]].outs[k] if slot in self.places else None
 
     def checked(self) -> IncompleteMatch | None:
-        """Returns the use of the body; None if it has effects, or a missing equation may fail or may not terminate."""
+        """Return the use of the body; None if it has effects, or a missing equation may fail or may not terminate."""
         body, start, stop = self.shared.body, min(self.places.values()), max(self.places.values()) + 1
         missing = [e for slot, e in enumerate(body.eqns) if slot not in self.places]
         effects = any([e.prim.effects for e in (*body.eqns, *self.flow.eqns[start:stop])])
@@ -166,7 +166,7 @@ class _Match:
         return IncompleteMatch(start, stop, self.places, tuple(operands), tuple(self.late()))
 
     def _filling(self, v: Var, start: int) -> Atom:
-        """Returns the operand for a value that only missing equations read: the operand of all other uses if it is the
+        """Return the operand for a value that only missing equations read: the operand of all other uses if it is the
         same and available, otherwise ones."""
         column = {row[~v.index] for row in self.shared.operands}
         for a in column if len(column) == 1 else ():
@@ -176,12 +176,12 @@ class _Match:
 
 
 def _operation_in_body(eqn: Eqn, marked: Mask | None) -> PrimitiveAndOperands:
-    """Returns an equation in the form that it has in the body."""
+    """Return an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else DYNAMIC_FORMS[type(eqn.prim)].with_dynamic(eqn, marked)
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:
-    """Returns the ranges of a free part in which a sequence of about `length` is searched: the whole part, or its two
+    """Return the ranges of a free part in which a sequence of about `length` is searched: the whole part, or its two
     ends."""
     if stop - start <= 4 * length:
         return [(start, stop)]

@@ -29,7 +29,7 @@ MAX_LENGTH: Final = 10_000  # equations of a body that is compared with its call
 
 @by_value
 def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    """Returns the program with its bodies merged: if a body lacks a few equations of a larger one, its calls become
+    """Return the program with its bodies merged: if a body lacks a few equations of a larger one, its calls become
     calls of the larger one. Bodies within bodies are merged too.
 
     The missing equations are computed without use; their missing operands are ones. This may take at most the part
@@ -43,7 +43,7 @@ def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 
 
 def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    """Returns the program with the bodies that it calls directly merged. The smallest body comes first; of the bodies
+    """Return the program with the bodies that it calls directly merged. The smallest body comes first; of the bodies
     that contain it, the smallest replaces it."""
     uses = Counter([body for body in map(callee, jaxpr.eqns) if body is not None])
     if len(uses) < 2:
@@ -89,7 +89,7 @@ class _Part:
 
 
 def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
-    """Returns `part` as a part of `whole`, which is `body` inlined; None if an equation or a result of `part` is not
+    """Return `part` as a part of `whole`, which is `body` inlined; None if an equation or a result of `part` is not
     in `whole`, or if there are too many pairs of equal equations to compare."""
     # `Pattern` searches in one program, so this one has the equations of both
     b, n = Builder(), len(whole.eqns)
@@ -114,7 +114,7 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
 
 
 def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
-    """Replaces calls of the parts by calls of the whole bodies."""
+    """Replace calls of the parts by calls of the whole bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         body = callee(eqn)

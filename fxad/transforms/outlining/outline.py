@@ -28,7 +28,7 @@ MAX_PERIODS: Final = 8  # the number of periods that are examined to choose the 
 
 @by_value
 def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
-    """Returns the program in which repeated sequences of equations are calls of one body for each kind of sequence.
+    """Return the program in which repeated sequences of equations are calls of one body for each kind of sequence.
 
     A sequence is found where it follows itself at least once; equal sequences elsewhere then share its body. Layers of
     several kinds in an irregular order are found if they are calls: `fx.jit` of a layer's function makes it one.
@@ -63,13 +63,13 @@ _Candidate: TypeAlias = tuple[float, int, int, int]
 
 
 def _saving(uses: int, cost: float) -> float:
-    """Returns the saving if `uses` sequences of the same cost share a body. The values that pass through the calls are
+    """Return the saving if `uses` sequences of the same cost share a body. The values that pass through the calls are
     free here."""
     return (uses - 1) * cost - uses * CALL_EQUATIONS - BODY_EQUATIONS
 
 
 def _saving_with_values(shared: SharedBody, cost: float) -> float:
-    """Returns the saving of a body, less the cost of the operands and results of its calls."""
+    """Return the saving of a body, less the cost of the operands and results of its calls."""
     uses = len(shared.starts)
     return _saving(uses, cost) - uses * VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
 
@@ -98,7 +98,7 @@ def _uses(shared: SharedBody, matches: Iterable[IncompleteMatch]) -> Iterator[_B
 
 
 def _rewritten(jaxpr: Jaxpr, uses: Iterable[_BodyUse]) -> Jaxpr:
-    """Returns the program with each use as a call."""
+    """Return the program with each use as a call."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
 
@@ -145,21 +145,21 @@ class _RepeatSearch:
         self.free = FreePlaces(len(jaxpr.eqns))
 
     def cost(self, start: int, length: int) -> float:
-        """Returns the number of equations to compile of a sequence."""
+        """Return the number of equations to compile of a sequence."""
         return float(self.costs[start + length] - self.costs[start])
 
     def time(self, start: int, length: int) -> float:
-        """Returns the estimated microseconds that a sequence takes."""
+        """Return the estimated microseconds that a sequence takes."""
         return float(self.times[start + length] - self.times[start])
 
     def uses(self) -> list[_BodyUse]:
-        """Returns the calls to make."""
+        """Return the calls to make."""
         bodies = self.bodies()
         incomplete = self.incomplete_uses(bodies)
         return [use for shared, matches in zip(bodies, incomplete, strict=True) for use in _uses(shared, matches)]
 
     def bodies(self) -> list[SharedBody]:
-        """Returns the bodies of runs, by decreasing saving. Of a run that overlaps one with a larger saving, the free
+        """Return the bodies of runs, by decreasing saving. Of a run that overlaps one with a larger saving, the free
         parts are runs of their own."""
         out: list[SharedBody] = []
         queue: list[_Candidate] = []
@@ -177,7 +177,7 @@ class _RepeatSearch:
         return out
 
     def _with_equal_places(self, starts: list[int], length: int) -> list[int]:
-        """Returns the starts of a sequence in a run, and of equal sequences elsewhere: the two runs of A in 4 layers A,
+        """Return the starts of a sequence in a run, and of equal sequences elsewhere: the two runs of A in 4 layers A,
         4 layers B and 4 layers A share a body."""
         outside = [
             at
@@ -187,7 +187,7 @@ class _RepeatSearch:
         return sorted([*starts, *non_overlapping(outside, length)])
 
     def _shared(self, starts: Sequence[int], length: int) -> Iterator[SharedBody]:
-        """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
+        """Yield bodies for equal sequences if they pay, and takes the places of these sequences."""
         cost = self.cost(starts[0], length)
         if _saving(len(starts), cost) <= 0:
             return
@@ -200,14 +200,14 @@ class _RepeatSearch:
                     yield shared
 
     def _push(self, queue: list[_Candidate], run: Run) -> None:
-        """Adds a run to the queue, if its division saves anything."""
+        """Add a run to the queue, if its division saves anything."""
         per_body = self._repetitions_per_body(run)
         saving = _saving(run.count // per_body, per_body * self.cost(run.start, run.period))
         if saving > 0:
             heapq.heappush(queue, (-saving, run.start, run.stop, run.period))
 
     def _division(self, run: Run) -> Iterator[tuple[list[int], int]]:
-        """Yields the starts of the groups in a run, and the length of a group; then the same of the single repetitions
+        """Yield the starts of the groups in a run, and the length of a group; then the same of the single repetitions
         that are left over."""
         count, period = run.count, run.period
         start, per_body = run.start + self._phase(run), self._repetitions_per_body(run)
@@ -218,7 +218,7 @@ class _RepeatSearch:
             yield [start + k * period for k in range(in_groups, count)], period
 
     def _repetitions_per_body(self, run: Run) -> int:
-        """Returns the number of repetitions of a run to group in one body: 1, except in two cases.
+        """Return the number of repetitions of a run to group in one body: 1, except in two cases.
 
         - One repetition takes less than `min_cost`: a group takes at least as much, and few repetitions are left over.
         - One repetition costs no more than a call (100 products in a row): groups of the size that saves most.
@@ -235,7 +235,7 @@ class _RepeatSearch:
         return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: _saving(count // m, m * cost))
 
     def _phase(self, run: Run) -> int:
-        """Returns the offset of the first sequence in a run. As many sequences as possible fit, and the fewest bytes
+        """Return the offset of the first sequence in a run. As many sequences as possible fit, and the fewest bytes
         are live at the cuts.
 
         Of several offsets with equally few bytes, it is the one that leaves the most equations in one piece, before
@@ -252,7 +252,7 @@ class _RepeatSearch:
         return max(ties, key=lambda phase: max(phase, phases[-1] - phase))
 
     def _bytes_at_cut(self, run: Run) -> npt.NDArray[np.float64]:
-        """Returns the bytes that pass through calls if a run is cut before each of its equations, with `VALUE_BYTES`
+        """Return the bytes that pass through calls if a run is cut before each of its equations, with `VALUE_BYTES`
         more for each value. Values that are not used for longer than a period are not counted."""
         stop = min(run.stop, run.start + MAX_PERIODS * run.period)
         flow, change = self.flow, np.zeros(stop - run.start + 2)
@@ -271,7 +271,7 @@ class _RepeatSearch:
         return np.cumsum(change)
 
     def incomplete_uses(self, bodies: list[SharedBody]) -> list[list[IncompleteMatch]]:
-        """Returns the incomplete uses of each body in the free parts of the program. The search begins with the longest
+        """Return the incomplete uses of each body in the free parts of the program. The search begins with the longest
         body and the largest part; it ends after a number of comparisons that grows with the length of the program."""
         out: list[list[IncompleteMatch]] = [[] for _ in bodies]
         waste_left = self.waste * float(self.times[-1])
@@ -297,7 +297,7 @@ class _RepeatSearch:
         return out
 
     def _unused_microseconds(self, shared: SharedBody, match: IncompleteMatch) -> float | None:
-        """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
+        """Return the microseconds of unused computation in an incomplete use; None if the use does not pay."""
         whole = self.cost(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
         present = whole - sum([self.cost(at, 1) for at in missing])
@@ -307,7 +307,7 @@ class _RepeatSearch:
         return sum([self.time(at, 1) for at in missing])
 
     def _returns_all(self, shared: SharedBody, match: IncompleteMatch) -> bool:
-        """Returns True if the results of the body include every value of this use that is read outside of it."""
+        """Return True if the results of the body include every value of this use that is read outside of it."""
         mine = set(match.places.values())
         others = [at for at in range(match.start, match.stop) if at not in mine]
         used = {a for at in others for a in self.flow.eqns[at].ins}

@@ -20,7 +20,7 @@ from fxad.transforms.outlining.outline import outline
 
 @by_value
 def outline_before_ad(jaxpr: Jaxpr, min_equations: int = LONG_PROGRAM, min_cost: float = UNIT_MICROSECONDS) -> Jaxpr:
-    """Returns the program with repeated sequences as calls, if one of the calls takes at least `min_cost` microseconds.
+    """Return the program with repeated sequences as calls, if one of the calls takes at least `min_cost` microseconds.
 
     Returns the same program if no call does, or if it has fewer than `min_equations` equations.
 
@@ -38,7 +38,7 @@ def outline_before_ad(jaxpr: Jaxpr, min_equations: int = LONG_PROGRAM, min_cost:
 
 
 def _inlined(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
-    """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
+    """Inline the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:

@@ -49,15 +49,15 @@ class FreePlaces:
         self.taken = bytearray(length)
 
     def has(self, start: int, stop: int) -> bool:
-        """Returns True if all places from `start` to `stop` are free."""
+        """Return True if all places from `start` to `stop` are free."""
         return self.taken.find(1, start, stop) < 0
 
     def take(self, start: int, stop: int) -> None:
-        """Marks the places from `start` to `stop` as taken."""
+        """Mark the places from `start` to `stop` as taken."""
         self.taken[start:stop] = b"\1" * (stop - start)
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yields the maximal free ranges between `start` and `stop`."""
+        """Yield the maximal free ranges between `start` and `stop`."""
         while (first := self.taken.find(0, start, stop)) >= 0:
             end = self.taken.find(1, first, stop)
             start = stop if end < 0 else end
@@ -95,7 +95,7 @@ class Windows:
             names = ids[:many] * np.int64(len(numbers)) + ids[size // 2 : size // 2 + many]
 
     def places(self, start: int, length: int) -> Ints:
-        """Returns every place at which the subsequence occurs, in order. It must be shorter than twice the longest
+        """Return every place at which the subsequence occurs, in order. It must be shorter than twice the longest
         numbered window.
 
         Cost: `length`, and the places of the rarest window in it.
@@ -113,7 +113,7 @@ class Windows:
         return places[same]
 
     def gaps(self, scale: int) -> Ints:
-        """Returns for every place the distance to the next equal window; 0 if there is none."""
+        """Return for every place the distance to the next equal window; 0 if there is none."""
         ids, order = self.ids[scale], self.order[scale]
         same = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
         out = np.zeros(len(ids), np.int64)
@@ -122,7 +122,7 @@ class Windows:
 
 
 def non_overlapping(places: list[int], size: int) -> list[int]:
-    """Returns the ordered places that are at least `size` after the previous one."""
+    """Return the ordered places that are at least `size` after the previous one."""
     out: list[int] = []
     for place in places:
         if not out or place >= out[-1] + size:
@@ -131,7 +131,7 @@ def non_overlapping(places: list[int], size: int) -> list[int]:
 
 
 def runs(windows: Windows) -> Iterator[Run]:
-    """Yields runs of two periods or more, each once. A run whose period is itself periodic is not yielded."""
+    """Yield runs of two periods or more, each once. A run whose period is itself periodic is not yielded."""
     seen: set[Run] = set()
     for scale in range(len(windows.ids)):
         gaps, size = windows.gaps(scale), 1 << scale

@@ -28,7 +28,7 @@ Column: TypeAlias = Atoms
 
 @by_value
 def reroll(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program in which each chain of equal calls is a `scan`. `outline` first makes the calls.
+    """Return the program in which each chain of equal calls is a `scan`. `outline` first makes the calls.
 
     A chain consists of calls of one body. Each call takes results of the previous call at the same operands: these are
     the carry. Operands that are the same in all calls are constants. Other operands are stacked, and so are results
@@ -50,7 +50,7 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _all_rolled(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program without chains."""
+    """Return the program without chains."""
     while (chain := _next_chain(jaxpr)) is not None:
         jaxpr = _rolled(jaxpr, chain)
     return jaxpr
@@ -72,13 +72,13 @@ class _Chain:
 
 
 def _next_chain(jaxpr: Jaxpr) -> _Chain | None:
-    """Returns a chain that can be rolled: of the calls of a body, the first ones, as many as possible."""
+    """Return a chain that can be rolled: of the calls of a body, the first ones, as many as possible."""
     permitted = (_permitted(jaxpr, *candidate) for candidate in _candidates(jaxpr))
     return next((chain for chain in permitted if chain is not None), None)
 
 
 def _candidates(jaxpr: Jaxpr) -> Iterator[tuple[Jaxpr, list[int], dict[int, int]]]:
-    """Yields a body, linked calls of it, and their links."""
+    """Yield a body, linked calls of it, and their links."""
     producer = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
     calls: dict[Jaxpr, list[int]] = {}
     for at, eqn in enumerate(jaxpr.eqns):
@@ -93,7 +93,7 @@ def _candidates(jaxpr: Jaxpr) -> Iterator[tuple[Jaxpr, list[int], dict[int, int]
 def _linked_calls(
     jaxpr: Jaxpr, producer: dict[Var, int], places: Sequence[int]
 ) -> Iterator[tuple[list[int], dict[int, int]]]:
-    """Yields calls of one body, each linked to the previous one, and the links that all of them have.
+    """Yield calls of one body, each linked to the previous one, and the links that all of them have.
 
     The more calls, the fewer links may be common, and then fewer operands may depend on the calls. So the calls before
     one with fewer links are yielded too, after the longer candidate.
@@ -114,14 +114,14 @@ def _linked_calls(
 
 
 def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
-    """Maps operands of the call at `at` to results of the call at `before`."""
+    """Map operands of the call at `at` to results of the call at `before`."""
     outs = jaxpr.eqns[before].outs
     ins = enumerate(jaxpr.eqns[at].ins)
     return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and producer.get(a) == before}
 
 
 def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> _Chain | None:
-    """Returns the chain if all its operands except the carry are available before its first call, and effects stay in
+    """Return the chain if all its operands except the carry are available before its first call, and effects stay in
     order."""
     if len(calls) < 2:
         return None
@@ -150,7 +150,7 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
 
 
 def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
-    """Returns the program with a chain as a scan."""
+    """Return the program with a chain as a scan."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     calls, later = set(chain.calls), set(chain.later)
@@ -172,7 +172,7 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
 
 
 def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
-    """Returns the results of a chain that are used outside of it, as pairs (number of the call, number of the
+    """Return the results of a chain that are used outside of it, as pairs (number of the call, number of the
     result)."""
     places = {at: k for k, at in enumerate(chain.calls)}
     result_of = {v: (k, r) for at, k in places.items() for r, v in enumerate(jaxpr.eqns[at].outs)}
@@ -187,7 +187,7 @@ def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
 def _scanned(
     b: Builder, chain: _Chain, columns: Sequence[Column], producer: dict[Var, Eqn], used: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Atom]:
-    """Emits the scan. Returns the results that are used. `columns` has the values of each operand in all calls."""
+    """Emit the scan. Return the results that are used. `columns` has the values of each operand in all calls."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
     # numbers of operands: `carry`, `consts`, and `stacked`, of which each step reads a row; of stacked results: `ys`
     consts = [p for p, c in enumerate(columns) if p not in carry and c.count(c[0]) == length]
@@ -227,21 +227,21 @@ class _Rows:
     count: int = 1
 
     def with_row(self, array: Atom, k: int) -> _Rows | None:
-        """Returns the rows with one more row, or None if it does not continue them."""
+        """Return the rows with one more row, or None if it does not continue them."""
         step = k - (self.first + self.step * (self.count - 1))
         follows = step in (1, -1) if self.count == 1 else step == self.step
         return _Rows(array, self.first, step, self.count + 1) if array is self.array and follows else None
 
 
 def _index_row(emit: Emit, x: Atom, k: int) -> Var:
-    """Returns `x[k]`."""
+    """Return `x[k]`."""
     shape = x.aval.shape
     starts = (k, *(0,) * (len(shape) - 1))
     return emit.one(Index(starts, (1, *shape[1:]), (1,) * len(shape), (0,), ()), x)
 
 
 def _in_rows(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
-    """Returns a column with consecutive rows of an array as one `_Rows`. Other values stay as they are."""
+    """Return a column with consecutive rows of an array as one `_Rows`. Other values stay as they are."""
     out: list[_Rows | Atom] = []
     for a in column:
         row = _row_of(producer, a)
@@ -256,7 +256,7 @@ def _in_rows(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
 
 
 def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
-    """Returns the array and the row number of a value that is a row of an array; None for other values."""
+    """Return the array and the row number of a value that is a row of an array; None for other values."""
     eqn = producer.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None
@@ -265,7 +265,7 @@ def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
 
 
 def _stack(emit: Emit, column: Column, in_rows: Sequence[_Rows | Atom], reverse: bool) -> Atom:
-    """Returns a column as one array, in the order of the scan. `in_rows` is the column as `_in_rows` returns it."""
+    """Return a column as one array, in the order of the scan. `in_rows` is the column as `_in_rows` returns it."""
     counted = _counted(emit, column[::-1] if reverse else column)
     if counted is not None:
         return counted
@@ -274,7 +274,7 @@ def _stack(emit: Emit, column: Column, in_rows: Sequence[_Rows | Atom], reverse:
 
 
 def _stack_of_rows(emit: Emit, rows: _Rows | Atom, reverse: bool) -> Atom:
-    """Returns rows, or a value as one row, as an array in the order of the scan."""
+    """Return rows, or a value as one row, as an array in the order of the scan."""
     if isinstance(rows, Lit):
         return rows.with_shape((1, *rows.aval.shape))
     if isinstance(rows, Var):
@@ -288,7 +288,7 @@ def _stack_of_rows(emit: Emit, rows: _Rows | Atom, reverse: bool) -> Atom:
 
 
 def _counted(emit: Emit, column: Column) -> Atom | None:
-    """Returns a column of integers with equal steps as an `iota`; None for other columns."""
+    """Return a column of integers with equal steps as an `iota`; None for other columns."""
     if column[0].aval.shape or column[0].aval.dtype not in INTS or not all([isinstance(a, Lit) for a in column]):
         return None
     values = [a.integer for a in column if isinstance(a, Lit)]

@@ -57,13 +57,13 @@ class Flow:
         self.last_use: Ints = np.asarray(last, np.int64)
 
     def of_each(self, measure: Callable[[Eqn], float]) -> NDArray[np.float64]:
-        """Returns a measure of each equation. It is computed once for equations with equal numbers."""
+        """Return a measure of each equation. It is computed once for equations with equal numbers."""
         which = np.unique(self.numbers, return_index=True)[1]
         return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
 
 
 def sharing_key(eqn: Eqn) -> Hashable:
-    """Returns a key that is equal for equations that can share an equation of a body."""
+    """Return a key that is equal for equations that can share an equation of a body."""
     avals = tuple([a.aval for a in eqn.ins])
     form = DYNAMIC_FORMS.get(type(eqn.prim))
     return (eqn.prim, avals) if form is None else (type(eqn.prim), form.key(eqn), avals)
@@ -103,7 +103,7 @@ Code: TypeAlias = int  # of an operand: the number of the result of its own sequ
 
 
 def group_by_dataflow(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
-    """Groups the sequences at `starts`, which have equal numbers, by the way they use their own results."""
+    """Group the sequences at `starts`, which have equal numbers, by the way they use their own results."""
     groups: dict[tuple[Code, ...], list[int]] = {}
     for start in starts:
         base = flow.firsts[start]
@@ -117,7 +117,7 @@ def group_by_dataflow(flow: Flow, starts: Iterable[int], length: int) -> list[li
 
 
 def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
-    """Returns the body of sequences that are `group_by_dataflow`."""
+    """Return the body of sequences that are `group_by_dataflow`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
     marked: list[Mask | None] = []
@@ -146,7 +146,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
 
 
 def _common_operation(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
-    """Returns the common operation of equations with one `sharing_key`, its operands in each of them, and a mask of the
+    """Return the common operation of equations with one `sharing_key`, its operands in each of them, and a mask of the
     start indices that became operands; None if the operations are equal."""
     prim = eqns[0].prim
     if all([e.prim == prim for e in eqns]):
@@ -158,7 +158,7 @@ def _common_operation(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask
 
 
 def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
-    """Returns the numbers of the results that are used after at least one of the sequences."""
+    """Return the numbers of the results that are used after at least one of the sequences."""
     used = [
         flow.last_use[flow.firsts[start] : flow.firsts[start + length]] >= start + length
         for start in starts
@@ -167,7 +167,7 @@ def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
 
 
 def _name(eqns: Sequence[Eqn]) -> str:
-    """Returns the name of the user's function that contains most of the equations."""
+    """Return the name of the user's function that contains most of the equations."""
     names = Counter([_function_name(e.source) for e in eqns])
     del names[""]
     return names.most_common(1)[0][0] if names else "stretch"

@@ -32,7 +32,7 @@ class _Total:
         return _Total(self.runs + other.runs, self.bytes + other.bytes, self.known and other.known)
 
     def times(self, count: int, known: bool) -> _Total:
-        """Returns the total of a loop, of which this is one run."""
+        """Return the total of a loop, of which this is one run."""
         return _Total(count * self.runs, count * self.bytes, known and self.known)
 
 
@@ -92,7 +92,7 @@ class Communication:
 
 
 def communication(jaxpr: Jaxpr) -> Communication:
-    """Returns the collectives of a program, with their bytes on one device. A map over devices inside of another one
+    """Return the collectives of a program, with their bytes on one device. A map over devices inside of another one
     gathers its results. Collectives that the partitioner adds for shardings of whole arrays are not in the program, and
     not counted."""
     totals = sorted(_totals(jaxpr, False), key=lambda row: row[0])
@@ -101,7 +101,8 @@ def communication(jaxpr: Jaxpr) -> Communication:
 
 @by_value
 def _totals(jaxpr: Jaxpr, in_map: bool) -> tuple[tuple[_Key, _Total], ...]:
-    """The collectives of a program, which the devices of a map run if `in_map`: there a map gathers its results."""
+    """Return the collectives of a program, which the devices of a map run if `in_map`: there a map gathers its
+    results."""
     totals: _Totals = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
@@ -114,7 +115,7 @@ def _totals(jaxpr: Jaxpr, in_map: bool) -> tuple[tuple[_Key, _Total], ...]:
 
 
 def _bytes(x: Aval) -> int:
-    """Returns the bytes of an array; for a symbolic shape an expression, unlike `nbytes`, which is an estimate."""
+    """Return the bytes of an array; for a symbolic shape an expression, unlike `nbytes`, which is an estimate."""
     return x.size * x.dtype.itemsize
 
 
@@ -123,7 +124,7 @@ def _add(totals: _Totals, key: _Key, total: _Total) -> None:
 
 
 def _in_bodies(prim: HigherOrder, in_map: bool) -> _Totals:
-    """The collectives of one run of an equation with bodies."""
+    """Return the collectives of one run of an equation with bodies."""
     # a layout does not say what a map gathers to give its body whole operands
     if isinstance(prim, ShardMap):
         return dict(_totals(with_whole_operands(prim) if in_map else prim.body, True))

@@ -17,7 +17,7 @@ from fxad.transforms.vmap import has_axis, vmap_named
 
 @by_value
 def split_axis(jaxpr: Jaxpr, name: str, sizes: tuple[int, int], inner: str) -> Jaxpr:
-    """Returns the program over axes `name` and `inner` of these sizes, in place of a free axis `name` of all indices.
+    """Return the program over axes `name` and `inner` of these sizes, in place of a free axis `name` of all indices.
 
     Index k of the axis is index `divmod(k, sizes[1])` of the two.
 
@@ -51,7 +51,8 @@ def _over_two(b: Builder, eqn: Eqn, args: Atoms, name: str, sizes: tuple[int, in
 
 
 def _gathered(b: Builder, prim: Grouped, x: Atom, name: str, sizes: tuple[int, int], inner: str) -> Atom:
-    """A collective of groups, which may cross devices: each index computes the results of all, and takes its own."""
+    """Return a collective of groups, which may cross devices: each index computes the results of all, and takes its
+    own."""
     stacked, _ = vmap_named(single_equation(prim, [x.aval]), sizes[0] * sizes[1], name, (0,), (0,))
     every = b.one(AllGather((name, inner), sizes, 0), emit_reshape(b, x, (1, *x.aval.shape)))
     (rows,) = b.inline(stacked, [every])

@@ -48,7 +48,7 @@ TRUTH_VALUE: Final = "a truth value says less than its operands"
 def solve_for_unknown(
     args: Args, refusal: str, solve: Callable[[int, Atom], Atom | Refused], both_unknown: Refused = BOTH_UNKNOWN
 ) -> Solved | Refused:
-    """Solves an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
+    """Solve an equation for the unknown one of its two operands: `solve(k, other)` returns operand k, given the other
     one. Refuses if both are unknown, or with the reason `refusal` if it is not empty."""
     match args:
         case Hole(), (Var() | Lit()) as other:
@@ -110,14 +110,14 @@ def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Mask, outs: Ou
 
 
 def why_not_divided(y: Atom) -> str:
-    """Returns the reason why products of a dtype are not inverted by a division; empty if they are."""
+    """Return the reason why products of a dtype are not inverted by a division; empty if they are."""
     if y.aval.dtype not in dtypes.INEXACT:
         return f"integers wrap and lose remainders: different {y.aval.dtype} operands have the same result"
     return why_too_coarse(y.aval)
 
 
 def finite_quotient(emit: Emit, x: Atom, y: Atom) -> Atom:
-    """Returns x / y, with nan where it is infinite. A complex quotient with the divisor 0 is nan already."""
+    """Return x / y, with nan where it is infinite. A complex quotient with the divisor 0 is nan already."""
     quotient = emit.one(DIV, x, y)
     return quotient if quotient.aval.dtype in dtypes.COMPLEX else finite(Formula(emit, quotient)).atom
 
@@ -137,14 +137,14 @@ def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown:
 
 
 def _log_slope_of_power(emit: Emit, base: Atom, power: float) -> Atom:
-    """Returns log |n x^(n - 1)|, element by element. For the power 1 it is 0, also where x is 0 or infinite."""
+    """Return log |n x^(n - 1)|, element by element. For the power 1 it is 0, also where x is 0 or infinite."""
     if power == 1:
         return Lit.of(0, base.aval.with_dtype(dtypes.real_part(base.aval.dtype)))
     return (Formula(emit, log_sizes(emit, base)) * (power - 1.0) + math.log(abs(power))).atom
 
 
 def _no_root(y: Atom, n: int) -> str:
-    """Returns the reason why an n-th power is not inverted; empty if it is."""
+    """Return the reason why an n-th power is not inverted; empty if it is."""
     if n == 0:
         return "the power 0 is 1, whatever the base"
     if n % 2 == 0:
@@ -155,7 +155,7 @@ def _no_root(y: Atom, n: int) -> str:
 
 
 def root(y: Formula, n: int) -> Formula:
-    """Returns the real n-th root for odd n."""
+    """Return the real n-th root for odd n."""
     if n == 1:
         return y
     size = abs(y).apply(POW, 1.0 / n)
@@ -174,7 +174,7 @@ def _pow(ctx: InverseCtx, prim: Pow, args: Args, outs: Outs) -> Solved | Refused
 
 
 def _base(y: Formula, exponent: Atom) -> Atom | Refused:
-    """Returns x with x ** exponent = y, for a constant exponent."""
+    """Return x with x ** exponent = y, for a constant exponent."""
     if not isinstance(exponent, Lit):
         return Refused("the exponent is known only when the program runs, and x and -x have the same even powers")
     power = float(exponent.array.ravel()[0]) if exponent.array.size else 1.0
@@ -211,13 +211,14 @@ def _xor(ctx: InverseCtx, prim: Xor, args: Args, outs: Outs) -> Solved | Refused
 
 
 def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refused:
-    """A comparison of bools is the other operand or its negation, so the same comparison inverts it."""
+    """Invert a comparison of bools: it is the other operand or its negation, so the same comparison inverts it."""
     refusal = "" if args[0].aval.dtype == dtypes.bool_ else TRUTH_VALUE
     return solve_for_unknown(args, refusal, lambda _, other: ctx.one(prim, outs[0], other))
 
 
 def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved | Refused:
-    """Each case is known where it was chosen. If all other cases are nan, the result is the operand or nan."""
+    """Invert a choice: each case is known where it was chosen. If all other cases are nan, the result is the operand or
+    nan."""
     selector, *cases = args
     holes = [k for k, case in enumerate(cases) if isinstance(case, Hole)]
     if len(holes) == 1 < len(cases) and all([_nan(case) for k, case in enumerate(cases) if k not in holes]):
@@ -234,7 +235,7 @@ def _select_n(ctx: InverseCtx, prim: SelectN, args: Args, outs: Outs) -> Solved 
 
 
 def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> ScatteredPart:
-    """Returns the elements of y where the selector chose a case, if the other cases are nan. If the selector is not
+    """Return the elements of y where the selector chose a case, if the other cases are nan. If the selector is not
     known, these are the elements that are not nan."""
 
     def write(emit: Emit, base: Atom) -> Atom:
@@ -248,7 +249,7 @@ def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> Scatte
 
 
 def _nan(a: Atom | Hole) -> bool:
-    """Returns True for a non-empty literal whose elements are all nan."""
+    """Return True for a non-empty literal whose elements are all nan."""
     return isinstance(a, Lit) and a.aval.inexact and a.aval.size > 0 and bool(np.isnan(a.array).all())
 
 

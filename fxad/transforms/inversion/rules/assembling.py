@@ -24,7 +24,7 @@ from fxad.transforms.inversion.rules.structure import box_mask, pad_elements
 
 
 def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
-    """Returns True if the parts complete an operand. If the positions of a part are known only at run time, a
+    """Return True if the parts complete an operand. If the positions of a part are known only at run time, a
     sufficient number of elements counts as complete. Elements that are in no part are then nan, so this is not
     permitted for a dtype without nan."""
     if _have_all_shares(parts):
@@ -48,19 +48,19 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
 
 
 def may_lack_elements(parts: Sequence[PartialValue]) -> bool:
-    """Returns True if complete parts may lack elements of an operand, which is known only at run time."""
+    """Return True if complete parts may lack elements of an operand, which is known only at run time."""
     return not _have_all_shares(parts) and any([isinstance(p, ScatteredPart) for p in parts])
 
 
 def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
-    """Returns True if a mask covers all elements of a box."""
+    """Return True if a mask covers all elements of a box."""
     each = [np.zeros(len(r), int) if n == 1 else np.asarray(r, int) for r, n in zip(box, covers.shape, strict=True)]
     return bool(covers[np.ix_(*each)].all())
 
 
 def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | None:
-    """Returns the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
-    axis of size 1 stands for equal elements. Returns None for any other selector, and for one of symbolic shape."""
+    """Return the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
+    axis of size 1 stands for equal elements. Return None for any other selector, and for one of symbolic shape."""
     if a.aval.symbolic:
         return None
     if isinstance(a, Lit):
@@ -82,12 +82,12 @@ def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | 
 
 
 def where_case(selector: NDArray, case: int) -> NDArray:
-    """Returns a mask of the elements where a constant selector chooses a case."""
+    """Return a mask of the elements where a constant selector chooses a case."""
     return np.equal(selector.astype(np.int32), case)
 
 
 def _have_all_shares(parts: Sequence[PartialValue]) -> bool:
-    """Returns True if the parts are all shares of an operand, or all cases of a selector."""
+    """Return True if the parts are all shares of an operand, or all cases of a selector."""
     indices_of: dict[tuple[Atom | str, int], set[int]] = {}
     for p in parts:
         match p:
@@ -101,7 +101,7 @@ def _have_all_shares(parts: Sequence[PartialValue]) -> bool:
 
 
 def where_chosen(emit: Emit, a: Atom, part: ChosenPart) -> Atom:
-    """Returns a value with 0.5 where the selector of a part chose another case. These elements are not used. They may
+    """Return a value with 0.5 where the selector of a part chose another case. These elements are not used. They may
     have no preimage, and the derivative there would be nan. In reverse mode the cotangent there is 0, and 0 * nan would
     be nan. Most functions are finite at 0.5."""
     if isinstance(a, Lit) or not a.aval.inexact:
@@ -114,12 +114,12 @@ def _cases(part: ChosenPart, value: Atom, other: Atom) -> list[Atom]:
 
 
 def _spans(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
-    """Returns True if every part has all elements along an axis."""
+    """Return True if every part has all elements along an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
 
 
 def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
-    """Returns the operand that the parts complete."""
+    """Return the operand that the parts complete."""
     boxes = [p for p in parts if isinstance(p, BoxPart)]
     if len(boxes) == len(parts):
         partial = [k for k, n in enumerate(aval.shape) if not _spans(boxes, k, n)]
@@ -135,7 +135,7 @@ def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
 
 
 def with_part(emit: Emit, part: PartialValue, base: Atom) -> Atom:
-    """Returns an array with the elements of a part at their positions."""
+    """Return an array with the elements of a part at their positions."""
     match part:
         case BoxPart():
             return _with_box(emit, part, base)
@@ -146,14 +146,14 @@ def with_part(emit: Emit, part: PartialValue, base: Atom) -> Atom:
 
 
 def unknown_elements(aval: Aval) -> Lit:
-    """Returns an array of unknown elements: nan, in both parts of a complex number; 0 for dtypes without nan."""
+    """Return an array of unknown elements: nan, in both parts of a complex number; 0 for dtypes without nan."""
     if aval.dtype in dtypes.COMPLEX:
         return Lit.of(complex("nan+nanj"), aval)
     return Lit.of(float("nan") if aval.inexact else 0, aval)
 
 
 def _tiles(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
-    """Returns True if the parts follow each other along an axis and cover it."""
+    """Return True if the parts follow each other along an axis and cover it."""
     at = 0
     for p in parts:
         r = p.box[axis]
@@ -164,7 +164,7 @@ def _tiles(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
 
 
 def _with_box(emit: Emit, part: BoxPart, base: Atom) -> Atom:
-    """Returns an array with the elements of a part in its box."""
+    """Return an array with the elements of a part in its box."""
     value = part.value
     config = [
         (r.start, n - r.start - (r.step * (len(r) - 1) + 1), r.step - 1)
@@ -177,7 +177,7 @@ def _with_box(emit: Emit, part: BoxPart, base: Atom) -> Atom:
 
 
 def slice_of_box(part: BoxPart, box: tuple[range, ...]) -> Slice | None:
-    """Returns the slice of a part that a box selects; None if the part lacks some elements of the box."""
+    """Return the slice of a part that a box selects; None if the part lacks some elements of the box."""
     windows: list[tuple[int, int, int]] = []
     for have, want in zip(part.box, box, strict=True):
         if not len(want):

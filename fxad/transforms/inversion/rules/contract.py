@@ -28,8 +28,8 @@ class InverseCtx(Emit, Protocol):
     these values."""
 
     def producer(self, a: Atom) -> Eqn | None:
-        """Returns the equation of the program that computes a known operand. The rule may rely on its properties (a
-        triangular matrix, a power of e). Returns None for operands of the program and for literals."""
+        """Return the equation of the program that computes a known operand. The rule may rely on its properties (a
+        triangular matrix, a power of e). Return None for operands of the program and for literals."""
 
 
 @final
@@ -46,12 +46,12 @@ class Refused:
     origin: EqnOrigin | None = field(default=None, compare=False)
 
     def at(self, origin: EqnOrigin) -> Refused:
-        """Returns the reason with its equation. If it has one, in a body, adds the bodies that contain the equation
+        """Return the reason with its equation. If it has one, in a body, adds the bodies that contain the equation
         with this body."""
         return self.within(*origin.inside) if self.origin else replace(self, origin=origin)
 
     def within(self, *bodies: str) -> Refused:
-        """Returns the reason with these enclosing bodies. A reason without an equation stays as it is."""
+        """Return the reason with these enclosing bodies. A reason without an equation stays as it is."""
         origin = self.origin
         return replace(self, origin=replace(origin, inside=(*bodies, *origin.inside))) if origin and bodies else self
 
@@ -62,7 +62,7 @@ class Refused:
         return f"{origin.name or origin.eqn.prim.name} is not inverted: {self.reason}" if origin else self.reason
 
     def error(self, op: str, what: str, remedy: str = "") -> NotInvertibleError:
-        """Returns the error of an operation, about a value that the results do not determine."""
+        """Return the error of an operation, about a value that the results do not determine."""
         origin = self.origin
         return NotInvertibleError(
             f"{op}: {what}: {self.sentence}",
@@ -91,7 +91,7 @@ class PartialInverse:
         return self.refused or Refused(RESULTS_UNKNOWN)
 
     def within(self, body: str) -> PartialInverse:
-        """Returns the same with an enclosing body in its reasons."""
+        """Return the same with an enclosing body in its reasons."""
         why = [r and r.within(body) for r in (self.refused, self.unmeasured)]
         return PartialInverse(self.program, self.solved, *why)
 
@@ -104,10 +104,10 @@ class BodyCtx(InverseCtx, Protocol):
         """Is True if log-determinants are computed."""
 
     def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
-        """Runs a body backwards, from its operands marked in `known_ins` and its results marked in `known_outs`."""
+        """Run a body backwards, from its operands marked in `known_ins` and its results marked in `known_outs`."""
 
     def measure(self, log_det: Atom) -> None:
-        """Adds the log-determinant of this equation."""
+        """Add the log-determinant of this equation."""
 
 
 # Parts of an operand. `value` holds the elements of the part.
@@ -199,30 +199,30 @@ Solved: TypeAlias = tuple[Atom | PartialValue | None, ...]
 
 
 def known_mask(args: Args) -> Mask:
-    """Returns a mask of the known values."""
+    """Return a mask of the known values."""
     return tuple([not isinstance(a, Hole) for a in args])
 
 
 def known_atoms(args: Sequence[Atom | Hole]) -> list[Atom]:
-    """Returns the known values."""
+    """Return the known values."""
     return [a for a in args if not isinstance(a, Hole)]
 
 
 def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
-    """Returns the operands if all of them are known."""
+    """Return the operands if all of them are known."""
     values = known_atoms(args)
     return values if len(values) == len(args) else None
 
 
 def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:
-    """Returns the values, which are those of the marked operands, at the positions of these operands; None at the
+    """Return the values, which are those of the marked operands, at the positions of these operands; None at the
     others."""
     remaining = iter(values)
     return tuple([next(remaining) if s else None for s in solved])
 
 
 def for_unknown(values: Sequence[T], args: Args) -> tuple[T | None, ...]:
-    """Returns the values of the operands that are a `Hole`; None for known operands. There is one value for each
+    """Return the values of the operands that are a `Hole`; None for known operands. There is one value for each
     operand."""
     return tuple([value if isinstance(a, Hole) else None for value, a in zip(values, args, strict=True)])
 
@@ -281,7 +281,7 @@ class InverseRow:
 
 
 def row(kind: type[P], solve: SolveRule[P], log_det: LogDetRule[P] | VolumePreserving | None = None) -> InverseRow:
-    """Returns the rule of the primitives of one class."""
+    """Return the rule of the primitives of one class."""
 
     def solving(ctx: InverseCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
         assert isinstance(prim, kind)
@@ -299,7 +299,7 @@ def row(kind: type[P], solve: SolveRule[P], log_det: LogDetRule[P] | VolumePrese
 
 
 def body_row(kind: type[P], solve: SolveBodyRule[P], partial: bool = True) -> InverseRow:
-    """Returns the rule of one class of primitives with bodies. A rule that is not `partial` is called only if all
+    """Return the rule of one class of primitives with bodies. A rule that is not `partial` is called only if all
     results are known, and has no log-determinant."""
 
     def solving(ctx: BodyCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
@@ -316,16 +316,16 @@ class HasInverse(Primitive):
 
     @abstractmethod
     def solve(self, ctx: InverseCtx, args: Args, outs: Outs) -> Solved | Refused:
-        """Emits equations that compute the operands that are a `Hole` from the results, which are all known, as in
-        `SolveRule`. Returns an entry for each operand, None for known ones; or `Refused` with the reason."""
+        """Emit equations that compute the operands that are a `Hole` from the results, which are all known, as in
+        `SolveRule`. Return an entry for each operand, None for known ones; or `Refused` with the reason."""
 
     def log_det(self, ctx: InverseCtx, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
-        """As in `LogDetRule`; None, as here, if it is not known."""
+        """Return the log-determinant as in `LogDetRule`; None, as here, if it is not known."""
         return None
 
 
 def own_row(kind: type[HasInverse]) -> InverseRow:
-    """Returns the rule of a class from outside fxad."""
+    """Return the rule of a class from outside fxad."""
 
     def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
         return prim.solve(ctx, args, outs)
@@ -344,6 +344,6 @@ class InverseTable:
     rows: Mapping[type[Primitive], InverseRow] = field(repr=False)
 
     def of(self, prim: Primitive) -> InverseRow | None:
-        """Returns the rule of a primitive: its row, or the rule that its class defines."""
+        """Return the rule of a primitive: its row, or the rule that its class defines."""
         rule = self.rows.get(type(prim))
         return own_row(type(prim)) if rule is None and isinstance(prim, HasInverse) else rule

@@ -44,7 +44,7 @@ STEP_COUNT_UNKNOWN: Final = Refused(
 
 
 def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Refused:
-    """Emits a call of the inverted body."""
+    """Emit a call of the inverted body."""
     backward = ctx.recur(body, known_mask(args), known_mask(outs))
     if not any(backward.solved):
         return backward.why_not
@@ -59,7 +59,7 @@ def _call(ctx: BodyCtx, prim: Call | Remat | LinearCall | NamedCall, args: Args,
 
 
 def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) -> Solved | Refused:
-    """Uses the custom inverse. Uses the body if there is no custom inverse, or if the log-determinant is needed, which
+    """Use the custom inverse. Uses the body if there is no custom inverse, or if the log-determinant is needed, which
     the custom inverse does not give."""
     if error := error_of_inverse(prim):
         return Refused(error)
@@ -76,7 +76,7 @@ def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) 
 
 
 def _unmeasured(body: Refused) -> Refused:
-    """Returns the reason why a function with a custom inverse has no log-determinant."""
+    """Return the reason why a function with a custom inverse has no log-determinant."""
     return Refused(
         f"the inverse it was given does not say the log-determinant, and in the function itself {body.sentence}"
     )
@@ -101,7 +101,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
 
 
 def _with_operands(branch: PartialInverse, solved: Mask, measured: bool) -> Jaxpr:
-    """Returns the program of an inverted branch with only the operands that all branches determine, and its
+    """Return the program of an inverted branch with only the operands that all branches determine, and its
     log-determinant."""
     program = branch.program
     operands = at_positions(program.outs, branch.solved)
@@ -113,7 +113,7 @@ def _with_operands(branch: PartialInverse, solved: Mask, measured: bool) -> Jaxp
 
 
 def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
-    """Emits the loop in reverse: from the last carry to the first, over the slices in reverse order."""
+    """Emit the loop in reverse: from the last carry to the first, over the slices in reverse order."""
     loop = backward_loop(ctx, prim, args, outs)
     if isinstance(loop, Refused):
         return loop

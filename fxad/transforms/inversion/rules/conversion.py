@@ -31,7 +31,7 @@ from fxad.transforms.inversion.rules.totals import significand_bits
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Returns True if `wide` represents all values of `narrow` by different values, and converting back restores
+    """Return True if `wide` represents all values of `narrow` by different values, and converting back restores
     them."""
     if wide == narrow:
         return True
@@ -100,12 +100,12 @@ PAIR: Final = "real and imaginary part"
 
 
 def _identity(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
-    """Returns the results as the operands."""
+    """Return the results as the operands."""
     return for_unknown(outs, args)
 
 
 def _check(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
-    """Returns the results as the operands. They do not determine the operands that only the check reads."""
+    """Return the results as the operands. They do not determine the operands that only the check reads."""
     n = 1 + prim.n_fields
     return (*[None] * n, *_identity(ctx, prim, args[n:], outs))
 

@@ -66,19 +66,19 @@ class ScalarInverse:
 
 
 def finite(x: Formula) -> Formula:
-    """Returns x, with nan where it is infinite, which results from a saturated or overflowed value."""
+    """Return x, with nan where it is infinite, which results from a saturated or overflowed value."""
     return x.apply(IS_FINITE).where(x, x.like(math.nan))
 
 
 def nan_outside(low: float, high: float, y: Formula, x: Formula) -> Formula:
-    """Returns x where the real number y lies in the range of the function, else nan. Complex ranges are not checked."""
+    """Return x where the real number y lies in the range of the function, else nan. Complex ranges are not checked."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return x
     return ((y >= low) & (y <= high)).where(x, x.like(math.nan))
 
 
 def rounded(value: float, like: Formula) -> float:
-    """Returns a number rounded to the dtype of `like`: the value that a function with this limit reaches."""
+    """Return a number rounded to the dtype of `like`: the value that a function with this limit reaches."""
     return float(Lit.of(value, Aval((), dtypes.real_part(like.atom.aval.dtype))).array)
 
 
@@ -86,26 +86,26 @@ def rounded(value: float, like: Formula) -> float:
 
 
 def log_cosh(x: Formula) -> Formula:
-    """Returns log cosh x, without overflow for real x; for complex x by the definition."""
+    """Return log cosh x, without overflow for real x; for complex x by the definition."""
     if x.atom.aval.dtype in dtypes.COMPLEX:
         return x.apply(COSH).log()
     return abs(x) + (abs(x) * -2.0).exp().log1p() - LOG_2
 
 
 def log_sinh(x: Formula) -> Formula:
-    """Returns log sinh x for x >= 0, without overflow for real x; for complex x by the definition."""
+    """Return log sinh x for x >= 0, without overflow for real x; for complex x by the definition."""
     if x.atom.aval.dtype in dtypes.COMPLEX:
         return x.apply(SINH).log()
     return x + (-(x * -2.0).expm1()).log() - LOG_2
 
 
 def logit(y: Formula) -> Formula:
-    """Returns the inverse of the logistic function."""
+    """Return the inverse of the logistic function."""
     return finite(y.log() - (-y).log1p())
 
 
 def logistic(y: Formula) -> Formula:
-    """Returns the inverse of the logit, accurate to all digits at both ends."""
+    """Return the inverse of the logit, accurate to all digits at both ends."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return y.apply(LOGISTIC)
     small = (-abs(y)).exp()
@@ -113,14 +113,14 @@ def logistic(y: Formula) -> Formula:
 
 
 def slope_of_logit(x: Formula, y: Formula) -> Formula:
-    """Returns -log(x (1 - x)), computed from y for real numbers, which loses no digits."""
+    """Return -log(x (1 - x)), computed from y for real numbers, which loses no digits."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return -(x.log() + (-x).log1p())
     return abs(y) + (-abs(y)).exp().log1p() * 2.0
 
 
 def arc(y: Formula) -> Formula:
-    """Returns the inverse of atan; nan where |y| rounds to pi/2 or more, because its tangent there is a large number of
+    """Return the inverse of atan; nan where |y| rounds to pi/2 or more, because its tangent there is a large number of
     either sign."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return y.apply(TAN)
@@ -128,7 +128,7 @@ def arc(y: Formula) -> Formula:
 
 
 def erfc_inv(y: Formula) -> Formula:
-    """Returns the inverse of erfc: erf_inv(1 - y), and where 1 - y loses digits Newton's method for log erfc x = log y.
+    """Return the inverse of erfc: erf_inv(1 - y), and where 1 - y loses digits Newton's method for log erfc x = log y.
 
     log erfc is concave, and sqrt(-log y) is greater than its root. So the iterates decrease to the root and do not pass
     it.
@@ -141,7 +141,7 @@ def erfc_inv(y: Formula) -> Formula:
 
 
 def log_of_gaussian(x: Formula) -> Formula:
-    """Returns log of 2 / sqrt(pi) exp(-x^2), the slope of erf."""
+    """Return log of 2 / sqrt(pi) exp(-x^2), the slope of erf."""
     return math.log(2 / math.sqrt(math.pi)) - x.apply(SQUARE)
 
 
@@ -198,7 +198,7 @@ def _row(kind: type[Primitive], inverse: ScalarInverse) -> InverseRow:
 
 
 def why_too_coarse(x: Aval) -> str:
-    """Returns the reason why arithmetic in a dtype of 8 bits is not inverted; empty for other dtypes."""
+    """Return the reason why arithmetic in a dtype of 8 bits is not inverted; empty for other dtypes."""
     return f"{x.dtype} has too few digits for values to come back" if x.dtype in dtypes.FLOAT8 else ""
 
 

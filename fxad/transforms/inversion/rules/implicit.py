@@ -27,7 +27,7 @@ MATVEC_UNKNOWN: Final = "what its matvec needs to know is unknown"
 
 
 def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> Solved | Refused:
-    """Returns A x: the right-hand side of the system with the solution x."""
+    """Return A x: the right-hand side of the system with the solution x."""
     n = prim.size
     others = args[n:]
     if not all(known_mask(others)):
@@ -37,7 +37,7 @@ def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> So
 
 
 def _root(ctx: BodyCtx, prim: Root, args: Args, outs: Args) -> Solved | Refused:
-    """Runs the equation backwards, from zero results and the solution. The solution does not determine the initial
+    """Run the equation backwards, from zero results and the solution. The solution does not determine the initial
     guess."""
     captured, n = args[: prim.captured], prim.size
     ins = (*known_mask(captured), *[True] * n)

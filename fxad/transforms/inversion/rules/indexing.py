@@ -43,7 +43,7 @@ def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | R
 
 
 def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
-    """Reads the updates from the result. The operand keeps its elements that were not overwritten."""
+    """Read the updates from the result. The operand keeps its elements that were not overwritten."""
     (y,), (x, places, updates) = outs, args
     if isinstance(places, Hole):
         return Refused(PLACES_UNKNOWN)
@@ -72,7 +72,7 @@ def _scatter_add(ctx: InverseCtx, prim: ScatterAdd, args: Args, outs: Outs) -> S
 
 
 def _factor(emit: Emit, prim: ScatterMul, x: Atom, indices: Atom, updates: Atom) -> Atom:
-    """Returns the product of the updates for each element of x."""
+    """Return the product of the updates for each element of x."""
     return emit.one(prim, Lit.of(1, x.aval), indices, updates)
 
 

@@ -62,7 +62,7 @@ NO_STRUCTURE: Final = MatrixStructure()
 
 
 def structure_of(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> MatrixStructure:
-    """Returns the structure of the square matrices on the last two axes of a known operand."""
+    """Return the structure of the square matrices on the last two axes of a known operand."""
     n = a.aval.ndim
     if n < 2 or a.aval.shape[-1] != a.aval.shape[-2]:
         return NO_STRUCTURE
@@ -94,7 +94,7 @@ def _structure_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Matri
 
 
 def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> MatrixStructure:
-    """Returns the structure of the factors of decompositions. The matrix is square, so Q, U and V are unitary."""
+    """Return the structure of the factors of decompositions. The matrix is square, so Q, U and V are unitary."""
     at = eqn.outs.index(a)
     match prim:
         case Cholesky():
@@ -113,7 +113,7 @@ def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> MatrixStructure:
 
 
 def _keeps_triangle(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
-    """Returns True if the result is triangular: a sum of triangular matrices, a product of one with any array
+    """Return True if the result is triangular: a sum of triangular matrices, a product of one with any array
     elementwise, or one divided by any array."""
     triangles = [_is_triangle(ctx, x, kind, depth) for x in eqn.ins]
     if isinstance(eqn.prim, Div):
@@ -122,7 +122,7 @@ def _keeps_triangle(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
 
 
 def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
-    """Returns True if all elements on the other side of the diagonal are zero."""
+    """Return True if all elements on the other side of the diagonal are zero."""
     if kind in structure_of(ctx, a, depth).kinds:
         return True
     value = static(ctx, a)
@@ -134,7 +134,7 @@ def _beyond_diagonal(x: NDArray, kind: str) -> NDArray:
 
 
 def _triangles_of_choice(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
-    """Returns the kinds of triangle that a choice by a mask makes: all cases that it can choose on the other side of
+    """Return the kinds of triangle that a choice by a mask makes: all cases that it can choose on the other side of
     the diagonal are zero there."""
     selector, *cases = eqn.ins
     mask = static(ctx, selector)
@@ -151,14 +151,14 @@ def _triangles_of_choice(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str
 
 
 def _cases_beyond(chosen: NDArray, kind: str) -> list[int]:
-    """Returns the cases that are chosen on the other side of the diagonal."""
+    """Return the cases that are chosen on the other side of the diagonal."""
     n = chosen.shape[-1]
     side = np.broadcast_to(_beyond_diagonal(np.ones((n, n), np.bool_), kind), chosen.shape)
     return [int(k) for k in np.unique(chosen[side])]
 
 
 def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
-    """Returns the value of an array that depends only on indices and constants; None for others, and for arrays of
+    """Return the value of an array that depends only on indices and constants; None for others, and for arrays of
     symbolic shape."""
     if a.aval.symbolic:
         return None

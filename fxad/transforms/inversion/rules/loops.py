@@ -68,7 +68,8 @@ class CarrySource(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class BackwardLoop:
-    """How a loop runs backwards: the values that each step knows, and the operands of the body that it determines.
+    """How a loop runs backwards: the values that each step knows, and the operands of the body that it
+    determines.
 
     `known_consts`, `known_xs` and `known_rows` mark the known constants, slices and rows of stacked results. `carries`
     has the source of each carry. `solved` marks the operands that a step determines; it is empty until the step is
@@ -102,22 +103,22 @@ class BackwardLoop:
         return self.prim.steps.split(self.solved)[1]
 
     def carries_from(self, *sources: CarrySource) -> Mask:
-        """Marks the carries of these sources."""
+        """Mark the carries of these sources."""
         return tuple([s in sources for s in self.carries])
 
     def with_sources(self, at: Sequence[bool], source: CarrySource) -> BackwardLoop:
-        """Returns the loop with another source for the marked carries."""
+        """Return the loop with another source for the marked carries."""
         return replace(self, carries=tuple([source if m else s for s, m in zip(self.carries, at, strict=True)]))
 
     # ---------------------------------------------------------------------------------------- operands of the loop
 
     def constants(self, args: Args) -> list[Atom]:
-        """Returns the constants of the backward loop."""
+        """Return the constants of the backward loop."""
         consts, initial, _ = self.prim.steps.split(self.prim.split_count(args)[1])
         return [*known_atoms(consts), *known_atoms(select_by_mask(initial, self.carries_from(CarrySource.INVARIANT)))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
-        """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
+        """Return the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
         a step does not read."""
         run_forward = self.carries_from(CarrySource.FORWARD_LAST)
         last_values = iter(run_carries_forward(ctx, self.prim, args, run_forward, stacked=False))
@@ -132,14 +133,14 @@ class BackwardLoop:
         return state
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
-        """Returns the arrays over which the backward loop runs."""
+        """Return the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
         run_forward = self.carries_from(CarrySource.FORWARD_STACK)
         stacks = run_carries_forward(ctx, self.prim, args, run_forward, stacked=True)
         return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
     def inputs(self, b: Builder, more_carry: Sequence[Aval]) -> StepInputs:
-        """Adds the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
+        """Add the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
         body, steps = self.prim.body, self.prim.steps
         const_types, carry_types, slice_types = steps.split(body.in_avals)
         consts = b.inputs(select_by_mask(const_types, self.known_consts))
@@ -158,7 +159,7 @@ class BackwardLoop:
     # ----------------------------------------------------------------------------------------------------- the loop
 
     def emit(self, ctx: BodyCtx, program: Jaxpr, args: Args, outs: Args) -> tuple[Var, ...]:
-        """Emits the loop with the body `program`. Returns first the solved carries, then the log-determinant if it is
+        """Emit the loop with the body `program`. Return first the solved carries, then the log-determinant if it is
         measured, then the solved slices."""
         state = self.state(ctx, args, outs)
         b = Builder()
@@ -188,7 +189,7 @@ class StepInputs:
 
 
 def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[BackwardLoop, Jaxpr] | Refused:
-    """Returns how a loop runs backwards, and the program of a step."""
+    """Return how a loop runs backwards, and the program of a step."""
     count, operands = prim.split_count(args)
     consts, initial, xs = prim.steps.split(operands)
     if not all(known_mask(count)) or (count and not all(known_mask(xs))):
@@ -211,7 +212,7 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
 
 
 def _carry_sources(prim: Scan, operands: Args, outs: Args) -> tuple[CarrySource, ...]:
-    """Returns the source of each carry, if a step can be inverted from all of them."""
+    """Return the source of each carry, if a step can be inverted from all of them."""
 
     def source(is_forward: bool, is_unchanged: bool, is_known: bool) -> CarrySource:
         if is_forward:
@@ -223,7 +224,7 @@ def _carry_sources(prim: Scan, operands: Args, outs: Args) -> tuple[CarrySource,
 
 
 def _invert_step(ctx: BodyCtx, loop: BackwardLoop) -> tuple[BackwardLoop, PartialInverse]:
-    """Inverts one step. Returns the loop with the sources that it uses: if the step does not determine a carry
+    """Invert one step. Return the loop with the sources that it uses: if the step does not determine a carry
     that is computed forward, these carries are stacked."""
     body = ctx.recur(loop.prim.body, loop.known_ins, loop.known_outs)
     run_forward = loop.carries_from(CarrySource.FORWARD_LAST)
@@ -234,7 +235,7 @@ def _invert_step(ctx: BodyCtx, loop: BackwardLoop) -> tuple[BackwardLoop, Partia
 
 
 def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[BackwardLoop, Jaxpr]:
-    """Removes the constants from the solved operands: every step has a value for them, but the loop needs one value."""
+    """Remove the constants from the solved operands: every step has a value for them, but the loop needs one value."""
     consts, carry, xs = loop.prim.steps.split(body.solved)
     n, program = sum(consts), body.program
     reduced = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
@@ -242,7 +243,7 @@ def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[Backwa
 
 
 def forward_carries(prim: Scan, operands: Args) -> Mask:
-    """Marks the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
+    """Mark the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
     values."""
     body = prim.body
     consts, first, xs = prim.steps.split(operands)
@@ -257,7 +258,7 @@ def forward_carries(prim: Scan, operands: Args) -> Mask:
 
 
 def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, *, stacked: bool) -> list[Atom]:
-    """Runs a loop over the marked carries alone. Returns their last values, or, if `stacked`, their initial values in
+    """Run a loop over the marked carries alone. Return their last values, or, if `stacked`, their initial values in
     each step."""
     if not any(marks):
         return []

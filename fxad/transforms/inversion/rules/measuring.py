@@ -41,7 +41,7 @@ def log_det_of(
     operands: Sequence[Atom | PartialValue | None],
     part: ChosenPart | None = None,
 ) -> Atom | Refused | None:
-    """Returns the log-determinant of an equation; of the elements in `part` only, if given. Returns None if it is 0.
+    """Return the log-determinant of an equation; of the elements in `part` only, if given. Return None if it is 0.
     `operands` is what the rule of the equation returned."""
     for x in operands if len(operands) == 1 else ():
         sizes = real_numbers([v.aval for v in eqn.outs]), real_numbers([x.aval] if isinstance(x, Var | Lit) else ())
@@ -66,8 +66,8 @@ def log_det_of(
 
 
 def log_det_of_parts(emit: Emit, operand: Atom, parts: Sequence[PartialValue]) -> Atom | None:
-    """Returns the log-determinant of the equations that gave the parts of an operand: -inf if no part has one of its
-    elements, because then several parts read the same one. Returns None if it is 0: the parts have all elements."""
+    """Return the log-determinant of the equations that gave the parts of an operand: -inf if no part has one of its
+    elements, because then several parts read the same one. Return None if it is 0: the parts have all elements."""
     if not may_lack_elements(parts):
         return None
     of_zeros: Atom = Lit.zero(operand.aval)
@@ -80,7 +80,7 @@ def log_det_of_parts(emit: Emit, operand: Atom, parts: Sequence[PartialValue]) -
 
 
 def total_log_det(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
-    """Returns the sum of log-determinants, in the widest dtype of the solved operands."""
+    """Return the sum of log-determinants, in the widest dtype of the solved operands."""
     dtype = widest([a.dtype for a in avals])
     out: Atom = Zero(Aval((), dtype)).instantiate()
     for k, a in enumerate(measures):
@@ -90,6 +90,6 @@ def total_log_det(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -
 
 
 def widest(types: Sequence[DType]) -> DType:
-    """Returns the widest real floating dtype (of complex dtypes, that of their parts); float32 if there is none."""
+    """Return the widest real floating dtype (of complex dtypes, that of their parts); float32 if there is none."""
     floating = [dtypes.real_part(d) for d in types if d in dtypes.FLOATING or d in dtypes.COMPLEX]
     return max(floating, key=lambda d: d.itemsize) if floating else dtypes.float32

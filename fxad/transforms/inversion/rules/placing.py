@@ -27,7 +27,7 @@ Producer = Callable[[Atom], Eqn | None]
 def invert_at_places(
     emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: Producer
 ) -> MaskPart | Atom | None:
-    """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the
+    """Invert an equation for a part of its result. Return its one unknown operand, or a part of it; None if the
     positions are not constant."""
     if part.mask is None:
         return None
@@ -45,7 +45,7 @@ def invert_at_places(
 
 
 def reads_part(eqn: Eqn, v: Atom, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool]) -> bool:
-    """Returns True if an equation reads exactly the elements of v that a part has, and no other unknown value."""
+    """Return True if an equation reads exactly the elements of v that a part has, and no other unknown value."""
     if part.mask is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.mask, box):
         return all([a is v or not unknown(a) for a in eqn.ins])
     if not isinstance(part, ChosenPart) or not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not part.selector:
@@ -54,7 +54,7 @@ def reads_part(eqn: Eqn, v: Atom, part: ChosenPart | MaskPart, unknown: Callable
 
 
 def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
-    """Returns the operands of an equation that its result contains unchanged, and their boxes."""
+    """Return the operands of an equation that its result contains unchanged, and their boxes."""
     if eqn is not None and isinstance(eqn.prim, DynamicUpdateSlice):
         x, update, *starts = eqn.ins
         window = constant_window(starts, update.aval.shape, x.aval.shape)
@@ -71,7 +71,7 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
 
 
 def _part_of_case(part: ChosenPart | MaskPart, eqn: Eqn, case: int, mask: NDArray) -> MaskPart:
-    """Returns a part of one case of a choice, given a part of its result: those elements of this part that come from
+    """Return a part of one case of a choice, given a part of its result: those elements of this part that come from
     the case. `mask` marks them."""
     selector, *cases = eqn.ins
 

@@ -55,12 +55,12 @@ class Product:
     order: tuple[int, ...]
 
     def columns(self, y: Aval) -> int:
-        """Returns the number of columns of X, over all batches."""
+        """Return the number of columns of X, over all batches."""
         return y.size // max(y.shape[self.row_axis], 1)
 
 
 def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
-    """Returns the matrix product, or the reason why the equation is not one."""
+    """Return the matrix product, or the reason why the equation is not one."""
     (left, right), n_batch = args, len(prim.lhs_batch)
     sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
     (a, contract, batch), (x, x_contract, x_batch) = sides if isinstance(right, Hole) else sides[::-1]
@@ -93,7 +93,7 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
 
 
 def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
-    """Returns Y with its rows on the last axis but one and its columns on the last axis."""
+    """Return Y with its rows on the last axis but one and its columns on the last axis."""
     n, shape = product.n_batch, y.aval.shape
     rest = [a for a in range(n, y.aval.ndim) if a != product.row_axis]
     rows_first = _transposed_axes(ctx, y, (*range(n), product.row_axis, *rest))
@@ -101,7 +101,7 @@ def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
 
 
 def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
-    """Returns X in the shape and axis order of the operand."""
+    """Return X in the shape and axis order of the operand."""
     separate_axes = emit_reshape(ctx, x, tuple([like.shape[a] for a in product.order]))
     return _transposed_axes(ctx, separate_axes, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
 
@@ -113,7 +113,7 @@ def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
 
 
 def _solve_system(ctx: InverseCtx, structure: MatrixStructure, product: Product, y: Atom) -> Atom:
-    """Returns X with op(A) X = Y."""
+    """Return X with op(A) X = Y."""
     a, is_transposed = product.matrix, product.is_transposed
     if structure.exponent is not None:
         inverse = ctx.one(Expm(), ctx.one(NEG, structure.exponent))
@@ -130,7 +130,7 @@ def _solve_system(ctx: InverseCtx, structure: MatrixStructure, product: Product,
 
 
 def _by_factors(ctx: InverseCtx, a: Atom, is_transposed: bool, y: Atom) -> Atom:
-    """Returns X with op(A) X = Y, by the LU decomposition of A; nan if A is singular or nearly singular.
+    """Return X with op(A) X = Y, by the LU decomposition of A; nan if A is singular or nearly singular.
 
     Source: the condition number |A| |A^-1|, in the norm of the largest row; Higham, Accuracy and Stability of Numerical
             Algorithms (2002), section 7.1.
@@ -147,25 +147,25 @@ def _by_factors(ctx: InverseCtx, a: Atom, is_transposed: bool, y: Atom) -> Atom:
 
 
 def largest_condition(dtype: DType) -> float:
-    """Returns the largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
+    """Return the largest condition number that leaves a third of the digits: 4e10 in float64, 7e4 in float32."""
     return float(2.0 ** (2 / 3 * significand_bits(dtype, 24)))
 
 
 def _norm(ctx: InverseCtx, a: Atom) -> Atom:
-    """Returns the largest sum of magnitudes in a row, for each matrix."""
+    """Return the largest sum of magnitudes in a row, for each matrix."""
     n = a.aval.ndim
     return ctx.one(ReduceMax((n - 2,)), ctx.one(ReduceSum((n - 1,)), ctx.one(ABS, a)))
 
 
 def finite_solution(ctx: InverseCtx, x: Atom) -> Atom:
-    """Returns x, with nan where it is infinite."""
+    """Return x, with nan where it is infinite."""
     if x.aval.dtype in dtypes.COMPLEX:
         return x
     return ctx.one(SELECT_N, ctx.one(IS_FINITE, x), Lit.of(float("nan"), x.aval), x)
 
 
 def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: Mask, outs: Outs) -> Atom:
-    """Returns log|det A| once for each column, summed."""
+    """Return log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
     product = _as_matrix_product(prim, holes, y.aval)

@@ -38,7 +38,7 @@ from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
 
 def _totals_before(ctx: InverseCtx, prim: Cumulative, outs: Outs) -> Atom:
-    """Returns for each running total the one before it; for the first one, the total of nothing."""
+    """Return for each running total the one before it; for the first one, the total of nothing."""
     (y,) = outs
     return predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))
 
@@ -58,7 +58,7 @@ def _cumprod_log_det(ctx: InverseCtx, prim: CumProd, args: Outs, unknown: Mask, 
 
 
 def _cumlogsumexp(ctx: InverseCtx, prim: CumLogSumExp, args: Args, outs: Outs) -> Solved:
-    """Uses log(exp y[i] - exp y[i - 1]) = y[i] + log(-expm1(y[i - 1] - y[i]))."""
+    """Use log(exp y[i] - exp y[i - 1]) = y[i] + log(-expm1(y[i - 1] - y[i]))."""
     (y,) = outs
     below = Formula(ctx, subtract_or_zero(ctx, _totals_before(ctx, prim, outs), y)).expm1()
     return ((Formula(ctx, y) + (-below).log()).atom,)

@@ -67,7 +67,7 @@ def _rev(ctx: InverseCtx, prim: Rev, args: Args, outs: Outs) -> Solved:
 
 
 def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns the first of the copies."""
+    """Return the first of the copies."""
     (y,), x = outs, args[0].aval
     if not x.size:
         return (Zero(x).instantiate(),)
@@ -86,7 +86,7 @@ def _slice_unless_whole(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> At
 
 
 def _sum(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
-    """Inverts a reduction over axes of size 1, which is a reshape."""
+    """Invert a reduction over axes of size 1, which is a reshape."""
     if outs[0].aval.size != args[0].aval.size:
         return Refused("it makes one element of several")
     return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
@@ -118,7 +118,7 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
 
 
 def pad_elements(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
-    """Returns for each axis the positions of elements of the operand in the result, and the indices of these
+    """Return for each axis the positions of elements of the operand in the result, and the indices of these
     elements."""
     return [_pad_elements_along(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
 
@@ -138,7 +138,7 @@ def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -
 
 
 def _index_of_padding(places: list[range], shape: Shape) -> Shape | None:
-    """Returns the index of an element of the result that is padding; None if there is none."""
+    """Return the index of an element of the result that is padding; None if there is none."""
     if 0 in shape:
         return None
     for a, (p, m) in enumerate(zip(places, shape, strict=True)):
@@ -157,7 +157,7 @@ def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
 
 
 def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
-    """Returns the elements of an operand that a slice with constant start reads; None if they are not numbers."""
+    """Return the elements of an operand that a slice with constant start reads; None if they are not numbers."""
     if not isinstance(prim, Slice) and not (isinstance(prim, Index) and not prim.dynamic):
         return None
     sizes = prim.abstract_eval(x)[0].shape if isinstance(prim, Slice) else prim.sizes
@@ -200,7 +200,7 @@ def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) 
 
 
 def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args, outs: Outs) -> Solved | Refused:
-    """Reads the update from the window of the result. The operand keeps its elements outside of the window."""
+    """Read the update from the window of the result. The operand keeps its elements outside of the window."""
     (y,), (x, update, *places) = outs, args
     starts = all_known(places)
     if starts is None:
@@ -214,12 +214,12 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
 
 
 def slice_of_ranges(box: Sequence[range]) -> Slice:
-    """Returns the slice that reads these indices, one range for each axis."""
+    """Return the slice that reads these indices, one range for each axis."""
     return Slice(tuple([r.start for r in box]), tuple([r.stop for r in box]), tuple([r.step for r in box]))
 
 
 def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> tuple[range, ...] | None:
-    """Returns the window of a dynamic slice or update with literal starts, which are clamped; None for other starts."""
+    """Return the window of a dynamic slice or update with literal starts, which are clamped; None for other starts."""
     at = [int(s.array) for s in starts if isinstance(s, Lit)]
     if len(at) < len(starts):
         return None
@@ -228,7 +228,7 @@ def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> tuple
 
 
 def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
-    """Returns a mask of the elements in a box. If the box covers an axis, the mask has size 1 there."""
+    """Return a mask of the elements in a box. If the box covers an axis, the mask has size 1 there."""
     full = [len(r) == n for r, n in zip(box, shape, strict=True)]
     mask = np.zeros([1 if f else n for f, n in zip(full, shape, strict=True)], np.bool_)
     mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, box, strict=True)])] = True

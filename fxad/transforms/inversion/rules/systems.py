@@ -57,7 +57,7 @@ NO_VECTORS: Final = "it gives the values alone, not the vectors"
 
 
 def _triangular_solve(ctx: InverseCtx, prim: TriangularSolve, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns op(A) X, or X op(A)."""
+    """Return op(A) X, or X op(A)."""
     (x,), a = outs, args[0]
     if isinstance(a, Hole):
         return Refused(MATRIX_UNKNOWN)
@@ -79,12 +79,12 @@ def _triangular_log_det(ctx: InverseCtx, prim: TriangularSolve, args: Outs, unkn
 
 
 def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
-    """Returns minus log|det| of triangular matrices with this diagonal, `count` times."""
+    """Return minus log|det| of triangular matrices with this diagonal, `count` times."""
     return ctx.one(MUL, total(ctx, log_sizes(ctx, line)), constant(-float(count), x))
 
 
 def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns op(A) X, computed with the factors of A that gave X."""
+    """Return op(A) X, computed with the factors of A that gave X."""
     matrix = all_known(args[:3])
     if matrix is None:
         return Refused(MATRIX_UNKNOWN)
@@ -99,12 +99,12 @@ def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Ref
 
 
 def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: Mask, outs: Outs) -> Atom:
-    """Uses |det A| = |det U|."""
+    """Use |det A| = |det U|."""
     return _less(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
 
 
 def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
+    """Return dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
     (x,), diagonals = outs, all_known(args[:3])
     if diagonals is None:
         return Refused(MATRIX_UNKNOWN)
@@ -120,19 +120,19 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
 
 
 def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved:
-    """Returns L L^H: the Hermitian matrix. The decomposition read its lower triangle."""
+    """Return L L^H: the Hermitian matrix. The decomposition read its lower triangle."""
     return (dot(ctx.one, outs[0], conjugate_transpose(ctx.one, outs[0])),)
 
 
 def _lu(ctx: InverseCtx, prim: Lu, args: Args, outs: Outs) -> Solved:
-    """Returns L U with the row exchanges undone."""
+    """Return L U with the row exchanges undone."""
     (lu, pivots), one = outs, ctx.one
     order = column(one, one(LuPivotsToPermutation(lu.aval.shape[-2], True), pivots))
     return (permuted(one, dot(one, *_triangles(ctx, lu)), order),)
 
 
 def _triangles(ctx: InverseCtx, lu: Atom) -> tuple[Atom, Atom]:
-    """Returns L and U from the matrix that stores both."""
+    """Return L and U from the matrix that stores both."""
     one, k = ctx.one, min(lu.aval.shape[-2:])
     left, right = columns(one, lu, 0, k), rows(one, lu, 0, k)
     unit = plus(one, zero_unless(one, lower_mask(ctx, left.aval.shape, -1), left), identity(ctx, left.aval))
@@ -144,7 +144,7 @@ def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
 
 
 def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns V diag(w) V^H: the Hermitian matrix. The decomposition read one of its triangles."""
+    """Return V diag(w) V^H: the Hermitian matrix. The decomposition read one of its triangles."""
     if not prim.vectors:
         return Refused(NO_VECTORS)
     w, v = outs
@@ -161,7 +161,7 @@ def _schur(ctx: InverseCtx, prim: Schur, args: Args, outs: Outs) -> Solved | Ref
 
 
 def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns U diag(s) V^H."""
+    """Return U diag(s) V^H."""
     if not prim.vectors:
         return Refused(NO_VECTORS)
     (s, u, vh), one = outs, ctx.one

@@ -24,19 +24,19 @@ _SIGNIFICAND_BITS: Final = MappingProxyType(
 
 
 def significand_bits(dtype: DType, other: int) -> int:
-    """Returns the number of bits up to which a dtype represents all integers exactly; `other` for dtypes of 8 bits."""
+    """Return the number of bits up to which a dtype represents all integers exactly; `other` for dtypes of 8 bits."""
     return _SIGNIFICAND_BITS.get(dtypes.real_part(dtype), other)
 
 
 def total(emit: Emit, x: Atom) -> Atom:
-    """Returns the sum of all elements. For complex elements, which are logarithms of slopes, returns twice the sum of
+    """Return the sum of all elements. For complex elements, which are logarithms of slopes, returns twice the sum of
     the real parts."""
     real = _doubled(emit, emit.one(REAL, x)) if x.aval.dtype in dtypes.COMPLEX else x
     return emit.one(ReduceSum(tuple(range(x.aval.ndim))), real) if x.aval.ndim else real
 
 
 def log_sizes(emit: Emit, x: Atom) -> Atom:
-    """Returns log |x|, element by element; twice that for complex elements."""
+    """Return log |x|, element by element; twice that for complex elements."""
     size = emit.one(LOG, emit.one(ABS, x))
     return _doubled(emit, size) if x.aval.dtype in dtypes.COMPLEX else size
 
@@ -46,15 +46,15 @@ def _doubled(emit: Emit, x: Atom) -> Atom:
 
 
 def constant(value: float, like: Atom) -> Atom:
-    """Returns a number as a literal in the real dtype of an atom."""
+    """Return a number as a literal in the real dtype of an atom."""
     return Lit.of(value, like.aval.with_shape(()).with_dtype(dtypes.real_part(like.aval.dtype)))
 
 
 def real_numbers(avals: Iterable[Aval]) -> int:
-    """Returns how many real numbers the values of these types contain: the rows or columns of a Jacobian."""
+    """Return how many real numbers the values of these types contain: the rows or columns of a Jacobian."""
     return sum([a.size * (1 + (a.dtype in dtypes.COMPLEX)) for a in avals if a.inexact])
 
 
 def not_square(rows: int, columns: int) -> str:
-    """Returns the reason why a map with these numbers of results and operands has no log-determinant."""
+    """Return the reason why a map with these numbers of results and operands has no log-determinant."""
     return f"its Jacobian is {rows} x {columns}, which has no determinant"

@@ -36,7 +36,7 @@ def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Aval
     sizes = dict(prim.mesh)
 
     def counts(spec: MapSpec) -> list[tuple[int, int]]:
-        """The divided axes of an array, with the numbers of their parts."""
+        """Return the divided axes of an array, with the numbers of their parts."""
         groups = () if spec is STACK else spec
         return [(a, prod([sizes[name] for name in names])) for a, names in enumerate(groups) if names]
 

@@ -27,7 +27,7 @@ from fxad.transforms.mask.contract import MaskRow, not_masked, row
 
 
 def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The rule over layouts: the sizes become constants of every body."""
+    """Return the rule over layouts: the sizes become constants of every body."""
     layout, extra = prim.layout, ctx.size_operands
     groups: list[int] = []
     bodies: list[Jaxpr] = []
@@ -48,7 +48,8 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
 
 
 def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The facts and pending axes of the operands hold in a body that runs once; those of its results hold outside."""
+    """Mask a body that runs once: the facts and pending axes of the operands hold in it, those of its results hold
+    outside."""
     body, states = ctx.recur_once(prim.body, args)
     operands = (*args, *ctx.size_operands)
     results = ctx(prim.rebuild((body,), (len(operands),), (len(outs),)), *operands)
@@ -57,14 +58,14 @@ def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals
 
 
 def _with_sizes_at(ctx: MaskCtx, body: Jaxpr, position: int) -> Jaxpr:
-    """A body over padded arrays, which takes the sizes at `position` among its operands."""
+    """Return a body over padded arrays, which takes the sizes at `position` among its operands."""
     n = len(body.ins)
     sizes = range(n, n + len(ctx.size_operands))
     return reorder_operands(ctx.recur(body), (*range(position), *sizes, *range(position, n)))
 
 
 def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """A scan over a symbolic length runs up to the true length: further steps do not run."""
+    """Mask a scan over a symbolic length: it runs up to the true length, and further steps do not run."""
     if not ctx.masked(prim.length):
         return through_bodies(ctx, prim, args, ins, outs)
     extra = ctx.size_operands
@@ -80,7 +81,7 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Masks the function and its rules, which are programs. The sizes become captured operands."""
+    """Return masks the function and its rules, which are programs. The sizes become captured operands."""
     module = tuple([_masked_function(ctx, function) for function in prim.module])
     function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
@@ -89,7 +90,7 @@ def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Av
 
 
 def _masked_function(ctx: MaskCtx, function: Function) -> Function:
-    """A function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
+    """Return a function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
     rules = function.rules
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
     batch = [masked for rule in rules.batch for masked in _for_stacks(ctx, rule)]
@@ -99,7 +100,7 @@ def _masked_function(ctx: MaskCtx, function: Function) -> Function:
 
 
 def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
-    """Returns the batching rule over padded arrays. Without one, the batched function is derived from its body."""
+    """Return the batching rule over padded arrays. Without one, the batched function is derived from its body."""
     if ctx.masked(rule.size):
         return []
     try:
@@ -111,7 +112,8 @@ def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
 
 
 def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusal:
-    """The rule over padded arrays; the sizes are residuals too. A rule that cannot be masked refuses its uses."""
+    """Return the rule over padded arrays; the sizes are residuals too. A rule that cannot be masked refuses its
+    uses."""
     n = len(ctx.size_operands)
     moving = (*(False,) * n, *rule.moving)
     if isinstance(rule, Refusal):
@@ -126,7 +128,7 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
 
 
 def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The same call, of the masked function."""
+    """Return the same call, of the masked function."""
     sizes = ctx.size_operands
     changes = [
         BatchChange(ctx.padded_size(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims) for c in prim.changes
@@ -137,13 +139,15 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
 
 
 def _sizes_last(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Each body takes the sizes last. A masked solver is such a program too: it iterates as for the true size."""
+    """Mask a branch: each body takes the sizes last. A masked solver is such a program too: it iterates as for the true
+    size."""
     masked = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
     return ctx(masked, *args, *ctx.size_operands)
 
 
 def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Captured operands come first in the equation and last in the linear system. The sizes are captured."""
+    """Mask a linear solve: captured operands come first in the equation and last in the linear system. The sizes are
+    captured."""
     sizes = ctx.size_operands
     first = [_with_sizes_at(ctx, body, 0) for body in (prim.equation, prim.solve, prim.at)]
     before = len(prim.equation.outs) + len(prim.at.outs)

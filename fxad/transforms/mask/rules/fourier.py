@@ -53,7 +53,7 @@ def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 
 def _weights(ctx: MaskCtx, shape: tuple[int, ...], like: Aval, n: int) -> Atom:
-    """2 for the elements that represent two, 1 for those that represent only themselves: 0 and n / 2."""
+    """Return 2 for the elements that represent two, 1 for those that represent only themselves: 0 and n / 2."""
     line = ctx.iota(shape, len(shape) - 1)
     twice = ctx.one(MUL, line, Lit.of(2, line.aval))
     middle = ctx.one(EQ, twice, ctx.counts(n, shape))
@@ -63,7 +63,7 @@ def _weights(ctx: MaskCtx, shape: tuple[int, ...], like: Aval, n: int) -> Atom:
 
 
 def _along(ctx: MaskCtx, x: Atom, axis: int, n: int, inverse: bool) -> Atom:
-    """The complex transform of `n` elements along one axis."""
+    """Return the complex transform of `n` elements along one axis."""
     rank = x.aval.ndim
     order = (*[a for a in range(rank) if a != axis], axis)
     back = tuple([order.index(a) for a in range(rank)])
@@ -81,8 +81,8 @@ _EXACT: Final = isqrt(2**31 - 1)  # the square of an index up to here is an i32
 
 
 def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
-    """2 j k = j^2 + k^2 - (k - j)^2, so the transform is a convolution with exp(+-i pi m^2 / n), between products with
-    its conjugate. `count` is n."""
+    """Return 2 j k = j^2 + k^2 - (k - j)^2, so the transform is a convolution with exp(+-i pi m^2 / n), between
+    products with its conjugate. `count` is n."""
     padded, last = x.aval.shape[-1], x.aval.ndim - 1
     real = Aval((padded,), dtypes.real_part(x.aval.dtype))
     count = ctx.one(MAX, count, int_literal(1))

@@ -34,30 +34,30 @@ from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
 
 def _wide(ctx: MaskCtx, i: Atom) -> Atom:
-    """Indices in a dtype that holds every size."""
+    """Return indices in a dtype that holds every size."""
     return i if i.aval.dtype.itemsize >= 4 else ctx.one(ConvertElementType(dtypes.int32), i)
 
 
 def _number(ctx: MaskCtx, value: Atom, like: Aval) -> Atom:
-    """An i32[] as an array of the type `like`."""
+    """Return an i32[] as an array of the type `like`."""
     if isinstance(value, Lit) and value.size is None:
         return Lit.of(int(value.value), like)
     return emit_broadcast(ctx, emit_convert(ctx, value, like.dtype), like.shape, ())
 
 
 def _last(ctx: MaskCtx, size: int, window: int) -> Atom:
-    """The last place of a window along an axis: i32[], at least 0."""
+    """Return the last place of a window along an axis: i32[], at least 0."""
     return ctx.one(MAX, ctx.count(size - window), int_literal(0))
 
 
 def _clamped(ctx: MaskCtx, i: Atom, last: Atom) -> Atom:
-    """Indices between 0 and `last`."""
+    """Return indices between 0 and `last`."""
     i = ctx.one(MIN, i, _number(ctx, last, i.aval))
     return i if i.aval.dtype in dtypes.UNSIGNED else ctx.one(MAX, i, Lit.of(0, i.aval))
 
 
 def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
-    """Indices into an axis, negative ones counted from its true end: i32. Those out of range stay so."""
+    """Return indices into an axis, negative ones counted from its true end: i32. Those out of range stay so."""
     i, count = _wide(ctx, i), ctx.count(size)
     if i.aval.dtype is not dtypes.int32:
         i = ctx.one(MIN, i, _number(ctx, count, i.aval))
@@ -73,7 +73,7 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
 
 
 def _in_one_dtype(ctx: MaskCtx, starts: Sequence[Atom]) -> list[Atom]:
-    """Starts in the widest of their dtypes."""
+    """Start in the widest of their dtypes."""
     widest = max([i.aval.dtype for i in starts], key=lambda d: d.itemsize)
     return [emit_convert(ctx, i, widest) for i in starts]
 
@@ -163,7 +163,7 @@ def _index_vectors(ctx: MaskCtx, prim: IndexVectors, args: Atoms, ins: Avals, ou
 
 
 def _columns(ctx: MaskCtx, indices: Atom) -> list[Atom]:
-    """The entries of index vectors, one by one, with a last axis of size 1."""
+    """Return the entries of index vectors, one by one, with a last axis of size 1."""
     shape = indices.aval.shape
     if shape[-1] == 1:
         return [indices]
@@ -178,13 +178,13 @@ def _joined(ctx: MaskCtx, columns: Sequence[Atom]) -> Atom:
 
 
 def _all_clamped(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> list[Atom]:
-    """Index vectors between 0 and the last places `ends`."""
+    """Return index vectors between 0 and the last places `ends`."""
     return [_clamped(ctx, i, _last(ctx, end, 0)) for i, end in zip(columns, ends, strict=True)]
 
 
 def _within(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> Atom:
-    """True for index vectors that lie inside, with a last axis of size 1. A last place of -1 means that no place is:
-    the axis is empty."""
+    """Return True for index vectors that lie inside, with a last axis of size 1. A last place of -1 means that no place
+    is: the axis is empty."""
     conditions: list[Atom] = []
     for i, end in zip(columns, ends, strict=True):
         signed = i.aval.dtype not in dtypes.UNSIGNED
@@ -197,7 +197,7 @@ def _within(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> Atom:
 
 
 def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
-    """Index vectors, with a place out of range for those that are not kept."""
+    """Return index vectors, with a place out of range for those that are not kept."""
     signed = [ctx.one(ConvertElementType(dtypes.int64), i) if i.aval.dtype in dtypes.UNSIGNED else i for i in columns]
     return [ctx.one(SELECT_N, keep, Lit.of(-1, i.aval), i) for i in signed]
 
@@ -242,7 +242,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Places out of the true range, and the padding of indices and of windows, are left out.
+    """Return places out of the true range, and the padding of indices and of windows, are left out.
 
     The windows have the padded size. Along an axis where they have a masked size and are not the whole axis, their
     padding lies on valid elements of the operand. So there they are split into single places (`_each_place`).
@@ -293,8 +293,8 @@ def _each_place(
     ndim: int,
     size: int,
 ) -> tuple[Atom, DimensionNumbers, list[Atom], Atom]:
-    """Splits the windows along an operand axis into single places, so that those beyond `size` can be left out. The
-    axis of the updates becomes the last batch axis. Returns the updates, the dimension numbers, the index vectors by
+    """Split the windows along an operand axis into single places, so that those beyond `size` can be left out. The
+    axis of the updates becomes the last batch axis. Return the updates, the dimension numbers, the index vectors by
     column, and a mask of those that are kept."""
     window_axes = dict(zip(windows.axes(ndim), windows.offset, strict=True))  # of the updates, by operand axis
     window_axis = window_axes.pop(axis)

@@ -22,8 +22,8 @@ from fxad.transforms.mask.padding_facts import NO_AXES, PaddingFacts, filled_wit
 
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The same equation over padded arrays. If it may have an infinite slope in the padding of pending operands, they
-    are cleared, or filled with 1; otherwise the result is pending."""
+    """Return the same equation over padded arrays. If it may have an infinite slope in the padding of pending operands,
+    they are cleared, or filled with 1; otherwise the result is pending."""
     facts = [ctx.facts(a) for a in args]
     pending = NO_AXES.union(*[ctx.pending(a) for a in args])
     if not pending or not any([v.inexact for v in outs]):

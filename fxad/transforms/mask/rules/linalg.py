@@ -69,7 +69,7 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
 
 
 def _zero(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
-    """Arrays with zeros in the padding."""
+    """Return arrays with zeros in the padding."""
     return ctx.zero_filled(x, aval.shape)
 
 
@@ -80,13 +80,13 @@ def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
 
 
 def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
-    """The results, cleared."""
+    """Return the results, cleared."""
     return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
 
 
 def _filled_by(*fills: Callable[[MaskCtx, Atom, Aval], Atom]) -> Write[Primitive]:
-    """The rule of an operation that does not mix padding with valid elements, if `fills` fill its operands. The last of
-    the fills is that of all further operands."""
+    """Return the rule of an operation that does not mix padding with valid elements, if `fills` fill its operands. The
+    last of the fills is that of all further operands."""
 
     def write(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         of_operands = chain(fills, repeat(fills[-1]))
@@ -122,7 +122,7 @@ def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Av
 
 
 def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
-    """A number that no eigenvalue or singular value exceeds, for each matrix: `order` times the greatest of the
+    """Return a number that no eigenvalue or singular value exceeds, for each matrix: `order` times the greatest of the
     magnitudes `size`, or 1 for a matrix of zeros. It is a constant of the derivative."""
     greatest = ctx.one(ReduceMax((size.aval.ndim - 2, size.aval.ndim - 1)), ctx.one(STOP_GRADIENT, size))
     greatest = ctx.one(MUL, greatest, Lit.of(order, greatest.aval))
@@ -130,7 +130,7 @@ def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
 
 
 def _apart(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
-    """Numbers between two and three times the bound, all different: (..., order)."""
+    """Return numbers between two and three times the bound, all different: (..., order)."""
     shape = (*bound.aval.shape, order)
     steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.iota(shape, len(shape) - 1))
     steps = ctx.one(DIV, steps, Lit.of(order, steps.aval))  # the order may depend on sizes that are masked later
@@ -177,7 +177,7 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 
 def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, padded: int) -> Atom:
-    """`x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
+    """Return `x` behind `start` zeros, at most `most`, in an axis of size `padded`."""
     if start is None:
         return _window(ctx, x, axis, None, padded)
     pad = pad_along_axis(x.aval.ndim, axis, low=most, high=maximum(padded - x.aval.shape[axis], 0))
@@ -186,7 +186,7 @@ def _shifted(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, most: int, pa
 
 
 def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -> Atom:
-    """`padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
+    """Return `padded` elements along an axis, from `start` on (default: 0); zeros beyond the end."""
     if start is not None:
         return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, start, padded)
     x = padded_to(ctx, x, axis, padded)
@@ -194,8 +194,8 @@ def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -
 
 
 def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
-    """Matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of the valid
-    block and more; and the place of that block, if it is not the first. No column exceeds the rows.
+    """Return matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of
+    the valid block and more; and the place of that block, if it is not the first. No column exceeds the rows.
 
     Example: (m, k) = (2, 1), padded to (3, 2). The rest of the diagonal is 2 - 1 = 1 element, so the block starts at 1.
     The frame has 3 + 2 rows, because the block may start as late as 2 and has up to 3 rows:
@@ -233,7 +233,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
 
 
 def _block(ctx: MaskCtx, x: Atom, aval: Aval, start: Atom | None) -> Atom:
-    """The valid block of matrices, as padded matrices of the symbolic type `aval`."""
+    """Return the valid block of matrices, as padded matrices of the symbolic type `aval`."""
     n = aval.ndim
     for axis in (n - 2, n - 1):
         x = _window(ctx, x, axis, start, ctx.padded_size(aval.shape[axis]))
@@ -255,7 +255,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Packed reflections; those of the padding are the identity, because their scales are zero."""
+    """Return packed reflections; those of the padding are the identity, because their scales are zero."""
     a, *others = [_zero(ctx, x, aval) for x, aval in zip(args, ins, strict=True)]
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]
@@ -290,7 +290,7 @@ def _svd(ctx: MaskCtx, prim: Svd, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 
 def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
-    """The orthonormal columns `u`, and further columns that complete them to a basis."""
+    """Return the orthonormal columns `u`, and further columns that complete them to a basis."""
     (full, _) = _qr(
         ctx, Qr(True), (u,), (aval,), (out, aval.with_shape((*out.shape[:-2], out.shape[-1], aval.shape[-1])))
     )
@@ -301,8 +301,8 @@ def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
 
 
 def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[Atom]:
-    """The singular values of the padding are the first ones: large, and different from each other. Those of the valid
-    block may be zero, and their vectors must not mix with the padding."""
+    """Mask singular values: those of the padding are the first ones: large, and different from each other. Those of the
+    valid block may be zero, and their vectors must not mix with the padding."""
     *batch, m, n = aval.shape
     tall, wide = at_least(m - n, 0), at_least(n - m, 0)
     k = minimum(m, n)

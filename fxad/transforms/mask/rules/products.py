@@ -13,9 +13,10 @@ from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
 
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan. A
-    derivative contracts the free axes too. So along these each operand is finite or cleared. The result is cleared
-    along the free axes of an operand: later if the other operand is finite as a whole, else at once."""
+    """Mask a product: the padding is 0 in both operands along a contracted axis: 0 times an infinity of the other
+    operand is nan. A derivative contracts the free axes too. So along these each operand is finite or cleared. The
+    result is cleared along the free axes of an operand: later if the other operand is finite as a whole, else at
+    once."""
     (left, right), shape, n = ins, outs[0].shape, len(prim.lhs_batch)
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
@@ -37,8 +38,8 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
 
 
 def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, PaddedAxes]:
-    """The operands, cleared along pending batch axes whose padding may be infinite; and the batch axes of the result
-    whose padding is finite."""
+    """Return the operands, cleared along pending batch axes whose padding may be infinite; and the batch axes of the
+    result whose padding is finite."""
     lhs, rhs = args
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
@@ -54,7 +55,7 @@ def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tu
 def _operand(
     ctx: MaskCtx, x: Atom, shape: Shape, contracted: Sequence[int], free: Sequence[int], other_finite: bool
 ) -> Atom:
-    """An operand with zeros in the padding along the contracted axes, and along free axes whose padding may be
+    """Return an operand with zeros in the padding along the contracted axes, and along free axes whose padding may be
     infinite. If the other operand may be infinite, pending free axes are cleared too, because cotangents there may be
     nan."""
     facts = ctx.facts(x)
@@ -68,7 +69,7 @@ def _operand(
 
 
 def _moved(axes: PaddedAxes, old: Sequence[int], new: Sequence[int]) -> PaddedAxes:
-    """The axes among `old` in their `new` places."""
+    """Return the axes among `old` in their `new` places."""
     return frozenset([(new[old.index(a)], n) for a, n in axes if a in old])
 
 

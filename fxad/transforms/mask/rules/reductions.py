@@ -35,7 +35,7 @@ def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals
 
 
 def _has_elements(x: Aval, axes: Sequence[int]) -> bool:
-    """Returns True if each slice along `axes` has an element."""
+    """Return True if each slice along `axes` has an element."""
     return all([(lower_bound(x.shape[a]) or 0) > 0 for a in axes])
 
 

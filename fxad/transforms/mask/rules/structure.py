@@ -24,7 +24,7 @@ from fxad.transforms.mask.rules.lanes import lanewise
 
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
-    """`x` with an axis extended by zeros to at least `size`."""
+    """Return `x` with an axis extended by zeros to at least `size`."""
     missing = maximum(size - x.aval.shape[axis], 0)
     if missing == 0:
         return x
@@ -32,15 +32,15 @@ def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
 
 
 def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
-    """The `size` elements of `x` along an axis that begin at `start`, an i32[]. The axis must hold them."""
+    """Return the `size` elements of `x` along an axis that begin at `start`, an i32[]. The axis must hold them."""
     shape = x.aval.shape
     starts = [start if a == axis else int_literal(0) for a in range(len(shape))]
     return ctx.one(DynamicSlice(tuple([size if a == axis else n for a, n in enumerate(shape)])), x, *starts)
 
 
 def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
-    """The elements of `x` at `places` (i32) along an axis. The axes of `places` replace this axis. Places out of range
-    are clamped."""
+    """Return the elements of `x` at `places` (i32) along an axis. The axes of `places` replace this axis. Places out of
+    range are clamped."""
     x = padded_to(ctx, x, axis, 1)
     shape, rank = x.aval.shape, places.aval.ndim
     gather = Gather(
@@ -77,7 +77,7 @@ def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The rule of `slice`."""
+    """Return the rule of `slice`."""
     (x,), (y,) = args, outs
     starts, limits, strides = [0] * y.ndim, list(x.aval.shape), [1] * y.ndim
     for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
@@ -120,7 +120,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The rule of `pad`."""
+    """Return the rule of `pad`."""
     (x, value), (y,) = args, outs
     x = ctx.filled(x, ins[0].shape, value)
     pads: list[tuple[int, int, int]] = []  # low, high and interior
@@ -151,8 +151,8 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
-    """`x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the result
-    reads its element."""
+    """Return `x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the
+    result reads its element."""
     line = ctx.iota((padded,), 0)
     at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
     step = ctx.counts(interior + 1, line.aval.shape)
@@ -220,7 +220,7 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
 
 
 def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
-    """Returns True if the valid elements of a padded array stay in front along each axis when it is reshaped."""
+    """Return True if the valid elements of a padded array stay in front along each axis when it is reshaped."""
     if 0 in old and 0 in new:
         return True  # there are none
     i = j = 0
@@ -237,13 +237,13 @@ def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
 
 
 def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
-    """The ends of the smallest groups of axes, from `i` and `j` on, that hold equally many elements."""
+    """Return the ends of the smallest groups of axes, from `i` and `j` on, that hold equally many elements."""
     ends = [(a, b) for a in range(i, len(old) + 1) for b in range(j, len(new) + 1) if a + b > i + j]
     return next((a, b) for a, b in sorted(ends, key=sum) if prod(old[i:a]) == prod(new[j:b]))
 
 
 def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
-    """A reshape in which the places of elements depend on the sizes: each result element reads its place."""
+    """Return a reshape in which the places of elements depend on the sizes: each result element reads its place."""
     shape = ctx.padded(new)
     flat: Atom = int_literal(0).with_shape(shape)
     for a in range(len(new)):  # the number of each element in row-major order, at the true sizes
@@ -266,7 +266,8 @@ def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
 
 
 def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
-    """An axis of groups whose size is masked, with padding behind each group, and not only behind the last one."""
+    """Return an axis of groups whose size is masked, with padding behind each group, and not only behind the last
+    one."""
     split = _split_groups(ctx, aval.shape, axis, groups)
     if split is None:
         return x
@@ -276,14 +277,14 @@ def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> A
 
 
 def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
-    """The inverse of `groups_apart`."""
+    """Return the inverse of `groups_apart`."""
     split = _split_groups(ctx, aval.shape, axis, groups)
     return x if split is None else _regrouped(ctx, emit_reshape(ctx, x, ctx.padded(split)), split, aval.shape)
 
 
 def _split_groups(ctx: MaskCtx, shape: Shape, axis: int, groups: int) -> Shape | None:
-    """The shape with an axis of groups, then one of their elements, in place of `axis`. None if the size of a group is
-    not masked, or there is one group."""
+    """Return the shape with an axis of groups, then one of their elements, in place of `axis`. None if the size of a
+    group is not masked, or there is one group."""
     if groups == 1 or not ctx.masked(shape[axis] // groups):
         return None
     return (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])

@@ -80,13 +80,13 @@ def _sliding(along: Sequence[_AxisWindows]) -> SlidingWindow:
 
 
 def _by_sizes(ctx: MaskCtx, w: _AxisWindows) -> bool:
-    """Returns True if the elements of windows, relative to those of the first one, depend on a size."""
+    """Return True if the elements of windows, relative to those of the first one, depend on a size."""
     return any([ctx.masked(n) for n in (w.size, w.stride, w.base, w.dilation)])
 
 
 def _fitting(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> _AxisWindows:
-    """The windows with the padding for which those over the padded size of `n` elements have the padded size of `m`
-    places.
+    """Return the windows with the padding for which those over the padded size of `n` elements have the padded size of
+    `m` places.
 
     Example: n elements padded to 8, windows of 3, stride 1, no padding: m = n - 2 is padded to 6, and reaches 8
     elements. The padding is (0, 0). If there is one element before the array, and m = n is padded to 8, it is (1, 1).
@@ -101,7 +101,7 @@ def _fitting(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> _AxisWindows:
 def _padded_axis(
     ctx: MaskCtx, x: Atom, aval: Aval, fill: Atom, axis: int, pads: tuple[int, int], base: int
 ) -> tuple[Atom, Aval]:
-    """An array with what lies beside it and between its elements, along one axis."""
+    """Return an array with what lies beside it and between its elements, along one axis."""
     zeros = (0,) * aval.ndim
     low, high, interior = list(zeros), list(zeros), list(zeros)
     low[axis], high[axis], interior[axis] = *pads, base - 1
@@ -113,7 +113,7 @@ def _padded_axis(
 
 
 def _strided(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
-    """The results of a stride that is a size, selected from those of stride 1."""
+    """Return the results of a stride that is a size, selected from those of stride 1."""
     strides = [stride if a == axis else 1 for a in range(aval.ndim)]
     limits = [(m - 1) * s + 1 if a == axis else m for a, (m, s) in enumerate(zip(out.shape, strides, strict=True))]
     selection = Slice((0,) * aval.ndim, tuple(limits), tuple(strides))
@@ -180,7 +180,7 @@ def _windows(
     reduce: _Reduce,
     slide: Callable[[SlidingWindow, Sequence[Atom]], Sequence[Atom]],
 ) -> Sequence[Atom]:
-    """The windows over several arrays of one shape; `fills` are what lies beside them."""
+    """Return the windows over several arrays of one shape; `fills` are what lies beside them."""
     values = [ctx.filled(v, x.shape, fill) for v, fill in zip(args, fills, strict=True)]
     along = _along_axes(sliding)
     for a, w in enumerate(along):
@@ -201,7 +201,7 @@ def _windows(
 
 
 def _elements(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> tuple[Atom, Atom]:
-    """For each place and each element of its window, the index of the element, and True if there is one.
+    """Return for each place and each element of its window, the index of the element, and True if there is one.
 
     Example: n = 3 elements, windows of 2, stride 1, one element before the array, m = 3 places. The indices are
     [[-1, 0], [0, 1], [1, 2]], and the first one is False. With a base dilation of 2, only every second position holds
@@ -220,7 +220,7 @@ def _elements(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> tuple[Atom, Atom
 
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, inside: Atom) -> Atom:
-    """The elements of windows, as `_elements` gives them: an axis of places, then one of elements, in place of
+    """Return the elements of windows, as `_elements` gives them: an axis of places, then one of elements, in place of
     `axis`."""
     elements = taken_at(ctx, x, axis, index)
     wide = emit_broadcast(ctx, inside, elements.aval.shape, (axis, axis + 1))
@@ -250,7 +250,7 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
 
 
 def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
-    """The windows of one array."""
+    """Return the windows of one array."""
     kind = _KINDS[type(prim)]
 
     def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
@@ -291,14 +291,14 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
 
 
 def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowReduction:
-    """The reduction of the windows along one axis alone."""
+    """Return the reduction of the windows along one axis alone."""
     along = _along_axes(prim.sliding)
     alone = [w._replace(pads=pads) if a == axis else _AxisWindows() for a, w in enumerate(along)]
     return prim.with_sliding(_sliding(alone))
 
 
 def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
-    """The first extreme elements of windows: the tangent of a reduction along an axis is that of all of them."""
+    """Return the first extreme elements of windows: the tangent of a reduction along an axis is that of all of them."""
     select = SelectAndGatherAdd("ge" if isinstance(prim, ReduceWindowMax) else "le", *prim.sliding.values)
     at = _selected_elements(ctx, select, x, of_x, places)
     y = _at_elements(ctx, True, ctx.zero_filled(x, of_x.shape), x.aval, at)
@@ -307,7 +307,7 @@ def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
 
 
 def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The initial values are the identity of the body: they fill the padding."""
+    """Mask a reduction of windows: the initial values are the identity of the body: they fill the padding."""
     _check_body(ctx, prim)
     n = len(args) // 2
     values = [ctx.filled(x, a.shape, i, prim.axes) for x, a, i in zip(args[:n], ins[:n], args[n:], strict=True)]
@@ -339,8 +339,8 @@ def _check_body(ctx: MaskCtx, prim: Reduce | ReduceWindow) -> None:
 
 
 def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The first element of a window is valid if any is, so the worst values behind the array are never chosen before
-    it. Nothing may be put before the array: windows that begin at a size are gathered."""
+    """Mask the choice of an element of a window: the first one is valid if any is, so the worst values behind the array
+    are never chosen before it. Nothing may be put before the array: windows that begin at a size are gathered."""
     (values, x), (of_values, of_x), (out,) = args, ins, outs
     gathers = isinstance(prim, SelectAndGatherAdd)
     places = out.shape if gathers else of_values.shape
@@ -358,7 +358,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
 
 
 def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, places: Shape) -> Atom:
-    """For each place, the number of the selected element in the flat padded `x`, or the number of all elements.
+    """Return for each place, the number of the selected element in the flat padded `x`, or the number of all elements.
 
     One axis after the other: of equal elements, the first one of the window has the least number.
     """
@@ -383,8 +383,8 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
 
 
 def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -> Atom:
-    """The values at the elements of these numbers, or arrays of the type of `x` to which they are added there. Numbers
-    of no element are dropped."""
+    """Return the values at the elements of these numbers, or arrays of the type of `x` to which they are added there.
+    Numbers of no element are dropped."""
     total, at = prod(x.shape), ctx.one(ExpandDims((at.aval.ndim,)), at)
     if gathers:
         flat = padded_to(ctx, emit_reshape(ctx, values, (total,)), 0, 1)
