@@ -137,7 +137,7 @@ EXPANDED: Final[dict[str, Callable[[Any], Any]]] = {
     "Threefry2x32": lambda x: x + random.uniform(random.key(0), x.shape),
     "Incomplete": lambda x: lax.igamma(x, x),
     "RegularizedIncompleteBeta": lambda x: lax.betainc(x, x, x),
-    "Sort": lax.sort,
+    "SortLike": lax.sort,
     "TopK": lambda x: lax.top_k(x, 5)[0],
     "Cumulative": lax.cumsum,
     "ScatterFamily": lambda x: x.at[fnp.arange(9)].add(1.0),

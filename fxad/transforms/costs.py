@@ -195,9 +195,9 @@ REARRANGEMENTS: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, I
 _CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS)
 _LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
-# Classes of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name classes: few
-# programs use these primitives, and a name does not import their files.
-_OWN_KERNEL: Final = frozenset({"Sort", "TopK", "Cumulative", "ScatterFamily", "Softmax", "LogSoftmax"})
+# Classes and families of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name
+# classes: few programs use these primitives, and a name does not import their files.
+_OWN_KERNEL: Final = frozenset({"SortLike", "Cumulative", "ScatterFamily", "Softmax", "LogSoftmax"})
 
 
 def compile_cost(kind: type[Primitive]) -> CompileCost:
@@ -208,7 +208,8 @@ def compile_cost(kind: type[Primitive]) -> CompileCost:
         return Fusion.CHEAP, OPERATION_MS
     expanded = next((base.__name__ for base in kind.__mro__ if base.__name__ in EXPANDED_MS), None)
     if expanded is not None:
-        return Fusion.KERNEL if expanded in _OWN_KERNEL else Fusion.EXPENSIVE, EXPANDED_MS[expanded]
+        own_kernel = any([base.__name__ in _OWN_KERNEL for base in kind.__mro__])
+        return Fusion.KERNEL if own_kernel else Fusion.EXPENSIVE, EXPANDED_MS[expanded]
     if issubclass(kind, (Unary, Binary)):
         return Fusion.EXPENSIVE, FUNCTION_MS
     if issubclass(kind, _LIBRARY):
