@@ -34,7 +34,6 @@ from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
 from fxad.primitives.random import GammaSample, Threefry2x32
-from fxad.primitives.reduce import Reduction
 from fxad.primitives.shape import Iota
 from fxad.primitives.sliding import Windowed
 from fxad.primitives.softmax import LogSoftmax, Softmax
@@ -54,7 +53,8 @@ OTHERS: Final = "its result depends on the values of other indices"
 # by primitive, or by family: a member without a row has the reason of the family
 WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
     {
-        **dict.fromkeys((Unary, Binary, Incomplete), NO_FORMULA),
+        **dict.fromkeys((Unary, Binary), "it has no inverse rule"),
+        Incomplete: NO_FORMULA,
         **dict.fromkeys((Abs, Square, Cosh, Sech2, BesselIOverPower), SIGNS),
         **dict.fromkeys((Sin, Cos, Tan), WAVES),
         **dict.fromkeys((PiecewiseConstantUnary, Sign, ReducePrecision, Nextafter), ROUNDED),
@@ -65,7 +65,7 @@ WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Max, Min, Clamp, ScatterExtremum, CumExtremum), CHOSEN),
         **dict.fromkeys((Compare, IsFinite), TRUTH_VALUE),
         **dict.fromkeys((PiecewiseConstantBinary, PopulationCount, Clz), BITS),
-        **dict.fromkeys((Reduction, Windowed, Fold), WINDOWS),
+        **dict.fromkeys((Windowed, Fold), WINDOWS),
         **dict.fromkeys((ArgExtremum, IndexVectors), "places say less than the elements"),
         SortLike: ORDER,
         **dict.fromkeys((Slogdet, Det), "many matrices have the same determinant"),

@@ -32,7 +32,7 @@ from fxad.primitives.reduce_window import (
     ReduceWindowSum,
     WindowReduction,
 )
-from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd, Selection
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, Selection
 from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
@@ -394,17 +394,10 @@ def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -
     return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
 
 
-_REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
-    ReduceWindowSum,
-    ReduceWindowMax,
-    ReduceWindowMin,
-    ReduceWindowProd,
-)
-
 WINDOWS: Final[tuple[MaskRow, ...]] = (
     row(ConvGeneralDilated, _conv, "padding is 0"),
-    *[row(kind, _reduce_window, "padding is the neutral element") for kind in _REDUCTIONS],
+    row(WindowReduction, _reduce_window, "padding is the neutral element"),
     row(Reduce, _fold, "padding is the initial value, which is the identity of the body"),
     row(ReduceWindow, _fold_windows, "padding is the initial value, which is the identity of the body"),
-    *[row(kind, _selection, "padding is the worst value") for kind in (SelectAndGatherAdd, SelectAndScatterAdd)],
+    row(Selection, _selection, "padding is the worst value"),
 )
