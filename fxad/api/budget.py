@@ -10,12 +10,12 @@ from typing import Any, Final, ParamSpec, TypeAlias
 from fxad import transforms
 from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
-from fxad.core.constants import LEAST_SHARE
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, SizeError, described
 from fxad.execution.executable import lower
 from fxad.ir import source_location
 from fxad.operations.arguments import function, plain_ints
+from fxad.support.constants import LEAST_SHARE
 from fxad.tracing.program import Program
 from fxad.transforms.ad.linearize import operands_without_derivative
 from fxad.transforms.ad.vjp import vjp_fused

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 
-from fxad.core.absent import absent
+from fxad.support.absent import absent
 
 
 def lazy_exports(

@@ -14,7 +14,6 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.constants import RADIX_SORT_SIZE
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
@@ -48,6 +47,7 @@ from fxad.primitives.operand_checks import check_axis
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.stablehlo import bool_attribute, i64_attribute
+from fxad.support.constants import RADIX_SORT_SIZE
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 

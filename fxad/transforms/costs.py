@@ -2,7 +2,7 @@
 
 The estimates are rough and monotone, and read the bodies of an equation by its layout. Run time: the arithmetic of
 products and convolutions, and the bytes that are written. Size: the number of equations that XLA gets.
-`fxad.units.compile_time` estimates compile time from distinct kernels. The constants are in `fxad.core.constants`.
+`fxad.units.compile_time` estimates compile time from distinct kernels. The constants are in `fxad.support.constants`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,6 @@ from enum import Enum
 from typing import Final, TypeAlias, final
 
 from fxad.core.atoms import nominal
-from fxad.core.constants import (
-    BYTES_PER_MICROSECOND,
-    EXPANDED_MS,
-    FLOPS_PER_MICROSECOND,
-    FUNCTION_MS,
-    KERNEL_MS,
-    LIBRARY_MS,
-    OPERATION_MS,
-)
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
 from fxad.core.memo import by_value
@@ -42,6 +33,15 @@ from fxad.primitives.marks import Mark
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.support.constants import (
+    BYTES_PER_MICROSECOND,
+    EXPANDED_MS,
+    FLOPS_PER_MICROSECOND,
+    FUNCTION_MS,
+    KERNEL_MS,
+    LIBRARY_MS,
+    OPERATION_MS,
+)
 
 # ------------------------------------------------------------------------------------------------------------ run time
 

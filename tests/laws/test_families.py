@@ -189,7 +189,7 @@ def names() -> dict[str, frozenset[str]]:
     ("kind", "where"),
     [
         # where the family is not enough: a measured cost; a key of its own, and eigenvalues in order
-        (TopK, {"core/constants.py"}),
+        (TopK, {"support/constants.py"}),
         (Sort, {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py"}),
         *[(kind, set()) for kind in (CumMax, CumMin, ReduceAnd, ReduceXor, ArgMax, ArgMin, ScatterMin, Igamma, Pmin)],
         *[(kind, set()) for kind in (Floor, Ceil, Lt, Ge, ShiftLeft, ReduceWindowProd)],
