@@ -37,7 +37,7 @@ _ALL: Final = (
 )
 
 _BY_FAMILY: Final = MappingProxyType({rule.kind: rule for rule in _ALL})
-_BY_KIND: Final = {kind: rule for kind in ALL if (rule := of_family(_BY_FAMILY, kind)) is not None}
+_BY_KIND: Final = MappingProxyType({kind: rule for kind in ALL if (rule := of_family(_BY_FAMILY, kind)) is not None})
 
 # A primitive that is not in the manifest has the rule of its family, too: `InverseTable.of`.
 INVERSE_RULES: Final = InverseTable(MappingProxyType({**_BY_FAMILY, **_BY_KIND}))
