@@ -1,4 +1,4 @@
-"""Measures the constants of `fxad.core.constants` on this machine, and prints each beside its value in that file.
+"""Measures the constants of `fxad.support.constants` on this machine, and prints each beside its value in that file.
 
     python -m benchmarks.constants
 
@@ -23,8 +23,8 @@ import fxad.numpy as fnp
 from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, transformer
 from fxad import lax, nn, random
-from fxad.core import constants
 from fxad.runtime import compile_jaxpr
+from fxad.support import constants
 from fxad.xla.disk_tier import serialized
 
 TURNS: Final = 5
@@ -137,7 +137,7 @@ EXPANDED: Final[dict[str, Callable[[Any], Any]]] = {
     "Threefry2x32": lambda x: x + random.uniform(random.key(0), x.shape),
     "Incomplete": lambda x: lax.igamma(x, x),
     "RegularizedIncompleteBeta": lambda x: lax.betainc(x, x, x),
-    "Sort": lax.sort,
+    "SortLike": lax.sort,
     "TopK": lambda x: lax.top_k(x, 5)[0],
     "Cumulative": lax.cumsum,
     "ScatterFamily": lambda x: x.at[fnp.arange(9)].add(1.0),

@@ -31,9 +31,9 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import Model
 from benchmarks.models.networks import residual, rnn, transformer, transformer_block
 from fxad.api import lift
-from fxad.core.tables import Table
 from fxad.execution import executable
 from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.support.tables import Table
 from fxad.xla import executable as xla_executable
 from fxad.xla.compat import WITHOUT_FUSION
 

@@ -28,9 +28,8 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.testing.calls import SPECS
 from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
-from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import PartialInverse, PartialValue, Refused
-from fxad.transforms.inversion.rules.refused import REASONS
 from fxad.transforms.mask.rules import MASK_RULES
 
 OUT = Path(__file__).parent / "rule-matrix.md"

@@ -15,7 +15,6 @@ from dataclasses import Field, FrozenInstanceError, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core import printing
-from fxad.core.absent import absent_attribute
 from fxad.core.atoms import (
     BOOL_SCALAR as BOOL_SCALAR,
     INT32_SCALAR as INT32_SCALAR,
@@ -52,10 +51,11 @@ from fxad.core.source_info import (
     source_location as source_location,
     source_text as source_text,
 )
-from fxad.core.tables import headed, preformatted
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError
+from fxad.support.absent import absent_attribute
+from fxad.support.tables import headed, preformatted
 
 T = TypeVar("T")
 _set: Final = object.__setattr__

@@ -21,14 +21,14 @@ from math import inf
 from typing import Final, TypeAlias, final
 
 from fxad import transforms
-from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.core.tables import Table
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
+from fxad.support.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
+from fxad.support.tables import Table
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.outlining.merge_bodies import merge_bodies

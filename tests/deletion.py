@@ -156,7 +156,8 @@ class _Edit(ast.NodeTransformer):
                 return name in self.gone
             case ast.Attribute(value=ast.Name(id=package), attr=name):  # `transforms.outline`
                 return name in self.exports.get(f"fxad.{package}", ())
-        return False
+            case _:
+                return False
 
     def _stays(self, node: ast.expr | None) -> bool:
         """An element stays if it needs nothing that is deleted, and is not the name of it."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fxad as fx
-from fxad.core.absent import absent, explained
+from fxad.support.absent import absent, explained
 from tests.processes import run_python
 
 MODULES = (

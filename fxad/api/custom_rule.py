@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, ParamSpec, TypeVar, final
+from typing import ParamSpec, TypeVar, final
 
 from fxad.api.custom.traced_rules import (
     ExpectedResults,
@@ -75,20 +75,21 @@ def custom_rule(fun: Callable[P, R], transformation: str, rule: UserRule, *, cop
 class GivenForwardRule(GivenRule):
     """A user's rule from `copies` tuples of the arguments to `copies` results."""
 
-    transformation: str
+    name: str
     rule: UserRule
     copies: int
 
-    whole: ClassVar[bool] = False
-    takes_arrays: ClassVar[bool] = False
+    @property
+    def transformation(self) -> str:
+        return self.name
 
     @property
     def role(self) -> str:
-        return f"rule for {self.transformation}"
+        return f"rule for {self.name}"
 
     @property
     def kind(self) -> str:
-        return self.transformation
+        return self.name
 
     def check(self, sig: Signature) -> None:
         nondiff = [sig.names[k] for k in sig.nondiff]
@@ -116,6 +117,6 @@ class GivenForwardRule(GivenRule):
             takes = (*range(captured), *[k for _ in range(self.copies) for k in range(captured, n_in)])
             gives = tuple(range(n_in, n_in + len(whole.outs))) * self.copies
             declared = DeclaredProgram(self.role, programs[0], takes, gives)
-            return Rules(further=(TransformRule(self.transformation, (declared,)),))
+            return Rules(further=(TransformRule(self.name, (declared,)),))
 
         return TracedRule((body,), finish)

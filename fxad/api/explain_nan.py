@@ -12,10 +12,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
 from fxad.core.lockstep import gather_from_runs
-from fxad.core.tables import preformatted
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
+from fxad.support.tables import preformatted
 from fxad.tracing.program import Program, function_name, numpy_operands, trace_for_call
 from fxad.tracing.static_args import static_arguments
 from fxad.transforms.locate import body_label, describe, lines_of, locate

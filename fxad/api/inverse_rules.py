@@ -76,13 +76,16 @@ class GivenInverse(GivenRule):
     """A user's rule, and the positions of the arguments that it takes beside the results. `fused`: it also gives the
     cotangents."""
 
-    transformation: ClassVar[str] = INVERSE
     whole: ClassVar[bool] = True
     takes_arrays: ClassVar[bool] = True  # it may return an int
 
     rule: UserRule
     keep: tuple[int, ...]
     fused: bool
+
+    @property
+    def transformation(self) -> str:
+        return INVERSE
 
     @property
     def role(self) -> str:

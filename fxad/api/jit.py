@@ -32,7 +32,6 @@ from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function, check_no_statics, importable_name, pickles_by_value
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
-from fxad.core.constants import CALL_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
@@ -48,6 +47,7 @@ from fxad.operations.arguments import argument_keys
 from fxad.passes import Passes, check_passes
 from fxad.runtime import ReleaseReason, active_cache, default_device, parts_of
 from fxad.sharding import Shardings, check_shardings, get_mesh
+from fxad.support.constants import CALL_BYTES
 from fxad.tracing import placement
 from fxad.tracing.array import OPERATION_BY_OPERATION, Array, current_binder
 from fxad.tracing.context import (

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from lazy_loader import attach_stub
 
-from fxad.core.absent import absent
+from fxad.support.absent import absent
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:

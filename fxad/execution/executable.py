@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Se
 from fxad import lowering, runtime, storage
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.tables import headed
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, shown
 from fxad.execution.budget import link_within, parse_bytes
@@ -24,6 +23,7 @@ from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stage
 from fxad.primitives.marks import least_budget
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
+from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.transforms.memory.marks import without_budgets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from fxad.api.shard_map import shard_map
-from fxad.core.absent import absent
 from fxad.lax.control.host import io_callback
+from fxad.support.absent import absent
 
 __all__ = ["io_callback", "shard_map"]
 

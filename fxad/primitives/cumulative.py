@@ -19,7 +19,6 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.constants import ROW_SIZE, UNSPLIT_STEPS, WINDOW_SIZE
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
@@ -63,6 +62,7 @@ from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid, Reduc
 from fxad.primitives.shape import Iota, Transpose, align_to_first, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.stablehlo import i64_array, lower_in_float32
+from fxad.support.constants import ROW_SIZE, UNSPLIT_STEPS, WINDOW_SIZE
 
 Parts: TypeAlias = tuple[Atom, ...]
 # (left, right) -> combined: element by element, associative

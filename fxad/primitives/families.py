@@ -1,4 +1,8 @@
-"""The base classes of primitives whose derivative has a simple form: no tangent, linear in one operand, bilinear.
+"""Families: the base classes of primitives, and what a table of a transformation says of a family.
+
+A table has a row for a family, and rows for those of its members for which the family is not enough (`of_family`). The
+families stand with their primitives, except those whose derivative has a simple form, which are here: no tangent,
+linear in one operand, bilinear.
 
 `Bilinear` makes its derivative of its two cotangents. `LinearInOne` makes only the transpose: a primitive with one
 operand is a `LinearMap` too, one with operands without tangents a `LinearInFirst`, and others write `jvp`.
@@ -7,7 +11,8 @@ operand is a `LinearMap` too, one with operands without tangents a `LinearInFirs
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, final
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar, final
 
 from fxad.ir import (
     Atom,
@@ -25,6 +30,13 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
 )
+
+T = TypeVar("T")
+
+
+def of_family(rows: Mapping[type[Primitive], T], kind: type[Primitive]) -> T | None:
+    """Return the row of a primitive in a table, or that of its nearest family; None if there is none."""
+    return next((rows[base] for base in kind.__mro__ if base in rows), None)
 
 
 def only_cotangent(cts: Cotangents) -> Atom:

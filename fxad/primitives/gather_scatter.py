@@ -13,7 +13,6 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.constants import ELEMENTS_PER_UPDATE
 from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
@@ -57,6 +56,7 @@ from fxad.primitives.operand_checks import check_count, check_ranks, check_windo
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
 from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
+from fxad.support.constants import ELEMENTS_PER_UPDATE
 
 # the names of the dimension numbers in the attributes of StableHLO
 _GATHER_NAMES: Final = (

@@ -35,10 +35,10 @@ from fxad.primitives.axes import Axes
 from fxad.primitives.elementwise.family import ORDERED
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.operand_checks import check_count, check_dtype
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
-from fxad.primitives.reduce_prod import product_tangent
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid, ReduceMax, ReduceMin, Reduction
+from fxad.primitives.reduce_prod import ReduceProd, product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
-from fxad.primitives.shape import Reshape
+from fxad.primitives.shape import ReduceSum, Reshape
 from fxad.primitives.slicing import Concatenate, Slice, tight_slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 from fxad.primitives.stablehlo import lower_reduce
@@ -52,6 +52,7 @@ class WindowReduction(Windowed):
 
     takes: ClassVar[frozenset[DType]]
     monoid: ClassVar[Monoid]
+    reduction: ClassVar[type[Reduction | ReduceSum]]  # along whole axes, by the same operation
     rounds: ClassVar[bool] = False  # the operation rounds, so floats below 32 bits are combined in float32
     window: Shape
     strides: Axes
@@ -103,6 +104,7 @@ class ReduceWindowSum(WindowReduction, LinearMap, LinearInOne):
     name: ClassVar[str] = "reduce_window_sum"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = SUM
+    reduction: ClassVar[type[Reduction | ReduceSum]] = ReduceSum
     rounds: ClassVar[bool] = True
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
@@ -138,6 +140,7 @@ class ReduceWindowMax(WindowExtremum):
     name: ClassVar[str] = "reduce_window_max"
     select: ClassVar[str] = "ge"
     monoid: ClassVar[Monoid] = MAXIMUM
+    reduction: ClassVar[type[Reduction | ReduceSum]] = ReduceMax
 
 
 @final
@@ -153,6 +156,7 @@ class ReduceWindowMin(WindowExtremum):
     name: ClassVar[str] = "reduce_window_min"
     select: ClassVar[str] = "le"
     monoid: ClassVar[Monoid] = MINIMUM
+    reduction: ClassVar[type[Reduction | ReduceSum]] = ReduceMin
 
 
 @final
@@ -170,6 +174,7 @@ class ReduceWindowProd(WindowReduction):
     name: ClassVar[str] = "reduce_window_prod"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = PRODUCT
+    reduction: ClassVar[type[Reduction | ReduceSum]] = ReduceProd
     rounds: ClassVar[bool] = True
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:

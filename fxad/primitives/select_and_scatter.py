@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.constants import UNROLLED_WINDOW
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -58,6 +57,7 @@ from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, Windowed, dilated_size
 from fxad.primitives.stablehlo import zeros_constant
+from fxad.support.constants import UNROLLED_WINDOW
 
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 

@@ -7,13 +7,13 @@ several operands as one integer that packs key and place, with a gather of the o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.constants import RADIX_SORT_SIZE
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
@@ -44,8 +44,10 @@ from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEF
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.operand_checks import check_axis
+from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
 from fxad.primitives.stablehlo import bool_attribute, i64_attribute
+from fxad.support.constants import RADIX_SORT_SIZE
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
@@ -114,9 +116,25 @@ def _nan_parts(emit: Emit, x: Atom) -> Atom:
 # ------------------------------------------------------------------------------------------------------- primitives
 
 
+class SortLike(Primitive):
+    """A primitive that orders elements along an axis. All results have as many axes as the operands, and depend on the
+    order of the elements along this one."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def ordered_axis(self, ndim: int) -> int:
+        """The axis, of operands with `ndim` axes."""
+
+    @abstractmethod
+    def last_value(self, dtype: DType) -> Lit:
+        """The value that comes last in the order, as a 0-d literal. It may be equal to others, and then comes after
+        those in front of it."""
+
+
 @final
 @primitive
-class Sort(Primitive):
+class Sort(SortLike):
     """Sort all operands along `axis` by the first `num_keys` of them, in lexicographic order.
 
     Ascending and stable. nans come last and are equal, -0.0 equals 0.0, complex numbers are compared by real part, then
@@ -133,6 +151,13 @@ class Sort(Primitive):
     name: ClassVar[str] = "sort"
     axis: int
     num_keys: int
+
+    def ordered_axis(self, ndim: int) -> int:
+        return self.axis
+
+    def last_value(self, dtype: DType) -> Lit:
+        nan = complex(np.nan, np.nan) if dtype in dtypes.COMPLEX else np.nan
+        return Lit.of(nan, Aval((), dtype)) if dtype in dtypes.INEXACT else extreme_value(dtype, 1)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not avals:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -24,7 +25,6 @@ from fxad.ir import (
     Lin,
     Lit,
     NDArray,
-    Primitive,
     Tangents,
     Zero,
     primitive,
@@ -37,15 +37,16 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
 from fxad.primitives.index import INT32_MAX
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, Rev, move_axis
 from fxad.primitives.slicing import emit_slice
-from fxad.primitives.sort import Sort, take_along_axis_program
+from fxad.primitives.sort import Sort, SortLike, take_along_axis_program
 from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
 
 @final
 @primitive
-class TopK(Primitive):
+class TopK(SortLike):
     """The k greatest elements along the last axis in descending order, and their places. Of equal elements the first
     comes first.
 
@@ -59,6 +60,12 @@ class TopK(Primitive):
 
     name: ClassVar[str] = "top_k"
     k: int
+
+    def ordered_axis(self, ndim: int) -> int:
+        return ndim - 1
+
+    def last_value(self, dtype: DType) -> Lit:
+        return extreme_value(dtype, -1)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
 from fxad.api.directional import jvp
-from fxad.core.absent import absent
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import NDArray
 from fxad.numpy import linalg
@@ -25,6 +24,7 @@ from fxad.numpy.linalg import block_diag
 from fxad.operations.arguments import check_flags, flag, is_word, to_int
 from fxad.scipy.arguments import floats
 from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
+from fxad.support.absent import absent
 from fxad.tracing.array import Array, ArrayLike
 
 _TRANS: Final = MappingProxyType({"N": 0, "T": 1, "C": 2})

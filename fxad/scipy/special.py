@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 
 from fxad import lax, numpy as fnp
-from fxad.core.absent import absent
 from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
 from fxad.operations import special as operations
@@ -17,6 +16,7 @@ from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes
 from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.scipy.exponential_integrals import exp1, expi, expn
+from fxad.support.absent import absent
 from fxad.tracing.array import Array, ArrayLike, binder
 
 

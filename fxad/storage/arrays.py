@@ -22,7 +22,6 @@ from safetensors.numpy import save_file
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.core.atomic_file import replace_file
 from fxad.core.tree import Accessor, Structure
 from fxad.core.tree_paths import NamedKey, key_value
 from fxad.errors import (
@@ -38,6 +37,7 @@ from fxad.errors import (
 from fxad.ir import NDArray
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.storage.tree_structure import Json, key_paths, structure_from_json, structure_to_json
+from fxad.support.atomic_file import replace_file
 from fxad.tracing.array import Array, asarray, aval_of
 from fxad.tracing.program import count_text
 from fxad.tracing.tracer import Tracer

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NoReturn, final
 
-from fxad.core.atomic_file import checksum
 from fxad.core.dataclasses import dataclass
 from fxad.errors import FileFormatError
+from fxad.support.atomic_file import checksum
 
 _LONGEST: Final = 200  # bytes of a heading
 

@@ -8,8 +8,8 @@ import stat
 from io import FileIO
 from typing import cast
 
-from fxad.core.atomic_file import FOLLOWING, open_file, remove_abandoned
 from fxad.errors import ArgumentError, FileFormatError, shown
+from fxad.support.atomic_file import FOLLOWING, open_file, remove_abandoned
 
 
 def absolute_path(operation: str, path: object) -> str:

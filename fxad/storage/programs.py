@@ -13,12 +13,12 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from fxad.core import tree
-from fxad.core.atomic_file import write_whole
 from fxad.errors import ArgumentError, FileFormatError, described, shown
 from fxad.storage.decoding import decode
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
+from fxad.support.atomic_file import write_whole
 from fxad.text import OwnPrimitives, vocabulary
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program

@@ -23,7 +23,6 @@ from fxad.core.exact_key import NEEDS_EXACT_KEY, exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS, plain_number
 from fxad.core.sizes import Size
-from fxad.core.tables import headed, preformatted
 from fxad.errors import (
     ArgumentError,
     DTypeError,
@@ -44,6 +43,7 @@ from fxad.operations.operators import ArrayLike, Operation
 from fxad.primitives.index import index_dtype
 from fxad.runtime import collect_garbage, collection_due, process_state
 from fxad.sharding import Shard, Sharding, sharding_of
+from fxad.support.tables import headed, preformatted
 from fxad.tracing import placement
 from fxad.units.forwarding import forwarded_host_functions
 

@@ -33,16 +33,16 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import sizes, tree
-from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
-from fxad.core.tables import Table, headed, preformatted
 from fxad.core.tree import Accessor, ExactStructure, StaticDataError, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
 from fxad.operations.number_types import NumberType, number_type
+from fxad.support.absent import absent_attribute
+from fxad.support.tables import Table, headed, preformatted
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments

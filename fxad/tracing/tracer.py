@@ -31,7 +31,6 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
 from fxad.core.numbers import NUMBER_ARGUMENTS
-from fxad.core.tables import headed
 from fxad.errors import (
     NEEDS_STATIC,
     PACKAGE,
@@ -69,6 +68,7 @@ from fxad.primitives.elementwise.logic import AND, OR, XOR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.runtime import Device, default_device
 from fxad.sharding import Shard, Sharding
+from fxad.support.tables import headed
 from fxad.tracing.array import (
     EAGER,
     Array,

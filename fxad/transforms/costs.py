@@ -2,7 +2,7 @@
 
 The estimates are rough and monotone, and read the bodies of an equation by its layout. Run time: the arithmetic of
 products and convolutions, and the bytes that are written. Size: the number of equations that XLA gets.
-`fxad.units.compile_time` estimates compile time from distinct kernels. The constants are in `fxad.core.constants`.
+`fxad.units.compile_time` estimates compile time from distinct kernels. The constants are in `fxad.support.constants`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,6 @@ from enum import Enum
 from typing import Final, TypeAlias, final
 
 from fxad.core.atoms import nominal
-from fxad.core.constants import (
-    BYTES_PER_MICROSECOND,
-    EXPANDED_MS,
-    FLOPS_PER_MICROSECOND,
-    FUNCTION_MS,
-    KERNEL_MS,
-    LIBRARY_MS,
-    OPERATION_MS,
-)
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
 from fxad.core.memo import by_value
@@ -42,6 +33,15 @@ from fxad.primitives.marks import Mark
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.support.constants import (
+    BYTES_PER_MICROSECOND,
+    EXPANDED_MS,
+    FLOPS_PER_MICROSECOND,
+    FUNCTION_MS,
+    KERNEL_MS,
+    LIBRARY_MS,
+    OPERATION_MS,
+)
 
 # ------------------------------------------------------------------------------------------------------------ run time
 
@@ -198,9 +198,9 @@ REARRANGEMENTS: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, I
 _CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS)
 _LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
-# Classes of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name classes: few
-# programs use these primitives, and a name does not import their files.
-_OWN_KERNEL: Final = frozenset({"Sort", "TopK", "Cumulative", "ScatterFamily", "Softmax", "LogSoftmax"})
+# Classes and families of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name
+# classes: few programs use these primitives, and a name does not import their files.
+_OWN_KERNEL: Final = frozenset({"SortLike", "Cumulative", "ScatterFamily", "Softmax", "LogSoftmax"})
 
 
 def compile_cost(kind: type[Primitive]) -> CompileCost:
@@ -211,7 +211,8 @@ def compile_cost(kind: type[Primitive]) -> CompileCost:
         return Fusion.CHEAP, OPERATION_MS
     expanded = next((base.__name__ for base in kind.__mro__ if base.__name__ in EXPANDED_MS), None)
     if expanded is not None:
-        return Fusion.KERNEL if expanded in _OWN_KERNEL else Fusion.EXPENSIVE, EXPANDED_MS[expanded]
+        own_kernel = any([base.__name__ in _OWN_KERNEL for base in kind.__mro__])
+        return Fusion.KERNEL if own_kernel else Fusion.EXPENSIVE, EXPANDED_MS[expanded]
     if issubclass(kind, (Unary, Binary)):
         return Fusion.EXPENSIVE, FUNCTION_MS
     if issubclass(kind, _LIBRARY):

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.support.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
 from fxad.transforms.costs import Fusion
 from fxad.units.kernels import Inlined, Kernels, longest_stretch
 

@@ -30,7 +30,12 @@ from collections.abc import Callable, Container, Iterable
 from math import inf
 from typing import Final, TypeAlias
 
-from fxad.core.constants import (
+from fxad.core.memo import by_value
+from fxad.errors import ParameterError
+from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import Remat
+from fxad.support.constants import (
     BORDER_TIMES,
     CERTAIN_MS,
     COMPILED_PART,
@@ -39,11 +44,6 @@ from fxad.core.constants import (
     SAVED_MS,
     UNIT_MICROSECONDS,
 )
-from fxad.core.memo import by_value
-from fxad.errors import ParameterError
-from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.compile_time import milliseconds, takes_at_least
 

@@ -39,11 +39,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
 
-from fxad.core.constants import FEW_IN_KERNEL, MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
+from fxad.support.constants import FEW_IN_KERNEL, MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
 
 # Values and expressions are numbered in the order of their definition.

@@ -46,13 +46,13 @@ from dataclasses import replace
 from typing import TypeAlias, final
 
 from fxad.core.builder import Builder, subprogram
-from fxad.core.constants import MAX_FORMULA, MAX_READERS
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.primitives.marks import Name
+from fxad.support.constants import MAX_FORMULA, MAX_READERS
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.units.cost_rule import called_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.core.tables import escaped
+from fxad.support.tables import escaped
 
 _COLOURS: Final = ("#4878a8", "#c8c8c8", "#d58a4a", "#9c9c9c", "#6a9f5b", "#b5b5b5", "#8a6fae", "#d8d8d8")
 _WIDTH: Final = 26  # of a bar

@@ -41,11 +41,11 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad.core.builder import Builder, subprogram
-from fxad.core.constants import MAX_CONSTANT_BYTES, WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
+from fxad.support.constants import MAX_CONSTANT_BYTES, WAITING_BYTES
 from fxad.units.cost_rule import called_body
 
 _NONE: Final[frozenset[int]] = frozenset()

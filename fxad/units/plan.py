@@ -14,10 +14,10 @@ from typing import Literal, TypeAlias, final
 
 from fxad import units
 from fxad.core.dataclasses import dataclass
-from fxad.core.tables import Table, headed
 from fxad.ir import Atoms, Aval, Jaxpr, Lit, Source, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.support.tables import Table, headed
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.cost_rule import check_steps
 from fxad.units.min_cut_recompute import recompute

@@ -25,9 +25,9 @@ from __future__ import annotations
 from itertools import accumulate
 
 from fxad.core.builder import Builder, subprogram, substitute
-from fxad.core.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives.control.call import Call
+from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.units.cost_rule import called_body
 from fxad.units.kernels import FUSIBLE, Inlined, Kernels, longest_stretch

@@ -25,13 +25,13 @@ from weakref import ref
 
 import numpy as np
 
-from fxad.core.constants import PLANNED_EQUATION_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.single_flight import FLIGHTS
 from fxad.core.weak import CLEANUP, RefWithCleanup, WeakKeyTable
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
+from fxad.support.constants import PLANNED_EQUATION_BYTES
 from fxad.xla.client import Device, default_device, require_device
 from fxad.xla.disk_tier import DiskTier
 from fxad.xla.executable import CachedExecutable, XlaExecutable, compile_uncached, footprint

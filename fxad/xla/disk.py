@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, final
 
-from fxad.core.atomic_file import READING, STALE, UNFINISHED, checksum, open_file, write_whole
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
+from fxad.support.atomic_file import READING, STALE, UNFINISHED, checksum, open_file, write_whole
 
 MAGIC: Final = b"fxad executable\n"
 SUFFIX: Final = ".fxad"

@@ -14,7 +14,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final, final
 
-from fxad.core.atomic_file import checksum
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
 from fxad.ir import Aval, Jaxpr, all_prims
@@ -23,6 +22,7 @@ from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import calls_host
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.meshes import DimensionAxes, check_divides, check_ids, check_mesh, check_spec
+from fxad.support.atomic_file import checksum
 from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
@@ -97,7 +97,7 @@ def lowering_sources() -> list[str]:
     paths = [os.path.join(root, name) for name in os.listdir(root)]
     transforms = os.path.join(root, "transforms")
     paths += [os.path.join(transforms, name) for name in os.listdir(transforms) if name.startswith("costs.")]
-    for folder in ("core", "primitives", "lowering", "units", "xla"):  # pathlib takes 3 ms more
+    for folder in ("core", "support", "primitives", "lowering", "units", "xla"):  # pathlib takes 3 ms more
         for directory, folders, names in os.walk(os.path.join(root, folder)):
             folders[:] = [name for name in folders if name != "__pycache__"]
             paths += [os.path.join(directory, name) for name in names]

@@ -11,7 +11,6 @@ from typing import Final, final
 from weakref import ref
 
 from fxad import xla
-from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.weak import CLEANUP, RefWithCleanup, remove_dead
 from fxad.errors import CompileError
@@ -19,6 +18,7 @@ from fxad.ir import Aval, Jaxpr, source_location
 from fxad.lower import LoweredModule, ModuleSharding, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
+from fxad.support.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.units.compile_time import is_compiled_without_fusion
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import resharded

@@ -10,9 +10,9 @@ from typing import Final, Protocol, TypeAlias, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.tables import Table
 from fxad.ir import Aval, Shape
 from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.support.tables import Table
 
 Buffer: TypeAlias = _jax.ArrayImpl
 ResultHandler: TypeAlias = _jax.ResultHandler  # makes an array of a result

@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.core.tables import LINES, ROWS, Table, escaped, preformatted
+from fxad.support.tables import LINES, ROWS, Table, escaped, preformatted
 
 
 class _Checker(HTMLParser):

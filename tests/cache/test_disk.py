@@ -21,8 +21,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.core.atomic_file import checksum
 from fxad.errors import CacheError, ParameterError
+from fxad.support.atomic_file import checksum
 from fxad.xla import custom_calls, disk_tier
 from fxad.xla.disk import MAGIC, SUFFIX, Directory, DiskEntry
 from tests.cache.processes import process, warnings_of

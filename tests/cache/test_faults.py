@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.core.atomic_file import UNFINISHED, write_whole
+from fxad.support.atomic_file import UNFINISHED, write_whole
 from fxad.xla.disk import SUFFIX, Directory, DiskEntry
 from tests.cache.processes import process, started, warnings_of
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.core.constants import CALL_BYTES, EXECUTABLE_BYTES
+from fxad.support.constants import CALL_BYTES, EXECUTABLE_BYTES
 
 FEW = 8 * EXECUTABLE_BYTES  # room for a few executables
 

@@ -21,10 +21,10 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
-from fxad.core.atomic_file import FOLLOWING, open_file
 from fxad.errors import ArgumentError, FileFormatError
 from fxad.storage.file_format import Section, pack
 from fxad.storage.tree_structure import structure_from_json, structure_to_json
+from fxad.support.atomic_file import FOLLOWING, open_file
 from fxad.testing import programs
 from fxad.tracing.program import Program
 from tests.cache.processes import process

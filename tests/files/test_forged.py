@@ -26,11 +26,11 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.core.atomic_file import checksum
 from fxad.errors import ArgumentError, CacheWarning, FileFormatError, FxadError
 from fxad.storage import exported, programs as files
 from fxad.storage.file_format import Section, pack, unpack
 from fxad.storage.tree_structure import structure_from_json
+from fxad.support.atomic_file import checksum
 from fxad.text import parse, to_text
 from fxad.xla.disk import MAGIC, Directory, DiskEntry
 from tests.files.classes import Layer, Pair

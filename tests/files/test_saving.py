@@ -16,7 +16,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import optim, tree
-from fxad.core import atomic_file
+from fxad.support import atomic_file
 
 X = np.arange(3.0, dtype=np.float32)
 PROGRAM = fx.trace(lambda x: x * 2, X)

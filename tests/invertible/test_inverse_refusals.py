@@ -37,9 +37,8 @@ from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
 from fxad.testing import calls
 from fxad.testing.applications import Application
-from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import Refused
-from fxad.transforms.inversion.rules.refused import REASONS
 from tests.invertible.rules import Backwards, backward
 
 

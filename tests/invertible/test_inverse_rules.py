@@ -16,9 +16,8 @@ from fxad.ir import HigherOrder, NDArray, Primitive
 from fxad.primitives import ALL
 from fxad.testing import calls
 from fxad.testing.applications import Application
-from fxad.transforms.inversion.rules import INVERSE_RULES
+from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import Refused
-from fxad.transforms.inversion.rules.refused import REASONS
 from fxad.transforms.inversion.rules.totals import significand_bits
 from tests.invertible.rules import backward
 from tests.laws.budget import share

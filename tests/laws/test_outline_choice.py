@@ -8,7 +8,7 @@ from itertools import combinations
 
 from hypothesis import given, strategies as st
 
-from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, VALUE_EQUATIONS
+from fxad.support.constants import BODY_EQUATIONS, CALL_EQUATIONS, VALUE_EQUATIONS
 from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
 from tests.laws.budget import share

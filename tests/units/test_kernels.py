@@ -14,7 +14,12 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
 from fxad.core.builder import Builder
-from fxad.core.constants import (
+from fxad.ir import Aval, Jaxpr
+from fxad.passes import plan_of
+from fxad.primitives import elementwise as ew
+from fxad.primitives.control.call import Call
+from fxad.primitives.manifest import ALL
+from fxad.support.constants import (
     EQUATION_MS,
     EXPANDED_MS,
     KERNEL_MS,
@@ -23,11 +28,6 @@ from fxad.core.constants import (
     PROGRAM_MS,
     REDUCED_WITH,
 )
-from fxad.ir import Aval, Jaxpr
-from fxad.passes import plan_of
-from fxad.primitives import elementwise as ew
-from fxad.primitives.control.call import Call
-from fxad.primitives.manifest import ALL
 from fxad.transforms.costs import _OWN_KERNEL, Fusion, compile_cost
 from fxad.units.compile_time import (
     FIRST_READ,

@@ -14,7 +14,6 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, transforms
 from fxad.core.builder import Builder
-from fxad.core.constants import MAX_FORMULA, MAX_READERS
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.passes import plan_of
@@ -23,6 +22,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
+from fxad.support.constants import MAX_FORMULA, MAX_READERS
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_recompute, run_pieces
 from fxad.units.min_cut import min_vertex_cut

@@ -13,7 +13,12 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, runtime
 from fxad.core.builder import Builder
-from fxad.core.constants import (
+from fxad.ir import Aval, Jaxpr
+from fxad.passes import plan_of
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise import ADD, IntegerPow
+from fxad.primitives.index import Index
+from fxad.support.constants import (
     BORDER_TIMES,
     CERTAIN_MS,
     COMPILED_PART,
@@ -23,11 +28,6 @@ from fxad.core.constants import (
     SAVED_MS,
     UNIT_MICROSECONDS,
 )
-from fxad.ir import Aval, Jaxpr
-from fxad.passes import plan_of
-from fxad.primitives.control.call import Call
-from fxad.primitives.elementwise import ADD, IntegerPow
-from fxad.primitives.index import Index
 from fxad.testing.unit_laws import check_linkage
 from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.cost_rule import large_enough, pays, saves_compile_time, units_by_cost

@@ -12,10 +12,10 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.core.constants import PIECE_OPERATIONS, STRETCH_OPERATIONS, UNFUSED_OPERATIONS
 from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.passes import plan_of
+from fxad.support.constants import PIECE_OPERATIONS, STRETCH_OPERATIONS, UNFUSED_OPERATIONS
 from fxad.transforms.cleanup.inline import inline
 from fxad.units.compile_time import is_compiled_without_fusion
 from fxad.units.kernels import Inlined, longest_stretch

@@ -230,15 +230,19 @@ class GivenRule(ABC):
     """A user's rule for a transformation that is not part of the core. A subclass is a frozen dataclass, which the
     transformation defines beside its public functions.
 
-    `transformation` is its name: a function has one rule for each. `takes_arrays`: ints and bools among the arguments
-    are arrays for it. `whole` is that of `TransformRule`.
+    A function has one rule for each `transformation`. `takes_arrays`: ints and bools among the arguments are arrays for
+    it. `whole` is that of `TransformRule`.
     """
 
     __slots__ = ()
 
-    transformation: ClassVar[str]
     whole: ClassVar[bool] = False
     takes_arrays: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def transformation(self) -> str:
+        """The name of the transformation."""
 
     @property
     @abstractmethod

@@ -7,7 +7,6 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
-from fxad.core.absent import absent
 from fxad.scipy.stats.continuous import (
     beta,
     cauchy,
@@ -30,6 +29,7 @@ from fxad.scipy.stats.continuous import (
 from fxad.scipy.stats.discrete import bernoulli, betabinom, binom, geom, nbinom, poisson
 from fxad.scipy.stats.multivariate import dirichlet, multinomial, multivariate_normal
 from fxad.scipy.stats.samples import ModeResult, mode, rankdata, sem
+from fxad.support.absent import absent
 
 if not TYPE_CHECKING:
 

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar, final
 from fxad.core.dataclasses import dataclass
 from fxad.errors import SizeError
 from fxad.ir import Atom, Atoms, Avals, Primitive
+from fxad.primitives.families import of_family
 from fxad.transforms.mask.context import MaskCtx
 
 P = TypeVar("P", bound=Primitive)
@@ -62,9 +63,11 @@ class MaskTable:
     rows: Mapping[type[Primitive], MaskRow] = field(repr=False)
 
     def of(self, prim: Primitive) -> MaskRow | None:
-        """Return the rule of a primitive: its row, or what it states itself."""
+        """Return the rule of a primitive: its row, what it states itself, or the row of its family."""
         rule = self.rows.get(type(prim))
-        return row(type(prim), _own, "own") if rule is None and isinstance(prim, HasMask) else rule
+        if rule is None and isinstance(prim, HasMask):
+            return row(type(prim), _own, "own")
+        return rule or of_family(self.rows, type(prim))
 
 
 def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -19,12 +19,12 @@ from typing import Final, TypeGuard, final
 
 import numpy as np
 
-from fxad.core.constants import BYTES_PER_MICROSECOND
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described
 from fxad.ir import Aval, Eqn, Primitive, Var, result_vars, source_location
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.marks import Name
+from fxad.support.constants import BYTES_PER_MICROSECOND
 from fxad.transforms.costs import microseconds
 from fxad.transforms.locate import describe
 

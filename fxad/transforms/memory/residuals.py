@@ -12,11 +12,11 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.core.tables import Table, headed
 from fxad.errors import ArgumentError, FxadError, described
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
+from fxad.support.tables import Table, headed
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline

@@ -13,13 +13,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from fxad.core.builder import Builder, rewrite, subprogram, substitute
-from fxad.core.constants import SEGMENT_BYTES, SEGMENT_TIMES
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import has_derived_rules
+from fxad.support.constants import SEGMENT_BYTES, SEGMENT_TIMES
 
 
 @by_value

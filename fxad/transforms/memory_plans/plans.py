@@ -16,11 +16,11 @@ from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import has_derived_rules, reversible
+from fxad.support.tables import Table, escaped, headed
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of

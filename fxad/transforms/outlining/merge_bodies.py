@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from fxad.core.builder import Builder, rewrite, substitute
-from fxad.core.constants import CALL_EQUATIONS, OVERLAP
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call, callee
+from fxad.support.constants import CALL_EQUATIONS, OVERLAP
 from fxad.transforms.cleanup.inline import inline, inlined_length
 from fxad.transforms.costs import equations_to_compile, time_of
 from fxad.transforms.map_bodies import map_bodies

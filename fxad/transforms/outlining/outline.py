@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.core.builder import Builder, substitute
-from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, OVERLAP, VALUE_BYTES, VALUE_EQUATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Jaxpr, Var
 from fxad.primitives.control.call import Call
+from fxad.support.constants import BODY_EQUATIONS, CALL_EQUATIONS, OVERLAP, VALUE_BYTES, VALUE_EQUATIONS, WASTE
 from fxad.transforms.costs import equations_to_compile, microseconds
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import IncompleteMatch, Pattern, comparisons_for, ends

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rewrite
-from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import callee
+from fxad.support.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
 

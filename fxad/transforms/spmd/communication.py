@@ -10,10 +10,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.layout import OneOf, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.sizes import maximum
-from fxad.core.tables import Table
 from fxad.ir import Aval, HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap, with_whole_operands
+from fxad.support.tables import Table
 
 # A collective: its name, its axes and their sizes.
 _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[int, ...]]

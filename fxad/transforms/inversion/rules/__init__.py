@@ -1,10 +1,14 @@
-"""Inverse rules, one family per file. `INVERSE_RULES` is the table that `inverse` and `invertible` use."""
+"""Inverse rules, one file for several families. `INVERSE_RULES` is the table that `inverse` and `invertible` use."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from fxad.ir import Primitive
+from fxad.primitives.families import of_family
+from fxad.primitives.manifest import ALL
 from fxad.transforms.inversion.rules.arithmetic import ARITHMETIC
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.control import CONTROL
@@ -13,7 +17,7 @@ from fxad.transforms.inversion.rules.elementwise import ELEMENTARY
 from fxad.transforms.inversion.rules.implicit import IMPLICIT
 from fxad.transforms.inversion.rules.indexing import INDEXING
 from fxad.transforms.inversion.rules.products import PRODUCTS
-from fxad.transforms.inversion.rules.refused import REFUSED
+from fxad.transforms.inversion.rules.refused import REFUSED, WHY_NOT
 from fxad.transforms.inversion.rules.running import RUNNING
 from fxad.transforms.inversion.rules.structure import STRUCTURE
 from fxad.transforms.inversion.rules.systems import SYSTEMS
@@ -32,6 +36,15 @@ _ALL: Final = (
     *REFUSED,
 )
 
-INVERSE_RULES: Final = InverseTable(MappingProxyType({rule.kind: rule for rule in _ALL}))
+_BY_FAMILY: Final = MappingProxyType({rule.kind: rule for rule in _ALL})
+_BY_KIND: Final = MappingProxyType({kind: rule for kind in ALL if (rule := of_family(_BY_FAMILY, kind)) is not None})
 
-__all__ = ["INVERSE_RULES"]
+# A primitive that is not in the manifest has the rule of its family, too: `InverseTable.of`.
+INVERSE_RULES: Final = InverseTable(MappingProxyType({**_BY_FAMILY, **_BY_KIND}))
+
+# the primitives without an inverse, and the reasons
+REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
+    {kind: WHY_NOT[rule.kind] for kind, rule in _BY_KIND.items() if rule.kind in WHY_NOT}
+)
+
+__all__ = ["INVERSE_RULES", "REASONS"]

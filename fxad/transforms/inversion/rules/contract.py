@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar, final
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotInvertibleError
 from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Mask, NDArray, Primitive, source_text
+from fxad.primitives.families import of_family
 from fxad.transforms.locate import EqnOrigin, describe
 
 P = TypeVar("P", bound=Primitive)
@@ -344,6 +345,8 @@ class InverseTable:
     rows: Mapping[type[Primitive], InverseRow] = field(repr=False)
 
     def of(self, prim: Primitive) -> InverseRow | None:
-        """Return the rule of a primitive: its row, or the rule that its class defines."""
+        """Return the rule of a primitive: its row, the rule that its class defines, or the row of its family."""
         rule = self.rows.get(type(prim))
-        return own_row(type(prim)) if rule is None and isinstance(prim, HasInverse) else rule
+        if rule is None and isinstance(prim, HasInverse):
+            return own_row(type(prim))
+        return rule or of_family(self.rows, type(prim))

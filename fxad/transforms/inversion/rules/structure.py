@@ -16,8 +16,7 @@ from fxad.core.sizes import is_symbolic
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype, normalize_index
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
-from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.reduce import Reduction
 from fxad.primitives.shape import (
     BroadcastInDim,
     ExpandDims,
@@ -261,10 +260,7 @@ STRUCTURE: Final[tuple[InverseRow, ...]] = (
     row(Transpose, _transpose, VOLUME),
     row(Rev, _rev, VOLUME),
     row(BroadcastInDim, _broadcast, VOLUME),
-    *[
-        row(kind, _sum, VOLUME)
-        for kind in (ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceAnd, ReduceOr, ReduceXor)
-    ],
+    *[row(kind, _sum, VOLUME) for kind in (ReduceSum, Reduction)],
     row(Concatenate, _concatenate, VOLUME),
     row(Pad, _pad, VOLUME),
     row(Slice, _slice, VOLUME),

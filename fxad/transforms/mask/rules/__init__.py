@@ -1,10 +1,12 @@
-"""Mask rules, one family per file. `MASK_RULES` is the table that `mask` uses."""
+"""Mask rules, one file for several families. `MASK_RULES` is the table that `mask` uses."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import Final
 
+from fxad.primitives.families import of_family
+from fxad.primitives.manifest import ALL
 from fxad.transforms.mask.contract import MaskTable
 from fxad.transforms.mask.rules.collectives import COLLECTIVE
 from fxad.transforms.mask.rules.control import CONTROL
@@ -34,6 +36,10 @@ _ALL: Final = (
     *REFUSED,
 )
 
-MASK_RULES: Final = MaskTable(MappingProxyType({rule.kind: rule for rule in _ALL}))
+_BY_FAMILY: Final = MappingProxyType({rule.kind: rule for rule in _ALL})
+_BY_KIND: Final = MappingProxyType({kind: rule for kind in ALL if (rule := of_family(_BY_FAMILY, kind)) is not None})
+
+# A primitive that is not in the manifest has the rule of its family, too: `MaskTable.of`.
+MASK_RULES: Final = MaskTable(MappingProxyType({**_BY_FAMILY, **_BY_KIND}))
 
 __all__ = ["MASK_RULES"]

@@ -10,7 +10,7 @@ from math import prod
 from typing import Final
 
 from fxad.ir import Atom, Atoms, Avals
-from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
+from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Collective, PsumScatter
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import STACK, MapSpec
 from fxad.transforms.mask.context import MaskCtx
@@ -54,7 +54,7 @@ def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Aval
 
 
 COLLECTIVE: Final[tuple[MaskRow, ...]] = (
-    *[row(kind, lanewise, "lane by lane") for kind in (Psum, Pmax, Pmin, Ppermute, AxisIndex)],
+    *[row(kind, lanewise, "lane by lane") for kind in (Collective, AxisIndex)],
     row(AllGather, _grouped, "lane by lane; parts of masked size are put together"),
     row(PsumScatter, _grouped, "lane by lane; parts of masked size are taken apart"),
     row(AllToAll, _grouped, "lane by lane; parts of masked size are taken apart and put together"),

@@ -16,12 +16,7 @@ from fxad.primitives.elementwise.logic import AND, GE, LE, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather_scatter import (
     Gather,
-    Scatter,
-    ScatterAdd,
     ScatterFamily,
-    ScatterMax,
-    ScatterMin,
-    ScatterMul,
 )
 from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
@@ -328,15 +323,13 @@ def _each_place(
     return moved, by_place, wide, inside
 
 
-_SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)
-
 INDEXING: Final[tuple[MaskRow, ...]] = (
     row(DynamicSlice, _dynamic_slice, "starts are clamped at the true size"),
     row(DynamicUpdateSlice, _dynamic_update_slice, "starts are clamped at the true size; padding is not written"),
     row(Index, _index, "places count from the true end", clears_operands=False),
     row(IndexVectors, _index_vectors, "places count from the true end"),
     row(Gather, _gather, "places are clamped or dropped at the true size"),
-    *[row(kind, _scatter, "places are clamped or dropped at the true size; padding is dropped") for kind in _SCATTERS],
+    row(ScatterFamily, _scatter, "places are clamped or dropped at the true size; padding is dropped"),
 )
 
 __all__ = ["INDEXING"]

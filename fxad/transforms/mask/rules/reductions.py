@@ -7,11 +7,10 @@ from typing import Final
 
 from fxad.core.sizes import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Avals
-from fxad.primitives.argmax import ArgExtremum, ArgMax, ArgMin
+from fxad.primitives.argmax import ArgExtremum
 from fxad.primitives.axes import replace_entry
-from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
-from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.cumulative import Cumulative, LinearRecurrence
+from fxad.primitives.reduce import ExtremumReduction, Reduction, extreme_value
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.transforms.mask.context import MaskCtx
@@ -23,7 +22,7 @@ def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) ->
     return (ctx.with_pending(prim, ctx.clear_unless_finite(ctx.zero_filled(args[0], ins[0].shape, prim.axes))),)
 
 
-def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def _extremum(ctx: MaskCtx, prim: ExtremumReduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     some, facts = _has_elements(ins[0], prim.axes), ctx.facts(args[0])
     x = ctx.clear_unless_finite(args[0]) if some else ctx.clear_pending(args[0])
     out = ctx.with_pending(prim, ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes))
@@ -90,15 +89,10 @@ def _log_softmax(ctx: MaskCtx, prim: LogSoftmax, args: Atoms, ins: Avals, outs: 
 
 REDUCTIONS: Final[tuple[MaskRow, ...]] = (
     row(ReduceSum, _sum, "padding is 0", clears_operands=False),
-    row(ReduceMax, _extremum, "padding is the neutral element", clears_operands=False),
-    row(ReduceMin, _extremum, "padding is the neutral element", clears_operands=False),
-    *[row(kind, _reduction, "padding is the neutral element") for kind in (ReduceProd, ReduceAnd, ReduceOr, ReduceXor)],
-    row(ArgMax, _arg_extremum, "padding is the least value"),
-    row(ArgMin, _arg_extremum, "padding is the greatest value"),
-    *[
-        row(kind, _cumulative, "padding is the neutral element")
-        for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
-    ],
+    row(ExtremumReduction, _extremum, "padding is the neutral element", clears_operands=False),
+    row(Reduction, _reduction, "padding is the neutral element"),
+    row(ArgExtremum, _arg_extremum, "padding is the value that is not chosen"),
+    row(Cumulative, _cumulative, "padding is the neutral element"),
     row(LinearRecurrence, _recurrence, "padding is 0"),
     row(LogSoftmax, _log_softmax, "padding is -inf"),
     row(Softmax, _softmax, "padding is -inf", clears_operands=False),

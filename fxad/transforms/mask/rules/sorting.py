@@ -1,4 +1,4 @@
-"""Sorting: the padding comes last, after nan too."""
+"""Primitives that order elements: the padding comes last, after nan too."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
-from fxad.ir import Atom, Atoms, Avals
+from fxad.core.sizes import Size
+from fxad.ir import Atom, Atoms, Avals, Primitive, map_parameter, params
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import NOT
-from fxad.primitives.reduce import extreme_value
-from fxad.primitives.sort import Sort
-from fxad.primitives.top_k import TopK
+from fxad.primitives.sort import Sort, SortLike
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
 
@@ -24,13 +23,24 @@ def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Seq
     return ctx(Sort(prim.axis, prim.num_keys + 1), last, *args)[1:]
 
 
-def _top_k(ctx: MaskCtx, prim: TopK, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    x = ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), (ins[0].ndim - 1,))
-    values, places = ctx(TopK(ctx.padded_size(prim.k)), x)
-    return ctx.cleared(values, outs[0].shape, (outs[0].ndim - 1,)), places
+def _ordered(ctx: MaskCtx, prim: SortLike, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The padding has the value that comes last. It is cleared in the results that have it."""
+    axis = prim.ordered_axis(ins[0].ndim)
+    filled = [ctx.filled(x, a.shape, prim.last_value(a.dtype), (axis,)) for x, a in zip(args, ins, strict=True)]
+    results = zip(ctx(with_padded_sizes(ctx, prim), *filled), outs, strict=True)
+    return [ctx.cleared(y, a.shape, (axis,)) if a.dtype in [x.dtype for x in ins] else y for y, a in results]
+
+
+def with_padded_sizes(ctx: MaskCtx, prim: Primitive) -> Primitive:
+    """The primitive with padded sizes in its parameters."""
+
+    def padded(value: object) -> object:
+        return ctx.padded_size(value) if isinstance(value, int | Size) and not isinstance(value, bool) else value
+
+    return type(prim)(*[map_parameter(value, padded) for _, value in params(prim)])
 
 
 SORTING: Final[tuple[MaskRow, ...]] = (
     row(Sort, _sort, "padding comes last, by a key of its own"),
-    row(TopK, _top_k, "padding is the least value"),
+    row(SortLike, _ordered, "padding has the value that comes last"),
 )

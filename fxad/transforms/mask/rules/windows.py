@@ -9,14 +9,13 @@ Parameters that are sizes become operations:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fxad.core.sizes import lower_bound, maximum
-from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Primitive, Shape
+from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Shape
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
@@ -24,16 +23,13 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.gather_scatter import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
-from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import (
     ReduceWindowMax,
-    ReduceWindowMin,
-    ReduceWindowProd,
-    ReduceWindowSum,
+    WindowExtremum,
     WindowReduction,
 )
-from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd, Selection
-from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, Selection
+from fxad.primitives.shape import ExpandDims, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
 from fxad.transforms.mask.context import MaskCtx
@@ -227,21 +223,11 @@ def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, inside:
     return ctx.one(SELECT_N, wide, emit_broadcast(ctx, fill, elements.aval.shape, ()), elements)
 
 
-_KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
-    {
-        ReduceWindowSum: ReduceSum,
-        ReduceWindowMax: ReduceMax,
-        ReduceWindowMin: ReduceMin,
-        ReduceWindowProd: ReduceProd,
-    }
-)
-
-
 def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), (y,) = ins, outs
     if 0 in ctx.padded(y.shape):
         return (Lit.zero(ctx.type(y)),)
-    if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact:
+    if isinstance(prim, WindowExtremum) and x.inexact:
         if any([_by_sizes(ctx, w) for w in _along_axes(prim.sliding)]):
             return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
         if any([ctx.masked(low) for low, _ in prim.padding]):
@@ -251,10 +237,9 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
 
 def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
     """Return the windows of one array."""
-    kind = _KINDS[type(prim)]
 
     def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
-        return ctx(kind(axes), *values)
+        return ctx(prim.reduction(axes), *values)
 
     def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
         return ctx(prim.with_sliding(sliding), *values)
@@ -394,17 +379,10 @@ def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -
     return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
 
 
-_REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
-    ReduceWindowSum,
-    ReduceWindowMax,
-    ReduceWindowMin,
-    ReduceWindowProd,
-)
-
 WINDOWS: Final[tuple[MaskRow, ...]] = (
     row(ConvGeneralDilated, _conv, "padding is 0"),
-    *[row(kind, _reduce_window, "padding is the neutral element") for kind in _REDUCTIONS],
+    row(WindowReduction, _reduce_window, "padding is the neutral element"),
     row(Reduce, _fold, "padding is the initial value, which is the identity of the body"),
     row(ReduceWindow, _fold_windows, "padding is the initial value, which is the identity of the body"),
-    *[row(kind, _selection, "padding is the worst value") for kind in (SelectAndGatherAdd, SelectAndScatterAdd)],
+    row(Selection, _selection, "padding is the worst value"),
 )

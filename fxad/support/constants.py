@@ -25,12 +25,13 @@ KERNEL_MS: Final = 25.0  # a distinct kernel
 LIBRARY_MS: Final = 8.0  # a product or a plain reduction: a call of a library function
 OPERATION_MS: Final = 0.5  # an operation in a kernel
 FUNCTION_MS: Final = 1.2  # a function that is evaluated as a polynomial
-# in addition to `KERNEL_MS`: primitives that are expanded into many operations or into loops, by their classes
+# in addition to `KERNEL_MS`: primitives that are expanded into many operations or into loops, by class or
+# by family
 EXPANDED_MS: Final[Mapping[str, float]] = MappingProxyType(
     {
         "Lgamma": 22.0, "Digamma": 22.0, "Erfc": 16.0, "ErfInv": 16.0, "BesselI0e": 24.0, "BesselI1e": 24.0,
         "Polygamma": 150.0, "Zeta": 300.0, "Threefry2x32": 12.0, "Incomplete": 500.0,
-        "RegularizedIncompleteBeta": 1200.0, "Sort": 50.0, "TopK": 20.0, "Cumulative": 170.0, "ScatterFamily": 0.0,
+        "RegularizedIncompleteBeta": 1200.0, "SortLike": 50.0, "TopK": 20.0, "Cumulative": 170.0, "ScatterFamily": 0.0,
         "Softmax": 12.0, "LogSoftmax": 12.0,
     }
 )  # fmt: skip
