@@ -189,7 +189,9 @@ def recomputations(flat: Jaxpr) -> tuple[Recomputation, ...]:
     for loops in ((), *divisions_of_loops):
         part = Recomputation(loops)
         program = part.program(flat)
-        fast += [part] if loops else []
+        if loops:
+            fast.append(part)
+            last.append(part)
         if not loops or loops in (divisions_of_loops[0], divisions_of_loops[-1]):
             schedules, smallest = _schedules(program)
             fast += [replace(part, schedule=s) for s in schedules]
@@ -202,7 +204,7 @@ def recomputations(flat: Jaxpr) -> tuple[Recomputation, ...]:
         if size <= MAX_BYTES_RATIO * least:
             out.append(r)
             least = size
-    return (*out, *last)
+    return tuple(dict.fromkeys([*out, *last]))
 
 
 def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
