@@ -27,7 +27,7 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate
-from fxad.transforms.memory.nested_scan import _row_block, balanced
+from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
 
 DEPTHS: Final = (2, 3, 4)
 
@@ -108,17 +108,10 @@ def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
     for depth in DEPTHS:
         sizes, m = [], n
         for wanted in balanced(n, depth):
-            m = _divisor(m, wanted)
+            m = near_divisor(m, wanted)
             sizes.append(m)
         out += [tuple(sizes), (*sizes, 1)]
     return tuple(dict.fromkeys([s for s in out if s and (s == (1,) or s[0] < n)]))
-
-
-def _divisor(n: int, wanted: int) -> int:
-    """Returns a divisor of n near the wanted number, or that number if none is near: a loop whose last segment is
-    shorter copies its slices."""
-    near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
-    return min(near, key=lambda m: abs(m - wanted), default=wanted)
 
 
 @by_value
@@ -233,7 +226,7 @@ class _Pair:
         n_carry = self.first.n_carry
         inner = Builder()
         ins_of_segment = inner.inputs([a.aval for a in (*consts, *carry)])
-        blocks = [_row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
+        blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
         ins_of_segment += inner.inputs([x.aval.with_shape(x.aval.shape[1:]) for x in blocks])
         outs: Atoms = inner(_of_length(self.first, m), *ins_of_segment)
         before = ins_of_segment[len(consts) : len(consts) + n_carry]
@@ -243,7 +236,7 @@ class _Pair:
         stored, outs = outs[at:], outs[:at]
         carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:]]
         if left:
-            tail = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+            tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
             last, stacks = self.forward(b, (*consts, *carry, *tail), left, sizes[1:])
             carry = last[:n_carry]
             ys = [_concatenated(b, y, z, self.first.reverse) for y, z in zip(ys, last[n_carry:], strict=True)]
@@ -267,8 +260,8 @@ class _Pair:
         n_carry = self.second.n_carry
 
         def run_main(carry: Atoms) -> tuple[Atoms, Atoms]:
-            first_blocks = [_row_block(b, x, main.start, main.stop, (trips, m)) for x in first_xs]
-            blocks = [_row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
+            first_blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in first_xs]
+            blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
             inner = Builder()
             c1, c2 = inner.inputs([a.aval for a in first_consts]), inner.inputs([a.aval for a in consts])
             d = inner.inputs([a.aval for a in carry])
@@ -284,8 +277,8 @@ class _Pair:
             return outs[:n_carry], tuple([_joined(b, y) for y in outs[n_carry:]])
 
         def run_rest(carry: Atoms) -> tuple[Atoms, Atoms]:
-            first_tail = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in first_xs]
-            tail = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+            first_tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in first_xs]
+            tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
             # the carry of the first loop before these steps is read only if they are in segments, which store it
             again = (*first_consts, *first_carry, *first_tail)
             outs = self.backward(b, again, stacks, (*consts, *carry, *tail), left, sizes[1:])

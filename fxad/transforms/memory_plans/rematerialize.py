@@ -34,9 +34,9 @@ from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Fusion, compile_cost, time_of
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.segments import last_reads, live_bytes
-from fxad.transforms.memory_plans.frontier import _cuts, _cuts_at_minima
+from fxad.transforms.memory_plans.frontier import cuts_at_minima, layer_cuts
 from fxad.transforms.memory_plans.loop_pairs import divided, divisions
-from fxad.transforms.memory_plans.peak import _spans, peak_bytes
+from fxad.transforms.memory_plans.peak import peak_bytes, spans
 
 SMALL: Final = 64  # a value that is so many times smaller than the largest residual is stored
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
@@ -102,7 +102,7 @@ def turn_of(flat: Jaxpr) -> int:
 
     A value that is in memory there counts as its bytes times the equations during which it is in memory.
     """
-    begin, end = _spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
+    begin, end = spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
     change = [0] * (len(flat.eqns) + 2)
     for v, k in begin.items():
         weight = v.aval.nbytes * (end[v] - k)
@@ -212,7 +212,7 @@ def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
     turn = turn_of(flat)
     before = Jaxpr(flat.ins, flat.eqns[:turn], (), flat.name)
     live = live_bytes(before, (False,) * len(before.ins))
-    layers = tuple(_cuts(before)) if turn else ()
+    layers = tuple(layer_cuts(before)) if turn else ()
     if len(layers) < 2:
         return [], []
     # the last layer computes most of what is stored, and the first cotangents
@@ -222,7 +222,7 @@ def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
     smallest: list[Schedule] = []
     restarting: list[Schedule] = []  # each segment starts from the operands of the program
     for parts in LAYER_PARTS:
-        cuts = tuple(sorted({k for a, c in pairwise(layers) for k in _cuts_at_minima(live, a, c, parts)}))
+        cuts = tuple(sorted({k for a, c in pairwise(layers) for k in cuts_at_minima(live, a, c, parts)}))
         if len(cuts) < 3:
             continue
         segment = {k: i for i, k in enumerate(cuts)}
