@@ -47,7 +47,7 @@ class BodyPair:
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     """Returns the pairs of loops and of branches of a flat program; an equation is in at most one pair."""
-    made_by = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
+    made_by: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -225,16 +225,15 @@ class _Pair:
         consts, carry, xs = self._split(self.first, ins)
         n_carry = self.first.n_carry
         inner = Builder()
-        ins_of_segment = inner.inputs([a.aval for a in (*consts, *carry)])
         blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
-        ins_of_segment += inner.inputs([x.aval.with_shape(x.aval.shape[1:]) for x in blocks])
-        outs: Atoms = inner(_of_length(self.first, m), *ins_of_segment)
-        before = ins_of_segment[len(consts) : len(consts) + n_carry]
-        segment = inner.build([*outs, *before], f"segment_{self.first.body.name}")
+        c, state = [inner.inputs([a.aval for a in group]) for group in (consts, carry)]
+        x = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in blocks])
+        results = inner(_of_length(self.first, m), *c, *state, *x)
+        segment = inner.build([*results, *state], f"segment_{self.first.body.name}")
         outs = b(Scan(segment, trips, self.first.reverse, 1, len(consts), n_carry), *consts, *carry, *blocks)
         at = len(outs) - n_carry
-        stored, outs = outs[at:], outs[:at]
-        carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:]]
+        stored: Atoms = outs[at:]
+        carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:at]]
         if left:
             tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
             last, stacks = self.forward(b, (*consts, *carry, *tail), left, sizes[1:])

@@ -325,7 +325,7 @@ class _Rematerialization:
         self.b = Builder.like(flat)
         self.env: dict[Atom, Atom] = {}
 
-    def _starts(self, in_order: set[Atom], first_after: dict[Atom, int]) -> list[int]:
+    def _starts(self, in_order: set[Var], first_after: dict[Atom, int]) -> list[int]:
         """Returns where the interval of each segment starts, in equations after the turn."""
         n = len(self.schedule.cuts) - 1
         starts = [len(self.after)] * n
@@ -415,7 +415,7 @@ class _Rematerialization:
         self.env.update(zip(results, outs, strict=True))
 
 
-def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Atom]:
+def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
     """Returns residuals that are read in the opposite order of their segments: of all such sets the one with most
     bytes."""
     best: list[tuple[int, _Chain]] = [(0, None)] * n  # for each segment, the set that ends there
@@ -423,7 +423,7 @@ def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[
         size, chain = max(best[level[v] :], key=lambda item: item[0])
         best[level[v]] = (size + v.aval.nbytes, (v, chain))
     chain = max(best, key=lambda item: item[0])[1]
-    out = set[Atom]()
+    out = set[Var]()
     while chain is not None:
         v, chain = chain
         out.add(v)
