@@ -194,7 +194,7 @@ class Jaxpr:
 
     @property
     def symbolic(self) -> bool:
-        """Returns True if the type of an operand has a dimension that is not a number."""
+        """Return True if the type of an operand has a dimension that is not a number."""
         return once(self, "symbolic", lambda jaxpr: any([v.aval.symbolic for v in jaxpr.ins]))
 
     @property
@@ -480,7 +480,7 @@ class BatchCtx(Batching, Protocol):
 
     @property
     def devices(self) -> bool:
-        """Returns True if devices run the indices of the mapped axis."""
+        """Return True if devices run the indices of the mapped axis."""
 
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""

@@ -84,18 +84,20 @@ def remat(
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static.
 
-    `budget` is a number of bytes, or a text such as "64 MiB": the fastest plan that is found whose compiled gradient has
-    at most that many bytes of temporaries (`plan_memory`). The gradient is that of all floating arguments;
-    `within=fx.grad`, or any function of the program, says which program must fit instead. Plans are compiled to check
-    them, also inside a trace. With `reconstruct=True` a plan may reconstruct values of functions that have an inverse, as
-    `invertible` does; derivatives are then equal within the error of the reconstruction, and nan if that is large.
+    `budget` is a number of bytes, or a text such as "64 MiB". The executable that the function becomes part of, in a
+    derivative or a larger step, has at most so many bytes of temporaries: values are computed again until it fits
+    (`Lowered.compile`). With `within`, a plan for the program is chosen at once instead (`plan_memory`): the fastest whose
+    program `within(f)` fits, such as `within=fx.grad`. With `reconstruct=True` such a plan may reconstruct values of
+    functions that have an inverse, as `invertible` does; derivatives are then equal within the error of the
+    reconstruction, and nan if that is large. Without `within`, its program is the gradient in all floating arguments.
 
     Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
             within a fusion and chooses other fusions.
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
     Raises: ArgumentError for an invalid policy or budget, for `within` or `reconstruct` without a budget, and for a plan
-            of another program; ParameterError for a budget into which no plan fits, with the least one that does.
+            of another program; ParameterError, when the executable is compiled, for a budget into which nothing fits,
+            with the least bytes that were reached.
     """
     wrong = [x for x in tree.leaves(prevent_cse) if not isinstance(x, bool)]
     if wrong:

@@ -97,12 +97,12 @@ class Aval:
 
     @property
     def symbolic(self) -> bool:
-        """Returns True if a dimension is not a number."""
+        """Return True if a dimension is not a number."""
         return Size in map(type, self.shape)
 
     @property
     def inexact(self) -> bool:
-        """Returns True if values of this type have tangents (floating or complex)."""
+        """Return True if values of this type have tangents (floating or complex)."""
         return self.dtype in dtypes.INEXACT
 
     def with_shape(self, shape: Iterable[int]) -> Aval:

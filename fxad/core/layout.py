@@ -224,7 +224,7 @@ class Layout:
 
     @property
     def has_rules(self) -> bool:
-        """Returns True if some bodies belong to rules, and do not run when the equation is evaluated."""
+        """Return True if some bodies belong to rules, and do not run when the equation is evaluated."""
         return len(self.running) < len(self.bodies)
 
     def operands_of(self, group: int) -> range:
@@ -276,12 +276,12 @@ class Layout:
 
     @property
     def transparent(self) -> bool:
-        """Returns True if the results are values of bodies that run: there are no rules and no `Elements`."""
+        """Return True if the results are values of bodies that run: there are no rules and no `Elements`."""
         return not self.has_rules and not any([type(g.role) is Elements for g in self.operands])
 
     @property
     def states_results(self) -> bool:
-        """Returns True if the layout determines the results: a body runs, and no operand or result is `Elements` or a
+        """Return True if the layout determines the results: a body runs, and no operand or result is `Elements` or a
         `Part`."""
         partial = any([isinstance(g.role, Elements | Part) for g in (*self.operands, *self.results)])
         return bool(self.running) and not partial
@@ -294,17 +294,17 @@ class Layout:
 
     @property
     def has_predicate(self) -> bool:
-        """Returns True if a predicate determines the number of runs."""
+        """Return True if a predicate determines the number of runs."""
         return any([PREDICATE in self.bodies[k].results for k in self.running])
 
     @property
     def unbounded(self) -> bool:
-        """Returns True if a predicate alone determines the number of runs, without an upper bound."""
+        """Return True if a predicate alone determines the number of runs, without an upper bound."""
         return self.has_predicate and any([self.bodies[k].runs == Unknown() for k in self.running])
 
     @property
     def takes_no_step(self) -> bool:
-        """Returns True for a loop whose number of steps is 0, or whose predicate is the literal False."""
+        """Return True for a loop whose number of steps is 0, or whose predicate is the literal False."""
         for body in [self.bodies[k] for k in self.running]:
             match body.runs:
                 case Times(0) | UpTo(0) | Unknown(0) | InParallel(0):

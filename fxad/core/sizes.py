@@ -60,7 +60,7 @@ class SizeName:
 
     @property
     def bound(self) -> bool:
-        """Returns True for a size that a rule binds, which is none of the program's."""
+        """Return True for a size that a rule binds, which is none of the program's."""
         return self.name.startswith("_")
 
     @property

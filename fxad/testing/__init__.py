@@ -69,6 +69,7 @@ from fxad.testing.memory_laws import (
     check_partial_eval,
     check_plan,
     check_policy,
+    check_recomputations,
     check_segments,
     some_policies,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "check_memory_plans",
     "check_plan",
     "check_policy",
+    "check_recomputations",
     "check_segments",
     "check_primitive",
     "check_program_jvp",

@@ -10,6 +10,7 @@ from itertools import pairwise
 from operator import and_, or_
 from typing import Final, final
 
+import numpy as np
 from hypothesis import strategies as st
 
 from fxad.api.budget import gradient_of, plan_memory
@@ -32,6 +33,7 @@ from fxad.transforms.memory.policies import Policy
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.memory_plans.frontier import frontier
 from fxad.transforms.memory_plans.plans import apply_plan
+from fxad.transforms.memory_plans.rematerialize import flat_program, recomputations
 
 
 @final
@@ -168,6 +170,24 @@ def check_memory_plans(case: Case) -> None:
                 fail(f"a memory plan changed the results: {problem}", case.program, case.args, lean)
         else:
             check_same_bits("a memory plan", flat, lean)
+
+
+def check_recomputations(case: Case) -> None:
+    """Every recomputation that a budget may choose, of a program and of its gradient, keeps all results bit for bit."""
+    mask = differentiable_mask(case)
+    programs = [(case.program, case.args)]
+    if any(mask):
+        gradient = vjp_fused(case.program, mask)
+        cotangents = [np.ones(a.shape, a.dtype) for a in gradient.in_avals[len(case.args) :]]
+        programs.append((gradient, (*case.args, *cotangents)))
+    for program, args in programs:
+        flat = flat_program(program)
+        typecheck(flat)
+        results = run(program, args)
+        for lean in (flat, *[r.program(flat) for r in recomputations(flat)]):
+            typecheck(lean)
+            if problem := differ(run(lean, args), results, exact=True):
+                fail(f"a recomputation changed the results: {problem}", program, args, lean)
 
 
 def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None:

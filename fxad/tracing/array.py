@@ -106,7 +106,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def committed(self) -> bool:
-        """Returns True if the array was put on its device, or computed from such an array. Such an array never moves
+        """Return True if the array was put on its device, or computed from such an array. Such an array never moves
         implicitly."""
         return self._buffer._committed
 
@@ -153,12 +153,12 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Returns True if all parts are on devices of this process."""
+        """Return True if all parts are on devices of this process."""
         return self.sharding.is_fully_addressable
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Returns True if each device has the whole value."""
+        """Return True if each device has the whole value."""
         return self.sharding.is_fully_replicated
 
     def addressable_data(self, index: int) -> Array:

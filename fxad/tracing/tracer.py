@@ -176,7 +176,7 @@ class Tracer(Array):
 
     @property
     def reachable(self) -> bool:
-        """Returns True if the tracer belongs to the active trace or an enclosing one, so that it may be used here."""
+        """Return True if the tracer belongs to the active trace or an enclosing one, so that it may be used here."""
         return _encloses(self._trace, active_trace())
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:
@@ -515,7 +515,7 @@ class Trace:
 
     @property
     def alive(self) -> bool:
-        """Returns True until the trace ends."""
+        """Return True until the trace ends."""
         return self.frames.base is not None
 
     def source(self) -> Source | Outside:

@@ -9,8 +9,13 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
+import fxad.text
+from benchmarks.models.blocks import Network, Way, convolutional, recurrent, transformer
+from benchmarks.models.library import OURS
+from fxad import lax, optim
 from fxad.errors import ArgumentError, ParameterError
+from fxad.primitives.marks import least_budget
+from fxad.transforms.memory.marks import without_budgets
 
 X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
 SHARES = (0.75, 0.5, 0.35, 0.25)
@@ -92,3 +97,88 @@ def test_jit_keeps_to_a_budget() -> None:
     assert bytes_of(fx.jit(fx.trace(fx.grad(layers), ws, X), budget=limit)) <= limit
     with pytest.raises(ParameterError, match="compile of grad_layers: no plan fits into 9 bytes of temporaries"):
         fx.jit(fx.grad(layers), budget=9)(ws, x)
+
+
+SHARED: dict[str, Any] = {"ws": parameters(12), "x": np.concatenate([X] * 8), "xs": np.stack([X, 2 * X])}
+
+
+def in_grad_of_both(f: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    return fx.grad(f, argnums=(0, 1)), (SHARED["ws"], SHARED["x"]), ()
+
+
+def in_map(f: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    return fx.vmap(fx.grad(f), (None, 0)), (SHARED["ws"], SHARED["xs"]), ()
+
+
+def in_training_step(f: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    optimiser = optim.adam(1e-3)
+
+    def step(ws: Any, state: Any, x: Any) -> Any:
+        value, gradient = fx.value_and_grad(lambda ws: f(ws, x) + fnp.sum(fnp.cos(ws[0])))(ws)
+        updates, state = optimiser.update(gradient, state, ws)
+        return optim.apply_updates(ws, updates), state, value
+
+    return step, (SHARED["ws"], optimiser.init(SHARED["ws"]), SHARED["x"]), ("ws", "state")
+
+
+def in_branch(f: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    def either(ws: Any, x: Any) -> Any:
+        return lax.cond(fnp.sum(x) > 0, lambda: f(ws, x), lambda: fnp.sum(x))
+
+    return fx.value_and_grad(either), (SHARED["ws"], SHARED["x"]), ()
+
+
+@pytest.mark.parametrize("within", [in_grad_of_both, in_map, in_training_step, in_branch])
+def test_remat_gives_its_budget_to_what_it_becomes_part_of(within: Any) -> None:
+    whole, args, donate = within(layers)
+    plain: Any = fx.lower(fx.trace(whole, *args)).compile(donate=donate)
+    limit = int(0.6 * bytes_of(plain))
+    lean: Any = fx.lower(fx.trace(within(fx.remat(layers, budget=limit))[0], *args)).compile(donate=donate)
+    assert bytes_of(lean) <= limit
+
+    def results(run: Any) -> list[Any]:
+        return fx.tree.leaves(run(*fx.tree.map(lambda a: fnp.asarray(np.array(a)), args)))
+
+    for a, b in zip(results(lean), results(plain), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_a_mark_of_a_budget_stays_through_transformations_and_text() -> None:
+    f: Any = fx.remat(lambda x: fnp.sum(fnp.sin(x)), budget="1 kB")
+    program: Any = fx.trace(f, X)
+    for marked in (
+        program,
+        fx.grad(program),
+        fx.trace(fx.vmap(fx.grad(f)), np.stack([X, X])),
+        fx.simplify(fx.dce(fx.cse(fx.grad(program)))),
+    ):
+        assert "budget[limit=1000]" in marked.text()
+        assert fx.text.parse(marked.text()) is marked.jaxpr
+    assert least_budget(fx.grad(program).jaxpr) == 1000
+    assert least_budget(without_budgets(program.jaxpr)) is None
+
+
+def small(network: Network) -> tuple[Any, tuple[Any, ...]]:
+    if network.xs is None:
+        return lambda layers, x: network.loss(OURS, Way(), layers, x, None), (network.layers, network.start)
+    return lambda layers, xs: network.loss(OURS, Way(), layers, network.start, xs), (network.layers, network.xs)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(transformer(6, 32, 2, 16, 8), marks=pytest.mark.deep),
+        pytest.param(convolutional(8, 8, 12, 8), marks=pytest.mark.deep),
+        recurrent(300, 16, 16),
+    ],
+    ids=("transformer", "conv", "rnn"),
+)
+def test_networks_keep_to_budgets(network: Network) -> None:
+    f, args = small(network)
+    plain = bytes_of(fx.lower(fx.trace(fx.value_and_grad(f), *args)).compile())
+    before = plain
+    for share in SHARES:
+        limit = int(share * plain)
+        held = bytes_of(fx.lower(fx.trace(fx.value_and_grad(fx.remat(f, budget=limit)), *args)).compile())
+        assert held <= min(limit, before)
+        before = held

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.testing import Case, cases, check_budgets
+from fxad.testing import Case, cases, check_budgets, check_recomputations
 from tests.laws.budget import share
 from tests.laws.nested_blocks import KINDS, Tree, case_of, nested_kinds, trees
 
@@ -98,6 +98,11 @@ def test_chains_keep_to_budgets(name: str) -> None:
 @given(st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=3), st.integers(2, 5))
 def test_compiled_gradients_keep_to_budgets(names: list[str], times: int) -> None:
     check_budgets(chain(names, times))
+
+
+@pytest.mark.parametrize("name", ["slices", "branch", "with_vjp"])
+def test_recomputations_keep_results(name: str) -> None:
+    check_recomputations(chain([name], 2))
 
 
 NESTED: list[Tree] = [

@@ -11,6 +11,7 @@ from fxad.testing import (
     check_partial_eval,
     check_plan,
     check_policy,
+    check_recomputations,
     check_segments,
     repeated_cases,
     some_policies,
@@ -43,6 +44,12 @@ def test_plans(case: Case, choose: list[bool]) -> None:
 @given(cases(differentiable=True) | repeated_cases(differentiable=True))
 def test_memory_plans(case: Case) -> None:
     check_memory_plans(case)
+
+
+@share(2)
+@given(cases(differentiable=True) | repeated_cases(differentiable=True))
+def test_recomputations(case: Case) -> None:
+    check_recomputations(case)
 
 
 @share(2)

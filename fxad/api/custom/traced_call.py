@@ -111,12 +111,12 @@ class TracedCall:
 
     @property
     def is_active(self) -> bool:
-        """Returns True while the function and its rules are traced."""
+        """Return True while the function and its rules are traced."""
         return self.function is None
 
     @property
     def traces_rules(self) -> bool:
-        """Returns True while the rules of the function are traced."""
+        """Return True while the rules of the function are traced."""
         return self.is_active and self.body is not None
 
     def serves(self, call: TracedCall) -> bool:

@@ -102,7 +102,7 @@ class Halves:
 
     @property
     def nothing_known(self) -> bool:
-        """Returns True if the known part has no equations and no results."""
+        """Return True if the known part has no equations and no results."""
         return not self.known.eqns and not any(self.out_known)
 
 
@@ -366,7 +366,7 @@ class _BoundedLoop:
 
     @property
     def predicate_in_step(self) -> bool:
-        """Returns True if the step returns the predicate."""
+        """Return True if the step returns the predicate."""
         return self.step_at == self.test_at
 
     @property

@@ -36,7 +36,7 @@ class InverseOfCall:
 def inverse_rule(
     body: Jaxpr, kept: Mask, inverse: Jaxpr, ivjp: Jaxpr | None = None, moving: Mask = ()
 ) -> TransformRule:
-    """Returns the rule of a call of `body`. `moving` marks the operands whose cotangents `ivjp` gives."""
+    """Return the rule of a call of `body`. `moving` marks the operands whose cotangents `ivjp` gives."""
     operands, n = range(len(body.ins)), len(body.ins)
     results = range(n, n + len(body.outs))
     known, others = split_by_mask(operands, kept)
@@ -50,7 +50,7 @@ def inverse_rule(
 
 
 def inverse_of_call(prim: Primitive) -> InverseOfCall | None:
-    """Returns the inverse that an equation carries; None if it has none, or if the rule of the user raised an error."""
+    """Return the inverse that an equation carries; None if it has none, or if the rule of the user raised an error."""
     rule = rules_of(prim).rule_for(INVERSE)
     inverse = rule.program("inverse") if rule else None
     if rule is None or inverse is None:
@@ -62,18 +62,18 @@ def inverse_of_call(prim: Primitive) -> InverseOfCall | None:
 
 
 def error_of_inverse(prim: Primitive) -> str:
-    """Returns the message of the error that a user's inverse raised while it was traced; empty if there is none."""
+    """Return the message of the error that a user's inverse raised while it was traced; empty if there is none."""
     rule = rules_of(prim).rule_for(INVERSE)
     return rule.error if rule else ""
 
 
 def invertible_rule(tolerance: float) -> TransformRule:
-    """Returns the rule that marks a call of `invertible`."""
+    """Return the rule that marks a call of `invertible`."""
     return TransformRule(_INVERTIBLE, settings=(Lit.of(tolerance, Aval((), dtypes.float64)),))
 
 
 def tolerance_of(prim: Primitive) -> float | None:
-    """Returns the tolerance of a call that `invertible` made; None for every other equation."""
+    """Return the tolerance of a call that `invertible` made; None for every other equation."""
     rule = rules_of(prim).rule_for(_INVERTIBLE)
     if rule is None:
         return None

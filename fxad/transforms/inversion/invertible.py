@@ -259,7 +259,7 @@ def _with_check_of_forward(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _inverse_rule(jaxpr: Jaxpr, request: BackwardRequest) -> TransformRule | None:
-    """Returns the rule of the inverse; None if the results do not determine all operands. `invertible` determines only
+    """Return the rule of the inverse; None if the results do not determine all operands. `invertible` determines only
     those that the gradient needs."""
     kept = request.known_ins
     inverse = partial_inverse(jaxpr, kept, request.known_outs, request.rules)

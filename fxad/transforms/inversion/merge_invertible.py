@@ -44,7 +44,7 @@ from fxad.transforms.inversion.solver import partial_inverse
 
 
 def _tolerance(eqn: Eqn) -> float:
-    """Returns the tolerance of an `invertible` call; infinity for a `custom_ivjp`, which is not checked."""
+    """Return the tolerance of an `invertible` call; infinity for a `custom_ivjp`, which is not checked."""
     tolerance = tolerance_of(eqn.prim)
     return math.inf if tolerance is None else tolerance
 

@@ -44,7 +44,7 @@ from fxad.transforms.vmap import over_stack
 
 
 class IvjpOfBody(Protocol):
-    """Returns the ivjp of a body, from its operands marked in `known_ins` and its results marked in `known_outs`. See
+    """Return the ivjp of a body, from its operands marked in `known_ins` and its results marked in `known_outs`. See
     `derivatives_from_results.ivjp`."""
 
     def __call__(self, body: Jaxpr, known_ins: Mask, known_outs: Mask, moving: Mask, /) -> Jaxpr: ...

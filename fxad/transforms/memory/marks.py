@@ -13,7 +13,7 @@ from fxad.primitives.marks import Budget, least_budget
 
 @by_value
 def with_budget(jaxpr: Jaxpr, limit: int) -> Jaxpr:
-    """Returns the program with marks on its results: the executable that it becomes part of, or that a derivative or a
+    """Return the program with marks on its results: the executable that it becomes part of, or that a derivative or a
     map of it becomes part of, has at most `limit` bytes of temporaries."""
     b = Builder.resume(jaxpr)
     return b.build([b.one(Budget(limit), a) for a in jaxpr.outs], jaxpr.name)
@@ -21,7 +21,7 @@ def with_budget(jaxpr: Jaxpr, limit: int) -> Jaxpr:
 
 @by_value
 def without_budgets(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns the program without marks of a budget, also in bodies; the program itself if there are none."""
+    """Return the program without marks of a budget, also in bodies; the program itself if there are none."""
     if least_budget(jaxpr) is None:
         return jaxpr
 

@@ -47,13 +47,13 @@ def _nested(
     # the steps that are left over run last
     start = left if reverse else 0
     part = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, inner_sizes))
-    blocks = [_row_block(b, x, start, start + trips * m, (trips, m)) for x in xs]
+    blocks = [row_block(b, x, start, start + trips * m, (trips, m)) for x in xs]
     outs: Sequence[Var] = b(Scan(part, trips, reverse, 1, n_consts, n_carry), *consts, *state, *blocks)
     carry, ys = outs[:n_carry], [b.one(Reshape((trips * m, *y.aval.shape[2:])), y) for y in outs[n_carry:]]
     if left:
         tail = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < left]))
         rest = slice(0, left) if reverse else slice(n - left, n)
-        last = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+        last = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
         outs = b(Remat(tail), *consts, *carry, *last)
         carry = outs[:n_carry]
         pairs = zip(ys, outs[n_carry:], strict=True)
@@ -61,7 +61,7 @@ def _nested(
     return b.build([*carry, *ys], f"segments_{step.name}")
 
 
-def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
+def row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
     """Return rows of x, with leading axes `lead` in place of the first."""
     shape = x.aval.shape
     if (start, stop) != (0, shape[0]):
@@ -83,6 +83,13 @@ def balanced(n: int, depth: int) -> tuple[int, ...]:
         m = -(-m // parts)
         out.append(m)
     return tuple([m for k, m in enumerate(out) if m > 1 and m < (out[k - 1] if k else n)])
+
+
+def near_divisor(n: int, wanted: int) -> int:
+    """Return a divisor of n near the wanted number, or that number if none is near. A loop whose last segment is
+    shorter copies its slices."""
+    near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
+    return min(near, key=lambda m: abs(m - wanted), default=wanted)
 
 
 def carries_stored(n: int, sizes: Sequence[int]) -> int:

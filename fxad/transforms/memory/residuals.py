@@ -51,7 +51,7 @@ class Residual:
 
     @property
     def is_argument(self) -> bool:
-        """Returns True if the value is an operand of the program. The caller stores it."""
+        """Return True if the value is an operand of the program. The caller stores it."""
         return self.operand is not None
 
     @property

@@ -23,7 +23,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import reversible
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.memory.nested_scan import balanced
+from fxad.transforms.memory.nested_scan import balanced, near_divisor
 from fxad.transforms.memory.policies import Policy, cost_ratio, costly, nothing
 from fxad.transforms.memory.segments import last_reads, live_bytes, live_ins_and_outs
 from fxad.transforms.memory_plans.plans import Loop, MemoryPlan, Segment, SegmentedBody
@@ -128,7 +128,7 @@ def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[SegmentedBody, ...]]:
         for body in bodies:
             inlined = inline(body)
             live = live_bytes(inlined, (False,) * len(inlined.ins))
-            cuts = sorted({*_cuts_at_minima(live, 0, len(inlined.eqns), parts)})
+            cuts = sorted({*cuts_at_minima(live, 0, len(inlined.eqns), parts)})
             division.append(SegmentedBody(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
         out.append(tuple(division))
     return list(dict.fromkeys(out)) if bodies else []
@@ -149,7 +149,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     """Return segments that are reconstructed: the longest stretches of layers that have an inverse, and loops."""
     last, operands = last_reads(flat), frozenset(flat.ins)
     # of the loops, only a `scan` runs backwards
-    cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
+    cuts = {*layer_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
     tried: dict[tuple[Jaxpr, Mask], bool] = {}
 
     def runs_backwards(start: int, stop: int) -> bool:
@@ -198,19 +198,13 @@ def _divisions_of_loop(scan: Scan) -> list[Loop]:
     computed = [a for a in split.primal.outs[len(body.outs) :] if isinstance(a, Var) and a not in split.primal.ins]
     step_bytes = max(sum([a.aval.nbytes for a in computed]), 1)
     # segments of m steps store n / m carries and the values of m steps, which is least for this m
-    m = _divisor(n, max(1, isqrt(max(1, n * carry_bytes // step_bytes))))
+    m = near_divisor(n, max(1, isqrt(max(1, n * carry_bytes // step_bytes))))
     policies: list[Policy] = [*([costly(ratio)] if ratio else []), nothing]
     out = [Loop(scan, (), keep) for keep in policies]
     out += [Loop(scan, (m,), None)] if 1 < m < n else []
     nestings = [balanced(n, depth) for depth in (2, 3, 4, 6, max(n, 2).bit_length())]
     nestings.insert(1, tuple([max(2, size // 2) for size in nestings[0]]))  # shorter segments, which copy fewer slices
     return [*out, *dict.fromkeys([Loop(scan, sizes, nothing) for sizes in nestings if sizes])]
-
-
-def _divisor(n: int, wanted: int) -> int:
-    """Return a divisor of n near the wanted number, or that number if none is near."""
-    near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
-    return min(near, key=lambda m: abs(m - wanted), default=wanted)
 
 
 def _least_ratio(eqns: Sequence[Eqn]) -> float:
@@ -223,7 +217,7 @@ def _least_ratio(eqns: Sequence[Eqn]) -> float:
 
 def _divisions_of_program(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
     """Return families of ways to divide a program into segments. The first of a family needs least memory."""
-    cuts = _cuts(flat)
+    cuts = layer_cuts(flat)
     n = len(cuts) - 1
     if n < 1 or not flat.eqns:
         return
@@ -246,7 +240,7 @@ def _divisions_of_program(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
     computed = [sum([v.aval.nbytes for e in flat.eqns[a:b] for v in e.outs]) for a, b in pairwise(cuts)]
     if max(computed) > between_layers:  # the values within a layer need the most memory: parts of layers help
         for parts in LAYER_PARTS:
-            fine = {k for a, b in pairwise(cuts) for k in _cuts_at_minima(live, a, b, parts)}
+            fine = {k for a, b in pairwise(cuts) for k in cuts_at_minima(live, a, b, parts)}
             leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
             yield [_nested_groups(leaves, sizes) for sizes in _depths(len(leaves)) if sizes]
 
@@ -269,7 +263,7 @@ def _nested_groups(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[S
 # --------------------------------------------------------------------------------------------------------------- layers
 
 
-def _cuts(flat: Jaxpr) -> list[int]:
+def layer_cuts(flat: Jaxpr) -> list[int]:
     """Return where a program is cut into layers: between repeated stretches, and elsewhere where few bytes live."""
     live = live_bytes(flat, (False,) * len(flat.ins))
     labels: dict[object, int] = {}
@@ -299,7 +293,7 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
             break
     covered, period, first = best[0], -best[1], best[2]
     if covered < n // 2 or period < 2:
-        return _cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
+        return cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
     # layers begin where the fewest bytes live on average; of equal offsets from the start of the run, at the first
     mean_bytes = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
     phase = mean_bytes.index(min(mean_bytes))
@@ -313,7 +307,7 @@ def _mean(numbers: Sequence[int]) -> float:
     return sum(numbers) / max(1, len(numbers))
 
 
-def _cuts_at_minima(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
+def cuts_at_minima(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
     """Return cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
     ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
     inside = [min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends) if a < b]

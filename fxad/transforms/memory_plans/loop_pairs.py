@@ -8,7 +8,9 @@ steps:
     scan of 12, backwards: d, r -> d                     scan of 3, backwards: d, c -> (scan of 4: c -> r;
                                                                                         scan of 4, backwards: d, r -> d)
 
-A segment can be in segments itself. Segments of one step store the carry of each step.
+A segment can be in segments itself. Segments of one step store the carry of each step; a loop over a number of steps
+that is not known runs in these. A pair of branches, `cond` equations of one index, is handled as a loop of one step:
+the second one runs the branch of the first again.
 """
 
 from __future__ import annotations
@@ -21,19 +23,21 @@ from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.core.sizes import at_least
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr
+from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate
-from fxad.transforms.memory.nested_scan import _row_block, balanced
+from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
 
 DEPTHS: Final = (2, 3, 4)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class LoopPair:
-    """Two loops of a program, as the numbers of their equations, and the stacks that only the second one reads: as
-    results of the steps of the first, and as slices of the steps of the second."""
+class BodyPair:
+    """Two loops of a program, or two branches, as the numbers of their equations, and the values that only the second
+    one reads: as results of the body of the first, and as operands of the body of the second. Both are counted from
+    the end of the constants and carries."""
 
     first: int
     second: int
@@ -41,9 +45,9 @@ class LoopPair:
 
 
 @by_value
-def loop_pairs(flat: Jaxpr) -> tuple[LoopPair, ...]:
-    """Returns the pairs of loops of a flat program; a loop is in at most one pair."""
-    made_by = {v: k for k, e in enumerate(flat.eqns) if _divisible(e) for v in e.outs}
+def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
+    """Return the pairs of loops and of branches of a flat program; an equation is in at most one pair."""
+    made_by: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -51,82 +55,115 @@ def loop_pairs(flat: Jaxpr) -> tuple[LoopPair, ...]:
     results, paired = {*flat.outs}, set[int]()
     out = []
     for k, eqn in enumerate(flat.eqns):
-        if not _divisible(eqn):
+        if not _can_run_again(eqn):
             continue
-        n = eqn.prim.n_consts + eqn.prim.n_carry
-        by_loop: dict[int, list[tuple[int, int]]] = {}
-        for i, a in enumerate(eqn.ins[n:]):
+        fixed = _fixed(eqn)[0]
+        by_first: dict[int, list[tuple[int, int]]] = {}
+        for i, a in enumerate(eqn.ins[fixed:]):
             j = made_by.get(a, k)
-            if j < k and j not in paired and readers[a] == [k] and a not in results:
-                first = flat.eqns[j]
-                at = first.outs.index(a) - first.prim.n_carry
-                if at >= 0 and first.prim.length == eqn.prim.length:
-                    by_loop.setdefault(j, []).append((at, i))
-        if by_loop:
-            j, stacks = max(by_loop.items(), key=lambda item: sum([eqn.ins[n + i].aval.nbytes for _, i in item[1]]))
-            out.append(LoopPair(j, k, tuple(stacks)))
+            if j < k and j not in paired and readers[a] == [k] and a not in results and _alike(flat.eqns[j], eqn):
+                at = flat.eqns[j].outs.index(a) - _fixed(flat.eqns[j])[1]
+                if at >= 0:
+                    by_first.setdefault(j, []).append((at, i))
+        if by_first:
+            j, stacks = max(
+                by_first.items(), key=lambda item: sum([eqn.ins[fixed + i].aval.nbytes for _, i in item[1]])
+            )
+            out.append(BodyPair(j, k, tuple(stacks)))
             paired.update((j, k))
     return tuple(out)
 
 
-def _divisible(eqn: Eqn) -> bool:
+def _can_run_again(eqn: Eqn) -> bool:
     prim = eqn.prim
-    return isinstance(prim, Scan) and not prim.upto and not prim.effects and at_least(prim.length, 2)
+    if isinstance(prim, Scan):
+        return not prim.effects and at_least(prim.length, 2)
+    return isinstance(prim, Cond) and not prim.effects
+
+
+def _fixed(eqn: Eqn) -> tuple[int, int]:
+    """Return the operands of an equation before the slices of its steps, or before the operands of its branches, and
+    the results before the stacked ones."""
+    prim = eqn.prim
+    return (prim.upto + prim.n_consts + prim.n_carry, prim.n_carry) if isinstance(prim, Scan) else (1, 0)
+
+
+def _alike(first: Eqn, second: Eqn) -> bool:
+    """Return True for loops of as many steps, and for branches of one index."""
+    a, b = first.prim, second.prim
+    if isinstance(a, Scan) and isinstance(b, Scan):
+        return (a.length, a.upto) == (b.length, b.upto) and (not a.upto or first.ins[0] is second.ins[0])
+    same = isinstance(a, Cond) and isinstance(b, Cond) and len(a.branches) == len(b.branches)
+    return same and first.ins[0] is second.ins[0]
 
 
 def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
-    """Returns the sizes of segments that are worth trying for the pairs of a program: those that compute least again
+    """Return the sizes of segments that are worth trying for the pairs of a program: those that compute least again
     first."""
-    lengths = [flat.eqns[pair.first].prim.length for pair in loop_pairs(flat)]
-    if not lengths:
+    pairs = [flat.eqns[pair.first].prim for pair in body_pairs(flat)]
+    if not pairs:
         return ()
-    n = max(lengths)
+    n = max([prim.length for prim in pairs if isinstance(prim, Scan) and not prim.upto], default=1)
     out: list[tuple[int, ...]] = [(1,)]
     for depth in DEPTHS:
         sizes, m = [], n
         for wanted in balanced(n, depth):
-            m = _divisor(m, wanted)
+            m = near_divisor(m, wanted)
             sizes.append(m)
         out += [tuple(sizes), (*sizes, 1)]
-    return tuple(dict.fromkeys([s for s in out if s and s[0] < n]))
-
-
-def _divisor(n: int, wanted: int) -> int:
-    """Returns a divisor of n near the wanted number, or that number if none is near: a loop whose last segment is
-    shorter copies its slices."""
-    near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
-    return min(near, key=lambda m: abs(m - wanted), default=wanted)
+    return tuple(dict.fromkeys([s for s in out if s and (s == (1,) or s[0] < n)]))
 
 
 @by_value
 def divided(flat: Jaxpr, sizes: tuple[int, ...]) -> Jaxpr:
-    """Returns the program with each pair of loops in nested segments of `sizes` steps, outermost first.
+    """Return the program with each pair of loops in nested segments of `sizes` steps, outermost first, and each second
+    branch with the first one inside.
 
-    Law: same value, bit for bit but for what XLA fuses; loops of any length, also one that `sizes` do not divide.
+    Law: same value; loops of any length, also one that `sizes` do not divide.
     """
-    pairs = loop_pairs(flat)
+    pairs = body_pairs(flat)
     firsts, seconds = {p.first: p for p in pairs}, {p.second: p for p in pairs}
-    emitted: dict[int, _Pair] = {}
-    saved: dict[int, tuple[Atoms, Atoms]] = {}  # operands of the first loop, and what it stores
+    loops: dict[int, tuple[_Pair, Atoms, Atoms]] = {}  # with the operands of the first loop, and what it stores
+    branches: dict[int, Atoms] = {}  # the operands of the first branches
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
     for k, eqn in enumerate(flat.eqns):
         b.source = eqn.source
         ins = substitute(eqn.ins, env)
-        if k in firsts:
-            pair = emitted[k] = _Pair.of(eqn.prim, flat.eqns[firsts[k].second].prim, firsts[k].stacks)
-            kept, stored = pair.forward(b, ins, pair.first.length, sizes)
-            saved[k] = ins, stored
+        prim = eqn.prim
+        if k in firsts and isinstance(prim, Scan):
+            second = flat.eqns[firsts[k].second].prim
+            assert isinstance(second, Scan), second
+            pair = _Pair.of(prim, second, firsts[k].stacks)
+            kept, stored = pair.forward(b, ins, prim.length, sizes)
+            loops[k] = pair, ins, stored
             env.update(zip([v for v, keep in zip(eqn.outs, pair.kept, strict=True) if keep], kept, strict=True))
-        elif k in seconds:
-            j = seconds[k].first
-            first_ins, stored = saved[j]
-            pair = emitted[j]
-            outs = pair.backward(b, first_ins, stored, pair.others(ins), pair.first.length, sizes)
+        elif k in seconds and isinstance(prim, Scan):
+            pair, first_ins, stored = loops[seconds[k].first]
+            outs = pair.backward(b, first_ins, stored, pair.others(ins), prim.length, sizes)
+            env.update(zip(eqn.outs, outs, strict=True))
+        elif k in seconds and isinstance(prim, Cond):
+            first = flat.eqns[seconds[k].first].prim
+            assert isinstance(first, Cond), first
+            both = [_both_branches(f, s, seconds[k].stacks) for f, s in zip(first.branches, prim.branches, strict=True)]
+            read = [i for _, i in seconds[k].stacks]
+            others = [a for i, a in enumerate(ins[1:]) if i not in read]
+            outs = b(Cond(tuple(both), prim.batched), ins[0], *branches[seconds[k].first], *others)
             env.update(zip(eqn.outs, outs, strict=True))
         else:
+            branches[k] = ins[1:]
             env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
     return dce(b.build(substitute(flat.outs, env), flat.name))
+
+
+def _both_branches(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...]) -> Jaxpr:
+    """Return a branch of the second equation that runs that of the first again: (operands of the first, other operands
+    of the second) -> results of the second."""
+    b = Builder()
+    again = b.inline(first, b.inputs(first.in_avals))
+    made = {i: again[at] for at, i in values}
+    ins = [made[i] if i in made else b.input(a) for i, a in enumerate(second.in_avals)]
+    return b.build(b.inline(second, ins), second.name)
 
 
 @final
@@ -144,7 +181,7 @@ class _Pair:
 
     @staticmethod
     def of(first: Scan, second: Scan, stacks: tuple[tuple[int, int], ...]) -> _Pair:
-        """Returns the pair for two loops and their stacks."""
+        """Return the pair for two loops and their stacks."""
         body, n = first.body, first.n_carry
         dropped = {at for at, _ in stacks}
         kept = tuple([k < n or k - n not in dropped for k in range(len(body.outs))])
@@ -168,12 +205,16 @@ class _Pair:
         )
 
     def others(self, ins: Atoms) -> Atoms:
-        """Returns the operands of the second loop without the stacks."""
-        n = self.second.n_consts + self.second.n_carry
+        """Return the operands of the second loop without the stacks."""
+        n = self.second.upto + self.second.n_consts + self.second.n_carry
         return (*ins[:n], *[ins[n + i] for i in self.order[: len(self.order) - self.n_stacks]])
 
     def forward(self, b: Builder, ins: Atoms, n: int, sizes: tuple[int, ...]) -> tuple[Atoms, Atoms]:
         """Adds n steps of the first loop. Returns the results that are kept, and what is stored for the second."""
+        if self.first.upto or sizes[:1] == (1,):
+            outs = b(self._storing_carries(n), *ins)
+            at = len(outs) - self.first.n_carry
+            return outs[:at], outs[at:]
         if not sizes or sizes[0] >= n:
             outs = b(_of_length(self.storing, n), *ins)
             at = len(outs) - self.n_stacks
@@ -184,18 +225,17 @@ class _Pair:
         consts, carry, xs = self._split(self.first, ins)
         n_carry = self.first.n_carry
         inner = Builder()
-        ins_of_segment = inner.inputs([a.aval for a in (*consts, *carry)])
-        blocks = [_row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
-        ins_of_segment += inner.inputs([x.aval.with_shape(x.aval.shape[1:]) for x in blocks])
-        outs: Atoms = inner(_of_length(self.first, m), *ins_of_segment)
-        before = ins_of_segment[len(consts) : len(consts) + n_carry]
-        segment = inner.build([*outs, *before], f"segment_{self.first.body.name}")
+        blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
+        c, state = [inner.inputs([a.aval for a in group]) for group in (consts, carry)]
+        x = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in blocks])
+        results = inner(_of_length(self.first, m), *c, *state, *x)
+        segment = inner.build([*results, *state], f"segment_{self.first.body.name}")
         outs = b(Scan(segment, trips, self.first.reverse, 1, len(consts), n_carry), *consts, *carry, *blocks)
         at = len(outs) - n_carry
-        stored, outs = outs[at:], outs[:at]
-        carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:]]
+        stored: Atoms = outs[at:]
+        carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:at]]
         if left:
-            tail = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+            tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
             last, stacks = self.forward(b, (*consts, *carry, *tail), left, sizes[1:])
             carry = last[:n_carry]
             ys = [_concatenated(b, y, z, self.first.reverse) for y, z in zip(ys, last[n_carry:], strict=True)]
@@ -206,6 +246,8 @@ class _Pair:
         self, b: Builder, first_ins: Atoms, stored: Atoms, ins: Atoms, n: int, sizes: tuple[int, ...]
     ) -> Atoms:
         """Adds n steps of the second loop. `ins` are its operands without the stacks."""
+        if self.first.upto or sizes[:1] == (1,):
+            return self._steps_again(b, first_ins, stored, ins, n)
         if not sizes or sizes[0] >= n:
             return b(_of_length(self.second, n), *ins, *stored)
         m = sizes[0]
@@ -217,8 +259,8 @@ class _Pair:
         n_carry = self.second.n_carry
 
         def run_main(carry: Atoms) -> tuple[Atoms, Atoms]:
-            first_blocks = [_row_block(b, x, main.start, main.stop, (trips, m)) for x in first_xs]
-            blocks = [_row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
+            first_blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in first_xs]
+            blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
             inner = Builder()
             c1, c2 = inner.inputs([a.aval for a in first_consts]), inner.inputs([a.aval for a in consts])
             d = inner.inputs([a.aval for a in carry])
@@ -234,8 +276,8 @@ class _Pair:
             return outs[:n_carry], tuple([_joined(b, y) for y in outs[n_carry:]])
 
         def run_rest(carry: Atoms) -> tuple[Atoms, Atoms]:
-            first_tail = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in first_xs]
-            tail = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+            first_tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in first_xs]
+            tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
             # the carry of the first loop before these steps is read only if they are in segments, which store it
             again = (*first_consts, *first_carry, *first_tail)
             outs = self.backward(b, again, stacks, (*consts, *carry, *tail), left, sizes[1:])
@@ -252,6 +294,33 @@ class _Pair:
             carry, ys = run_main(carry)
         return (*carry, *[_concatenated(b, y, z, self.first.reverse) for y, z in zip(ys, zs, strict=True)])
 
+    def _storing_carries(self, n: int) -> Scan:
+        """Return n steps of the first loop, which stack their carries too."""
+        first, b = self.first, Builder()
+        ins = b.inputs(first.body.in_avals)
+        outs = b.inline(first.body, ins)
+        steps = b.build([*outs, *ins[first.n_consts : first.n_consts + first.n_carry]], first.body.name)
+        return Scan(steps, n, first.reverse, first.unroll, first.n_consts, first.n_carry, first.upto)
+
+    def _steps_again(self, b: Builder, first_ins: Atoms, states: Atoms, ins: Atoms, n: int) -> Atoms:
+        """Adds n steps of the second loop, each of which runs its step of the first again from the carry before it."""
+        first, second = self.first, self.second
+        _, first_ins = first.split_count(first_ins)
+        count, ins = second.split_count(ins)
+        consts_1, _, xs_1 = self._split(first, first_ins)
+        consts_2, carry, xs_2 = self._split(second, ins)
+        step = Builder()
+        c1, c2, d = [step.inputs([a.aval for a in group]) for group in (consts_1, consts_2, carry)]
+        state, x1, x2 = [
+            step.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in group]) for group in (states, xs_1, xs_2)
+        ]
+        again = step.inline(self.storing.body, (*c1, *state, *x1))
+        outs = step.inline(second.body, (*c2, *d, *x2, *again[len(again) - self.n_stacks :]))
+        steps = step.build(outs, second.body.name)
+        n_consts = len(consts_1) + len(consts_2)
+        loop = Scan(steps, n, second.reverse, second.unroll, n_consts, second.n_carry, second.upto)
+        return b(loop, *count, *consts_1, *consts_2, *carry, *states, *xs_1, *xs_2)
+
     def _split(self, scan: Scan, ins: Atoms) -> tuple[Atoms, Atoms, Atoms]:
         n, m = scan.n_consts, scan.n_consts + scan.n_carry
         return ins[:n], ins[n:m], ins[m:]
@@ -262,16 +331,16 @@ def _of_length(scan: Scan, n: int) -> Scan:
 
 
 def _rows(n: int, main: int, reverse: bool) -> tuple[range, range]:
-    """Returns the rows of the segments, which run first, and those of the steps that are left."""
+    """Return the rows of the segments, which run first, and those of the steps that are left."""
     return (range(n - main, n), range(n - main)) if reverse else (range(main), range(main, n))
 
 
 def _joined(b: Builder, y: Atom) -> Atom:
-    """Returns blocks of rows as rows."""
+    """Return blocks of rows as rows."""
     t, m, *shape = y.aval.shape
     return b.one(Reshape((t * m, *shape)), y)
 
 
 def _concatenated(b: Builder, y: Atom, z: Atom, reverse: bool) -> Atom:
-    """Returns the rows of the segments and those that are left, in order."""
+    """Return the rows of the segments and those that are left, in order."""
     return b.one(Concatenate(0), *((z, y) if reverse else (y, z)))

@@ -88,12 +88,12 @@ def _program(jaxpr: Jaxpr) -> _Body:
 @by_value
 def _most_bytes(jaxpr: Jaxpr, ins: Mask, outs: Mask) -> int:
     flat = _flat(jaxpr)
-    return max(_bytes_in_memory(flat, *_spans(flat, ins, outs)), default=0)
+    return max(_bytes_in_memory(flat, *spans(flat, ins, outs)), default=0)
 
 
 def _peak_of(body: _Body) -> Peak:
     flat = _flat(body.jaxpr)
-    begin, end = _spans(flat, body.ins, body.outs)
+    begin, end = spans(flat, body.ins, body.outs)
     live, eqns = _bytes_in_memory(flat, begin, end), flat.eqns
     if not live:
         return Peak(0, ())
@@ -173,7 +173,7 @@ def _sliced_bytes(eqn: Eqn) -> int:
     return sum([a.aval.nbytes for a in (*slices_read, *slices_computed)])
 
 
-def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
+def spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """Return the first and the last equation during which each value is in memory. Other values are not in memory:
     they are memory of the caller, views, or fused into their readers.
 

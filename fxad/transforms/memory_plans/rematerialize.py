@@ -34,9 +34,9 @@ from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Fusion, compile_cost, time_of
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.segments import last_reads, live_bytes
-from fxad.transforms.memory_plans.frontier import _cuts, _cuts_at_minima
+from fxad.transforms.memory_plans.frontier import cuts_at_minima, layer_cuts
 from fxad.transforms.memory_plans.loop_pairs import divided, divisions
-from fxad.transforms.memory_plans.peak import _spans, peak_bytes
+from fxad.transforms.memory_plans.peak import peak_bytes, spans
 
 SMALL: Final = 64  # a value that is so many times smaller than the largest residual is stored
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
@@ -52,7 +52,7 @@ _Chain: TypeAlias = "tuple[Var, _Chain] | None"
 
 @by_value
 def flat_program(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns a program that is not differentiated any more without calls, and with broadcast values computed late.
+    """Return a program that is not differentiated any more without calls, and with broadcast values computed late.
 
     Law: same value, same effects in the same order.
     """
@@ -68,7 +68,7 @@ def flat_program(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _expand_late(flat: Jaxpr) -> Jaxpr:
-    """Returns the program in which a value that is larger than its operands, as a broadcast one, is computed just
+    """Return the program in which a value that is larger than its operands, as a broadcast one, is computed just
     before it is read first."""
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
@@ -98,11 +98,11 @@ def _expands(eqn: Eqn) -> bool:
 
 
 def turn_of(flat: Jaxpr) -> int:
-    """Returns the place that the values with the longest lives cross: the number of the equations before it.
+    """Return the place that the values with the longest lives cross: the number of the equations before it.
 
     A value that is in memory there counts as its bytes times the equations during which it is in memory.
     """
-    begin, end = _spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
+    begin, end = spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
     change = [0] * (len(flat.eqns) + 2)
     for v, k in begin.items():
         weight = v.aval.nbytes * (end[v] - k)
@@ -143,7 +143,7 @@ class Schedule:
     split: bool = False
 
     def saves(self) -> tuple[set[int], dict[int, set[int]]]:
-        """Returns the segments before which all values are stored, and for the interval of a segment those before which
+        """Return the segments before which all values are stored, and for the interval of a segment those before which
         its first block returns all values."""
         stored = {self.recomputed}
         returned: dict[int, set[int]] = {}
@@ -169,7 +169,7 @@ class Recomputation:
     schedule: Schedule | None = None
 
     def program(self, flat: Jaxpr) -> Jaxpr:
-        """Returns a flat program with this recomputation. Law: same value; effects stay, in order."""
+        """Return a flat program with this recomputation. Law: same value; effects stay, in order."""
         out = divided(flat, self.loops) if self.loops else flat
         if self.bodies is not None:
             out = _in_bodies(out, self.bodies)
@@ -178,7 +178,7 @@ class Recomputation:
 
 @by_value
 def recomputations(flat: Jaxpr) -> tuple[Recomputation, ...]:
-    """Returns the recomputations that are worth trying for a flat program: each is estimated to be slower and smaller
+    """Return the recomputations that are worth trying for a flat program: each is estimated to be slower and smaller
     than the one before; then come those that need least memory, whatever their time.
 
     Law: they do not depend on a budget, so a smaller budget never chooses a larger program.
@@ -189,7 +189,9 @@ def recomputations(flat: Jaxpr) -> tuple[Recomputation, ...]:
     for loops in ((), *divisions_of_loops):
         part = Recomputation(loops)
         program = part.program(flat)
-        fast += [part] if loops else []
+        if loops:
+            fast.append(part)
+            last.append(part)
         if not loops or loops in (divisions_of_loops[0], divisions_of_loops[-1]):
             schedules, smallest = _schedules(program)
             fast += [replace(part, schedule=s) for s in schedules]
@@ -202,15 +204,15 @@ def recomputations(flat: Jaxpr) -> tuple[Recomputation, ...]:
         if size <= MAX_BYTES_RATIO * least:
             out.append(r)
             least = size
-    return (*out, *last)
+    return tuple(dict.fromkeys([*out, *last]))
 
 
 def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
-    """Returns schedules of the equations of a flat program, and those that need least memory, whatever their time."""
+    """Return schedules of the equations of a flat program, and those that need least memory, whatever their time."""
     turn = turn_of(flat)
     before = Jaxpr(flat.ins, flat.eqns[:turn], (), flat.name)
     live = live_bytes(before, (False,) * len(before.ins))
-    layers = tuple(_cuts(before)) if turn else ()
+    layers = tuple(layer_cuts(before)) if turn else ()
     if len(layers) < 2:
         return [], []
     # the last layer computes most of what is stored, and the first cotangents
@@ -220,7 +222,7 @@ def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
     smallest: list[Schedule] = []
     restarting: list[Schedule] = []  # each segment starts from the operands of the program
     for parts in LAYER_PARTS:
-        cuts = tuple(sorted({k for a, c in pairwise(layers) for k in _cuts_at_minima(live, a, c, parts)}))
+        cuts = tuple(sorted({k for a, c in pairwise(layers) for k in cuts_at_minima(live, a, c, parts)}))
         if len(cuts) < 3:
             continue
         segment = {k: i for i, k in enumerate(cuts)}
@@ -240,7 +242,7 @@ def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
 
 
 def _in_bodies_at_most(program: Jaxpr) -> int:
-    """Returns the most recomputations that a body of a program has."""
+    """Return the most recomputations that a body of a program has."""
     return max([len(recomputations(flat_program(body))) for body in _running_bodies(program)], default=0)
 
 
@@ -253,7 +255,7 @@ def _running_bodies(program: Jaxpr) -> Iterator[Jaxpr]:
 
 @by_value
 def _in_bodies(program: Jaxpr, k: int) -> Jaxpr:
-    """Returns the program in which each body has its recomputation number k, or its last one."""
+    """Return the program in which each body has its recomputation number k, or its last one."""
 
     def body_with(body: Jaxpr) -> Jaxpr:
         flat = flat_program(body)
@@ -272,7 +274,7 @@ def _in_bodies(program: Jaxpr, k: int) -> Jaxpr:
 
 
 def block_bodies(program: Jaxpr) -> tuple[Jaxpr, ...]:
-    """Returns the bodies of the blocks of a program under a schedule."""
+    """Return the bodies of the blocks of a program under a schedule."""
     blocks = [e.prim.body for e in program.eqns if isinstance(e.prim, Remat) and e.prim.opaque]
     return tuple(dict.fromkeys(blocks))
 
@@ -282,7 +284,7 @@ def block_bodies(program: Jaxpr) -> tuple[Jaxpr, ...]:
 
 @by_value
 def scheduled(flat: Jaxpr, schedule: Schedule) -> Jaxpr:
-    """Returns the flat program under a schedule.
+    """Return the flat program under a schedule.
 
     Law: same value; effects stay, in order.
     """
@@ -323,8 +325,8 @@ class _Rematerialization:
         self.b = Builder.like(flat)
         self.env: dict[Atom, Atom] = {}
 
-    def _starts(self, in_order: set[Atom], first_after: dict[Atom, int]) -> list[int]:
-        """Returns where the interval of each segment starts, in equations after the turn."""
+    def _starts(self, in_order: set[Var], first_after: dict[Atom, int]) -> list[int]:
+        """Return where the interval of each segment starts, in equations after the turn."""
         n = len(self.schedule.cuts) - 1
         starts = [len(self.after)] * n
         for v in in_order:
@@ -338,7 +340,7 @@ class _Rematerialization:
         return starts
 
     def _between(self, segment: int) -> set[Atom]:
-        """Returns the values that a segment, or a later one, needs from the segments before it."""
+        """Return the values that a segment, or a later one, needs from the segments before it."""
         cut, level = self.schedule.cuts[segment], self.level
         return {
             v
@@ -347,7 +349,7 @@ class _Rematerialization:
         }
 
     def program(self) -> Jaxpr:
-        """Returns the program."""
+        """Return the program."""
         for start, stop in pairwise(self.schedule.forward):
             self._run_together(start, stop)
         for s in reversed(range(len(self.starts))):
@@ -389,7 +391,7 @@ class _Rematerialization:
             returned = set()
 
     def _unavailable(self, eqns: Sequence[Eqn]) -> set[Atom]:
-        """Returns the residuals that equations read and that are to be computed again."""
+        """Return the residuals that equations read and that are to be computed again."""
         return {a for e in eqns for a in e.ins if a in self.made_by and a not in self.available}
 
     def _block(self, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
@@ -413,15 +415,15 @@ class _Rematerialization:
         self.env.update(zip(results, outs, strict=True))
 
 
-def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Atom]:
-    """Returns residuals that are read in the opposite order of their segments: of all such sets the one with most
+def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
+    """Return residuals that are read in the opposite order of their segments: of all such sets the one with most
     bytes."""
     best: list[tuple[int, _Chain]] = [(0, None)] * n  # for each segment, the set that ends there
     for v in sorted(residuals, key=lambda v: (first_read[v], -level[v])):
         size, chain = max(best[level[v] :], key=lambda item: item[0])
         best[level[v]] = (size + v.aval.nbytes, (v, chain))
     chain = max(best, key=lambda item: item[0])[1]
-    out = set[Atom]()
+    out = set[Var]()
     while chain is not None:
         v, chain = chain
         out.add(v)
@@ -429,7 +431,7 @@ def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[
 
 
 def _runs(eqns: Sequence[Eqn], start: int, stop: int, split: bool) -> Iterator[range]:
-    """Returns the stretches without effects, and each equation with an effect. With `split`, a stretch has at most one
+    """Return the stretches without effects, and each equation with an effect. With `split`, a stretch has at most one
     kernel, with which it begins."""
     begin = start
     for k in range(start, stop):

@@ -11,7 +11,7 @@ from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL, Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType, StopGradient, emit_convert
-from fxad.primitives.marks import Keep, Name
+from fxad.primitives.marks import Budget, Keep, Name
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
@@ -123,4 +123,5 @@ CONVERSION: Final[tuple[InverseRow, ...]] = (
     row(Name, _identity, VOLUME),
     row(Check, _check, VOLUME),
     row(Keep, _identity, VOLUME),
+    row(Budget, _identity, VOLUME),
 )

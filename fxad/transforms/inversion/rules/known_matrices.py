@@ -25,7 +25,7 @@ from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm
 from fxad.primitives.linalg.qr import Qr
 from fxad.primitives.linalg.svd import Svd
-from fxad.primitives.marks import Keep, Name
+from fxad.primitives.marks import MARKS
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.transforms.inversion.rules.contract import InverseCtx
@@ -37,7 +37,7 @@ UNITARY: Final = "unitary"
 _LARGEST: Final = 1 << 22  # elements of the largest mask that is evaluated
 _DEPTH: Final = 8  # the number of equations that are followed back
 
-_SAME: Final = (Name, Keep, StopGradient, OptimizationBarrier, ShardingConstraint)  # their results are their operands
+_SAME: Final = (*MARKS, StopGradient, OptimizationBarrier, ShardingConstraint)  # their results are their operands
 _ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
 # evaluated while the program is inverted, if their operands are constants
 _EVALUATED: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)

@@ -153,7 +153,7 @@ def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refus
 
 
 def _schur(ctx: InverseCtx, prim: Schur, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns Z T Z^H."""
+    """Return Z T Z^H."""
     if not prim.vectors:
         return Refused("it gives the triangular factor alone, not the vectors")
     t, z = outs
