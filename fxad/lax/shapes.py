@@ -50,9 +50,11 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
     return broadcast_in_dim(operand, (*lead, *own), range(len(lead), len(lead) + len(own)))
 
 
-def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
-    """The elements in row-major order in another shape."""
+def reshape(operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Array:
+    """The elements in row-major order in another shape; those of the axes in the order of `dimensions`."""
     to = as_shape(new_sizes)
+    if dimensions is not None:
+        operand = transpose(operand, dimensions)
     return operand if isinstance(operand, Array) and to == operand.shape else binder().bind(Reshape(to), (operand,))[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, final
+from typing import Final, TypeVar, final
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.custom.decorators import custom_vjp
@@ -49,10 +49,10 @@ _MIDDLE: Final = (
 
 
 def odeint(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     y0: T,
     t: ArrayLike,
-    args: Sequence[Any] = (),
+    args: Sequence[object] = (),
     *,
     rtol: float = 1.49012e-8,
     atol: float = 1.49012e-8,

@@ -170,7 +170,7 @@ def test_refusals() -> None:
             "rsf2csf: T and Z are of different sizes: f64[2,2], f64[3,3]",
         ),
         (lambda: linalg.solve_sylvester(a, a, a, method="lu"), ParameterError, "solve_sylvester: method 'lu'"),
-        (lambda: linalg.solve_sylvester(a, a, np.ones(2)), ShapeError, "solve_sylvester: q has the shape (2,)"),
+        (lambda: linalg.solve_sylvester(a, a, np.ones(2)), ShapeError, "solve_sylvester: C has the shape (2,)"),
         (
             lambda: fx.jacfwd(lambda x: linalg.schur(x)[0])(a),
             NotDifferentiableError,
