@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         lgamma,
         log,
         log1p,
+        log2,
         logistic,
         neg,
         population_count,
@@ -190,6 +191,7 @@ if TYPE_CHECKING:
         broadcast,
         broadcast_in_dim,
         broadcast_shapes,
+        collapse,
         concatenate,
         dynamic_index_in_dim,
         dynamic_slice,
@@ -204,7 +206,9 @@ if TYPE_CHECKING:
         rev,
         slice,
         slice_in_dim,
+        split,
         squeeze,
+        tile,
         transpose,
     )
     from fxad.lax.sorting import (
@@ -264,7 +268,7 @@ else:
             "fxad.lax.elementwise": (
                 "abs acos acosh asin asinh atan atanh bitcast_convert_type bitwise_not cbrt ceil clz conj "
                 "convert_element_type cos cosh digamma erf erf_inv erfc exp exp2 expm1 floor imag integer_pow "
-                "is_finite lgamma log log1p logistic neg population_count real reciprocal reduce_precision round "
+                "is_finite lgamma log log1p log2 logistic neg population_count real reciprocal reduce_precision round "
                 "rsqrt sign sin sinh sqrt square stop_gradient tan tanh"
             ),
             "fxad.lax.fourier": "FftType fft",
@@ -287,10 +291,10 @@ else:
                 "argmax argmin reduce reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"
             ),
             "fxad.lax.shapes": (
-                "broadcast broadcast_in_dim broadcast_shapes concatenate dynamic_index_in_dim dynamic_slice "
+                "broadcast broadcast_in_dim broadcast_shapes collapse concatenate dynamic_index_in_dim dynamic_slice "
                 "dynamic_slice_in_dim "
                 "dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim expand_dims "
-                "index_in_dim pad reshape rev slice slice_in_dim squeeze transpose"
+                "index_in_dim pad reshape rev slice slice_in_dim split squeeze tile transpose"
             ),
             "fxad.lax.sorting": "sort sort_key_val top_k",
             "fxad.lax.special": (
@@ -310,7 +314,7 @@ __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bicgstab", "bitcast_convert_type", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcast_shapes", "broadcasted_iota",
     "cbrt",
-    "ceil", "cg", "checkpoint_name", "checkpointed_scan", "clamp", "clz", "complex", "concatenate", "cond",
+    "ceil", "cg", "checkpoint_name", "checkpointed_scan", "clamp", "clz", "collapse", "complex", "concatenate", "cond",
     "conj", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches",
     "conv_transpose", "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp",
     "cummax", "cummin", "cumprod", "cumsum", "custom_fixed_point", "custom_linear_solve", "custom_minimize",
@@ -320,7 +324,7 @@ __all__ = [
     "expit", "expm1", "fft", "fixed_point_iteration", "floor", "fori_loop", "full", "full_like", "gather",
     "ge", "gmres", "gt", "i0", "i1", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim",
     "integer_pow", "iota", "is_finite", "le", "lgamma", "linalg", "linear_call", "linear_recurrence", "log",
-    "log1p", "log_ndtr", "logistic", "logit", "lt", "map", "max", "min", "mul", "multigammaln", "ndtr",
+    "log1p", "log2", "log_ndtr", "logistic", "logit", "lt", "map", "max", "min", "mul", "multigammaln", "ndtr",
     "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "pbroadcast", "pcast",
     "pmax", "pmean", "pmin", "polygamma", "population_count", "pow", "ppermute", "pshuffle", "psum", "psum_scatter",
     "pswapaxes", "pvary",
@@ -330,7 +334,7 @@ __all__ = [
     "regularized_incomplete_beta", "rem", "reshape", "rev", "round", "rsqrt", "scan", "scatter",
     "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "select",
     "select_and_gather_add", "select_and_scatter_add", "select_n", "shift_left", "shift_right_arithmetic",
-    "shift_right_logical", "sign", "sin", "sinh", "slice", "slice_in_dim", "sort", "sort_key_val", "sqrt",
-    "square", "squeeze", "stop_gradient", "sub", "switch", "tan", "tanh", "top_k", "transpose", "while_loop",
+    "shift_right_logical", "sign", "sin", "sinh", "slice", "slice_in_dim", "sort", "sort_key_val", "split", "sqrt",
+    "square", "squeeze", "stop_gradient", "sub", "switch", "tan", "tanh", "tile", "top_k", "transpose", "while_loop",
     "with_sharding_constraint", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.complex_parts import CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, BitcastConvertType, ConvertElementType, ReducePrecision
-from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P
+from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2
 from fxad.primitives.elementwise.logic import CLZ, IS_FINITE, NOT, POPULATION_COUNT
 from fxad.primitives.elementwise.powers import ABS, CBRT, RSQRT, SIGN, SQRT, SQUARE, IntegerPow
 from fxad.primitives.elementwise.select import AWAY_FROM_ZERO, CEIL, FLOOR, Round
@@ -84,6 +84,11 @@ def log(x: ArrayLike) -> Array:
 def log1p(x: ArrayLike) -> Array:
     """log(1 + x), accurate near 0."""
     return binder().bind(LOG1P, (x,))[0]
+
+
+def log2(x: ArrayLike) -> Array:
+    """The logarithm in base 2, exact for powers of 2."""
+    return binder().bind(LOG2, (x,))[0]
 
 
 def logistic(x: ArrayLike) -> Array:

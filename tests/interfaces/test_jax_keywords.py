@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import AxisError, ParameterError
+from fxad.errors import AxisError, ParameterError, ShapeError
 from tests.api.refusals import check_refused
 
 RNG = np.random.default_rng(5)
@@ -149,6 +149,24 @@ def test_further_arguments_of_lax() -> None:
         "schur: eigenvalues are not ordered",
         "leave out sort_eig_vals",
     )
+
+
+def test_shapes_under_the_names_of_lax() -> None:
+    x = RNG.standard_normal((2, 3, 4))
+    for found, wanted in zip(lax.split(x, (1, 0, 3), axis=2), np.split(x, (1, 1), axis=2), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(lax.tile(x, (1, 2, 0)), np.tile(x, (1, 2, 0)))
+    assert [lax.collapse(x, *k).shape for k in ((0,), (1,), (0, 2), (-2,), (1, 2))] == [
+        (24,), (2, 12), (6, 4), (2, 12), (2, 3, 4)
+    ]  # fmt: skip
+    np.testing.assert_array_equal(lax.log2(np.exp2(X)), X)
+    for call, message, remedy in (
+        (lambda: lax.split(x, (3, -1)), "split: sizes (3, -1) of axis 0 with size 2", "their sum is the size"),
+        (lambda: lax.split(x, (3,)), "split: sizes (3,) of axis 0 with size 2", "their sum is the size"),
+        (lambda: lax.tile(x, (2,)), "tile: reps (2,) of 3 axes", "give a number, 0 or more, for each axis"),
+        (lambda: lax.collapse(x, 2, 1), "collapse: no axis from 2 to 1", "give the axis after the last"),
+    ):
+        check_refused(call, ShapeError, message, remedy)
 
 
 def test_slopes_of_extrapolation() -> None:
