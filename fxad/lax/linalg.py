@@ -107,6 +107,12 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) ->
     return u, s, vh
 
 
+@overload
+def schur(
+    x: ArrayLike, *, compute_schur_vectors: Literal[True] = True, sort_eig_vals: bool = False
+) -> tuple[Array, Array]: ...
+@overload
+def schur(x: ArrayLike, *, compute_schur_vectors: Literal[False], sort_eig_vals: bool = False) -> tuple[Array]: ...
 def schur(
     x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False
 ) -> tuple[Array, Array] | tuple[Array]:

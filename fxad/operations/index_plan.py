@@ -508,7 +508,7 @@ def _may_have_several(n: int) -> bool:
 
 def _without_wrapping(e: _IndexArray, n: int) -> _IndexArray:
     """Return an index array whose negative elements are out of range: -n - 1."""
-    value = cast("NDArray", e.value)  # or a tracer, which has the same operators
+    value = cast("npt.NDArray[np.int64]", e.value)  # of any integer dtype; a tracer has the same operators
     if e.dtype.itemsize < 4:
         value = value.astype(dtypes.int32)
     inside = value >= 0

@@ -107,7 +107,8 @@ def odeint(
     operands = list(zip((*arrays, *captured), moving, strict=True))
     parameters, constants = [x for x, moves in operands if moves], [x for x, moves in operands if not moves]
     values = _solution(problem, start, times, parameters, constants)
-    return vmap(unravel)(values)
+    result: T = vmap(unravel)(values)
+    return result
 
 
 def _tolerance(name: str, value: float) -> float:

@@ -216,14 +216,12 @@ def solve_sylvester(
 
 def _solve_sylvester(a: Array, b: Array, q: Array, method: str, tol: float) -> Array:
     solve = _by_triangles if method == "schur" else _by_eigenvectors
-    transposed = [fnp.matrix_transpose(m) for m in (a, b)]
+    a_t, b_t = fnp.matrix_transpose(a), fnp.matrix_transpose(b)
 
     def product(x: Array) -> Array:
         return fnp.matmul(a, x, precision="highest") + fnp.matmul(x, b, precision="highest")
 
-    return lax.custom_linear_solve(
-        product, q, lambda _, c: solve(a, b, c, tol), lambda _, c: solve(*transposed, c, tol)
-    )
+    return lax.custom_linear_solve(product, q, lambda _, c: solve(a, b, c, tol), lambda _, c: solve(a_t, b_t, c, tol))
 
 
 def _by_triangles(a: Array, b: Array, q: Array, tol: float) -> Array:
