@@ -39,12 +39,12 @@ def test_against_scipy() -> None:
 
 
 def test_derivatives() -> None:
-    """In the start, the times, and arguments; with a second order."""
+    """In the start, the times, and arguments. `test_closed_values_in_every_mode` has the second order."""
 
     def end(y: Any, t: Any, friction: Any, gravity: Any) -> Any:
         return odeint(pendulum, y, t, (friction, gravity), rtol=1e-10, atol=1e-10)
 
-    check_grads(end, (START, TIMES[:3], 0.25, 9.8), order=2, modes=["rev"], rtol=1e-5, atol=1e-5)
+    check_grads(end, (START, TIMES[:3], 0.25, 9.8), order=1, modes=["rev"], rtol=1e-5, atol=1e-5)
 
 
 def test_closed_values_in_every_mode() -> None:
