@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fxad.scipy import integrate
 from fxad.tracing.array import ArrayLike
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def odeint(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     y0: T,
     t: ArrayLike,
-    *args: Any,
+    *args: object,
     rtol: float = 1.4e-8,
     atol: float = 1.4e-8,
     mxstep: float = math.inf,

@@ -97,6 +97,7 @@ from .elementwise import (
     lgamma as lgamma,
     log as log,
     log1p as log1p,
+    log2 as log2,
     logistic as logistic,
     neg as neg,
     population_count as population_count,
@@ -179,6 +180,7 @@ from .shapes import (
     broadcast as broadcast,
     broadcast_in_dim as broadcast_in_dim,
     broadcast_shapes as broadcast_shapes,
+    collapse as collapse,
     concatenate as concatenate,
     dynamic_index_in_dim as dynamic_index_in_dim,
     dynamic_slice as dynamic_slice,
@@ -193,7 +195,9 @@ from .shapes import (
     rev as rev,
     slice as slice,
     slice_in_dim as slice_in_dim,
+    split as split,
     squeeze as squeeze,
+    tile as tile,
     transpose as transpose,
 )
 from .sorting import sort as sort, sort_key_val as sort_key_val, top_k as top_k

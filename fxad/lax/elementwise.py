@@ -13,7 +13,7 @@ from fxad.lax.documented import F, documented, unary
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.complex_parts import CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, BitcastConvertType, ConvertElementType, ReducePrecision
-from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P
+from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2
 from fxad.primitives.elementwise.logic import CLZ, IS_FINITE, NOT, POPULATION_COUNT
 from fxad.primitives.elementwise.powers import ABS, CBRT, RSQRT, SIGN, SQRT, SQUARE, IntegerPow
 from fxad.primitives.elementwise.select import AWAY_FROM_ZERO, CEIL, FLOOR, Round
@@ -56,6 +56,7 @@ exp2 = _function(unary, EXP2)
 expm1 = _function(unary, EXPM1)
 log = _function(unary, LOG)
 log1p = _function(unary, LOG1P)
+log2 = _function(unary, LOG2)
 logistic = _function(unary, LOGISTIC)
 sin = _function(unary, SIN)
 cos = _function(unary, COS)

@@ -31,9 +31,15 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 
 
 def eig(
-    x: ArrayLike, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
+    x: ArrayLike,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = True,
 ) -> tuple[Array, ...]:
-    """Return the eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
+    """Return the eigenvalues, then the selected matrices of left and of right eigenvectors; all complex. They always have
+    derivatives: `enable_eigvec_derivs` changes nothing."""
+    flag("eig", "enable_eigvec_derivs", enable_eigvec_derivs)
     left = flag("eig", "compute_left_eigenvectors", compute_left_eigenvectors)
     right = flag("eig", "compute_right_eigenvectors", compute_right_eigenvectors)
     return binder().bind(Eig(left, right), (x,))
@@ -101,6 +107,12 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) ->
     return u, s, vh
 
 
+@overload
+def schur(
+    x: ArrayLike, *, compute_schur_vectors: Literal[True] = True, sort_eig_vals: bool = False
+) -> tuple[Array, Array]: ...
+@overload
+def schur(x: ArrayLike, *, compute_schur_vectors: Literal[False], sort_eig_vals: bool = False) -> tuple[Array]: ...
 def schur(
     x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False
 ) -> tuple[Array, Array] | tuple[Array]:
@@ -132,8 +144,13 @@ def triangular_solve(
     return binder().apply(linear_systems.triangular_solve, (a, b), static)[0]
 
 
-def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike) -> Array:
-    """Return the x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored."""
+def tridiagonal_solve(
+    dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *, perturb_singular: bool = False
+) -> Array:
+    """Return the x with a x = b, where a has the diagonals dl, d and du; dl[0] and du[-1] are ignored. It is nan for a
+    singular a. Raises: ParameterError for `perturb_singular`."""
+    if flag("tridiagonal_solve", "perturb_singular", perturb_singular):
+        raise ParameterError("tridiagonal_solve: pivots are not perturbed", remedy="add a small number to d")
     return binder().bind(TRIDIAGONAL_SOLVE, (dl, d, du, b))[0]
 
 

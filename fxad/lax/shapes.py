@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Hashable, Sequence
 from typing import Final, TypeVar, cast
 
@@ -10,7 +12,7 @@ import numpy as np
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import dimension, maximum
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, promotion, shapes
 from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
@@ -50,15 +52,55 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
     return broadcast_in_dim(operand, (*lead, *own), range(len(lead), len(lead) + len(own)))
 
 
-def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
-    """Return the elements in row-major order in another shape."""
+def reshape(operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Array:
+    """Return the elements in row-major order in another shape; those of the axes in the order of `dimensions`."""
     to = as_shape(new_sizes)
+    if dimensions is not None:
+        operand = transpose(operand, dimensions)
     return operand if isinstance(operand, Array) and to == operand.shape else binder().bind(Reshape(to), (operand,))[0]
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Permute axes: axis k of the result is axis `permutation[k]` of the operand."""
     return binder().bind(Transpose(static_ints("transpose", "permutation", (permutation,))), (operand,))[0]
+
+
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """The elements with the axes from `start_dimension` to `stop_dimension` (None: to the last) as one axis.
+
+    Raises: ShapeError if there is no axis between them.
+    """
+    shape = aval_of(operand, "collapse: operand").shape
+    first, end, _ = builtins.slice(start_dimension, stop_dimension).indices(len(shape))
+    if first >= end:
+        raise ShapeError(
+            f"collapse: no axis from {start_dimension} to {stop_dimension}", remedy="give the axis after the last"
+        )
+    return reshape(operand, (*shape[:first], math.prod(shape[first:end]), *shape[end:]))
+
+
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """The parts of the operand along an axis, of these sizes.
+
+    Raises: ShapeError if the sizes are negative or their sum is not that of the axis.
+    """
+    shape = aval_of(operand, "split: operand").shape
+    k, parts = normalize_axis_index("split", axis, len(shape)), static_ints("split", "sizes", (sizes,))
+    if any([n < 0 for n in parts]) or sum(parts) != shape[k]:
+        raise ShapeError(f"split: sizes {parts} of axis {k} with size {shape[k]}", remedy="their sum is the size")
+    ends = tuple([sum(parts[: i + 1]) for i in range(len(parts) - 1)])
+    return list(binder().apply(shapes.split, (operand,), (ends, k)))
+
+
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
+    """The whole operand, repeated along each axis.
+
+    Raises: ShapeError if there is not one number for each axis, or one is negative.
+    """
+    ndim, counts = aval_of(operand, "tile: operand").ndim, static_ints("tile", "reps", (reps,))
+    if len(counts) != ndim or any([n < 0 for n in counts]):
+        raise ShapeError(f"tile: reps {counts} of {ndim} axes", remedy="give a number, 0 or more, for each axis")
+    return binder().apply(shapes.tile, (operand,), (counts,))[0]
 
 
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:

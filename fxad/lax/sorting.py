@@ -51,8 +51,9 @@ def sort_key_val(
     return k, v
 
 
-def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
     """Return the k greatest elements along an axis in descending order, and their indices. Of equal elements the first
-    comes first; nan is the greatest."""
+    comes first, whatever `is_stable` is; nan is the greatest."""
+    flag("top_k", "is_stable", is_stable)
     values, places = binder().apply(sorting.top_k, (operand,), (k, axis))
     return values, places

@@ -22,7 +22,7 @@ from fxad.numpy.sorting import searchsorted
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, is_one_integer, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, flag, is_one_integer, text, to_int, to_tuple
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 
@@ -71,11 +71,15 @@ def _count_bins(x: Array, w: Array | None, n: int) -> Array:
     return full((n,), 0, wide).at[kept].add(w.astype(wide), mode="drop").astype(w.dtype)
 
 
-def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = False) -> Array:
+def digitize(
+    x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = False, *, method: str | None = None
+) -> Array:
     """Return the index of the bin of each element: 0 before the first edge. The edges ascend or descend.
 
     Rule:   an element on an edge belongs to the bin above it, or to the bin below it if `right`.
+    Cost:   `method` is that of `searchsorted`.
     """
+    method = "scan" if method is None else text("digitize", "method", method)
     right = flag("digitize", "right", right)
     array = as_array("digitize", x)
     edges = _edges_array(bins, array)
@@ -84,14 +88,15 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:
         raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
-    return jit_composite(_digitize, array, edges, right)
+    return jit_composite(_digitize, array, edges, right, method)
 
 
-def _digitize(x: Array, edges: Array, right: bool) -> Array:
+def _digitize(x: Array, edges: Array, right: bool, method: str) -> Array:
     if not edges.size:
         return full(x.shape, 0)
     side = "left" if right else "right"
-    up, down = searchsorted(edges, x, side), edges.size - searchsorted(flip(edges), x, side)
+    up = searchsorted(edges, x, side, method=method)
+    down = edges.size - searchsorted(flip(edges), x, side, method=method)
     return where(edges[0] <= edges[-1], up, down)
 
 

@@ -29,6 +29,7 @@ from fxad.operations import index_arrays
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
+from fxad.operations.updates import checked_mode
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
@@ -357,16 +358,24 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
 
 
 def put_along_axis(
-    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1, inplace: bool = False
+    arr: ArrayLike,
+    indices: ArrayLike,
+    values: ArrayLike,
+    axis: int | None = -1,
+    inplace: bool = False,
+    *,
+    mode: str | None = None,
 ) -> Array:
     """Return `arr` with `values` at `indices` along an axis; the other axes are batch axes. None flattens `arr`.
-    `inplace` is False."""
+    `inplace` is False. An index out of range is dropped, or treated as `mode` says: "clip", "drop" or
+    "promise_in_bounds", as in `x.at`."""
     not_in_place("put_along_axis", inplace)
     if axis is None:
         array = as_array("put_along_axis", arr)
-        return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
+        return put_along_axis(array.ravel(), indices, values, 0, mode=mode).reshape(array.shape)
     scalar = as_0d_scalar(values, aval_of(arr, "put_along_axis: argument 0"))
-    return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis)
+    how = checked_mode("put_along_axis", mode, "drop")
+    return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis, how)
 
 
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = False) -> Array:

@@ -9,6 +9,7 @@ from fxad.core.sizes import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.apply import as_array, to_inexact
+from fxad.numpy.assembling import trim_zeros
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.creation import eye, full
 from fxad.numpy.linalg import eigvals, inv, lstsq
@@ -73,23 +74,36 @@ def _add_polynomials(a: Array, b: Array, less: bool) -> Array:
     return a - b if less else a + b
 
 
-def polymul(a1: ArrayLike, a2: ArrayLike) -> Array:
+def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """Return the product of two polynomials: the convolution of their coefficients.
 
-    Rule:   leading zeros are kept. NumPy drops them, so its size depends on values.
+    Rule:   leading zeros are kept. NumPy drops them, so its size depends on values; so does `trim_leading_zeros`, which
+            cannot be traced.
     """
-    return convolve(_coefficient_vector("polymul", a1), _coefficient_vector("polymul", a2, 1))
+    a, b = _coefficient_vector("polymul", a1), _coefficient_vector("polymul", a2, 1)
+    if flag("polymul", "trim_leading_zeros", trim_leading_zeros):
+        a, b = _without_leading_zeros(a), _without_leading_zeros(b)
+    return convolve(a, b)
 
 
-def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
+def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Return the quotient and the remainder of two polynomials.
 
-    Rule:   leading zeros of the remainder are kept. NumPy drops them, so its size depends on values.
+    Rule:   leading zeros of the remainder are kept. NumPy drops them, so its size depends on values; so does
+            `trim_leading_zeros`, which cannot be traced.
     """
     a, b = _coefficient_vector("polydiv", u), _coefficient_vector("polydiv", v, 1)
     n = max(a.size - b.size + 1, 0)
     both = jit_composite(_divide, a, b)
-    return (both[:n], both[n:]) if n else (full((1,), 0, both.dtype), both)
+    quotient, rest = (both[:n], both[n:]) if n else (full((1,), 0, both.dtype), both)
+    if flag("polydiv", "trim_leading_zeros", trim_leading_zeros):
+        rest = _without_leading_zeros(rest)
+    return quotient, rest
+
+
+def _without_leading_zeros(p: Array) -> Array:
+    trimmed = trim_zeros(p, "f")
+    return trimmed if trimmed.size else p[:1]
 
 
 def _divide(u: Array, v: Array) -> Array:

@@ -13,6 +13,7 @@ from fxad.core.sizes import typical_size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
+from fxad.numpy.shapes import moveaxis
 from fxad.operations import arithmetic, contractions
 from fxad.operations.arguments import is_one_integer, no_out, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_tuple
@@ -44,8 +45,25 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferre
     return _with_precision("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
 
 
-def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None) -> Array:
+def vecdot(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    precision: PrecisionLike = None,
+    preferred_element_type: object = None,
+) -> Array:
     """Return the sum of products along one axis, with x1 conjugated; the other axes broadcast."""
+    if preferred_element_type is not None:
+        left, right = [moveaxis(as_array("vecdot", a, k), axis, -1) for k, a in enumerate((x1, x2))]
+        product = matmul(
+            left.conj()[..., None, :],
+            right[..., :, None],
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+        )
+        return product[..., 0, 0]
     return _with_precision("vecdot", contractions.vecdot, (x1, x2), precision, axis)
 
 

@@ -14,7 +14,7 @@ from fxad.numpy import binary
 from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.numpy.unary import sqrt
 from fxad.operations import masked_reductions, reductions
-from fxad.operations.arguments import no_out
+from fxad.operations.arguments import flag, no_out
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.masked_reductions import NO_CORRECTION, is_unmasked
 from fxad.operations.promotion import optional_dtype, to_inexact_dtype
@@ -73,6 +73,13 @@ def _reduce(
     return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, dtype=dtype, correction=correction)
 
 
+def _own_dtype(name: str, a: ArrayLike, dtype: object, promotes: object) -> object:
+    """Return the dtype of a sum or product that does not promote integers."""
+    own = as_array(name, a).dtype
+    keeps = not flag(name, "promote_integers", promotes) and dtype is None and own in dtypes.INTEGER
+    return own if keeps else dtype
+
+
 def sum(
     a: ArrayLike,
     axis: Axes = None,
@@ -81,8 +88,11 @@ def sum(
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
+    promote_integers: bool = True,
 ) -> Array:
-    """Return the sum over axes. Narrow integers and bools are summed in 32 bits."""
+    """Return the sum over axes. Narrow integers and bools are summed in 32 bits; with False for
+    `promote_integers`, integers keep their dtype."""
+    dtype = dtype if promote_integers is True else _own_dtype("sum", a, dtype, promote_integers)
     # the sum of all is common: be quick
     if axis is None and dtype is None and out is None and keepdims is False and initial is None and where is None:
         return apply_op("sum", reductions.sum, (a,))
@@ -99,8 +109,11 @@ def prod(
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
+    promote_integers: bool = True,
 ) -> Array:
-    """Return the product over axes. Narrow integers and bools are multiplied in 32 bits."""
+    """Return the product over axes. Narrow integers and bools are multiplied in 32 bits; with False for
+    `promote_integers`, integers keep their dtype."""
+    dtype = dtype if promote_integers is True else _own_dtype("prod", a, dtype, promote_integers)
     return _reduce(
         "prod", reductions.prod, a, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
     )
@@ -159,9 +172,12 @@ def var(
     *,
     correction: float | Array = NO_CORRECTION,
     where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
-    `ddof`), which may be traced."""
+    `ddof`), which may be traced. A `mean` that is given broadcasts to the array."""
+    if mean is not None:
+        return _about("var", a, mean, axis, dtype, out, ddof, keepdims, correction, where)
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
         part = count_share("var", a, axis, keepdims, where, correction, ddof)
         return times_share(var(a, axis, dtype, out, None, keepdims, where=where), part)
@@ -181,8 +197,11 @@ def std(
     *,
     correction: float | Array = NO_CORRECTION,
     where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
+    if mean is not None:
+        return sqrt(_about("std", a, mean, axis, dtype, out, ddof, keepdims, correction, where))
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
         part = count_share("std", a, axis, keepdims, where, correction, ddof)
         return times_share(std(a, axis, dtype, out, None, keepdims, where=where), sqrt(part))
@@ -190,6 +209,28 @@ def std(
     return _reduce(
         "std", reductions.std, a, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
     )
+
+
+def _about(
+    name: str,
+    a: ArrayLike,
+    center: ArrayLike,
+    axis: Axes,
+    dtype: object,
+    out: object,
+    ddof: float | Array | None,
+    keepdims: bool,
+    correction: float | Array,
+    where: ArrayLike | None,
+) -> Array:
+    """Return the mean squared distance from a given center, with the count less a correction."""
+    no_out(name, out)
+    array = as_array(name, a)
+    wide = to_inexact_dtype(array.dtype) if dtype is None else optional_dtype(dtype)
+    off = array.astype(wide) - as_array(name, center).astype(wide)
+    squares = lax.real(off * off.conj()) if off.dtype in dtypes.COMPLEX else off * off
+    part = count_share(name, array, axis, keepdims, where, correction, ddof)
+    return times_share(mean(squares, axis, keepdims=keepdims, where=where), part)
 
 
 def count_share(

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import at_least
-from fxad.errors import ShapeError
+from fxad.errors import ParameterError, ShapeError
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
@@ -19,7 +19,7 @@ from fxad.numpy.shapes import concat, flip, moveaxis
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import as_indices, concrete_value
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import flag, is_word
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 
@@ -203,16 +203,29 @@ def _pad_slices(
 _MANY: Final = 64
 
 
-def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False) -> Array:
+def isin(
+    element: ArrayLike,
+    test_elements: ArrayLike,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    method: str = "auto",
+) -> Array:
     """Return True for each element that is among the test elements; False for these if `invert`.
 
     Rule:   `assume_unique` is a promise that changes nothing.
-    Cost:   the product of the sizes; for many test elements, a sort.
+    Cost:   "compare_all": the product of the sizes; "sort" or "binary_search": a sort of the test elements; "auto": the
+            first for few test elements. Complex numbers are compared.
+    Raises: ParameterError for another method.
     """
+    if not is_word(method, ("auto", "compare_all", "binary_search", "sort")):
+        raise ParameterError(
+            f"isin: method {method!r:.40}", remedy='use "auto", "compare_all", "binary_search" or "sort"'
+        )
     invert = flag("isin", "invert", invert)
     flag("isin", "assume_unique", assume_unique)
     array, among = as_array("isin", element), as_array("isin", test_elements, 1).ravel()
-    few = type(among.size) is int and among.size <= _MANY
+    few = method == "compare_all" or (method == "auto" and type(among.size) is int and among.size <= _MANY)
     if few or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
         member = equal(array[..., None], among).any(-1)
     else:

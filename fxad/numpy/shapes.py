@@ -306,13 +306,29 @@ def take_along_axis(
     axis: int | None = -1,
     mode: str | None = None,
     fill_value: ArrayLike | None = None,
+    *,
+    wrap_negative_indices: bool = True,
 ) -> Array:
-    """Return the elements at `indices` along an axis; the other axes are batch axes. None flattens both. `mode` is that
-    of `take`."""
+    """Return the elements at `indices` along an axis; the other axes are batch axes. None flattens both.
+
+    Negative indices count from the end; with False for `wrap_negative_indices` they are out of range. `mode` says what
+    an index out of range gives: as in `take`, or "promise_in_bounds" that there is none.
+    """
     array, at = as_array("take_along_axis", arr), indices
     if axis is None:
         array, at, axis = array.ravel(), as_array("take_along_axis", at, 1).ravel(), 0
     k = normalize_axis_index("take_along_axis", axis, array.ndim)
+    wraps = flag("take_along_axis", "wrap_negative_indices", wrap_negative_indices)
+    n = array.shape[k]
+    if isinstance(mode, str) and mode == "promise_in_bounds":
+        mode = None
+    if wraps == (mode == "clip") and mode != "wrap":
+        places = as_array("take_along_axis", at, 1)
+        if places.dtype in dtypes.INTEGER - dtypes.UNSIGNED:
+            places = places.astype(dtypes.int32) if places.dtype.itemsize < 4 else places
+            inside = apply_op("take_along_axis", arithmetic.binary, (places, 0), GE)
+            other = places + n if wraps else -n - 1  # of this, `clip` makes the first element
+            at = apply_op("take_along_axis", elementwise.where, (places, other, inside))
     return _taken("take_along_axis", array, at, k, mode, fill_value, partial(_along_axis, axis=k), None)
 
 

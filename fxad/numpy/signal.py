@@ -23,6 +23,7 @@ from fxad.numpy.unary import abs, cos, isfinite, sqrt
 from fxad.operations import promotion
 from fxad.operations.arguments import one_or_more, plain_ints, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
+from fxad.operations.precision import PrecisionLike, to_precision
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.tracer import Tracer
@@ -30,20 +31,36 @@ from fxad.tracing.tracer import Tracer
 _OVERLAPS: Final = ("full", "same", "valid")
 
 
-def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, preferred_element_type: object = None) -> Array:
+def convolve(
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "full",
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: object = None,
+) -> Array:
     """Return the convolution of two vectors: for every overlap ("full"), for as many as the longer one has elements, in
     the middle ("same"), or for complete overlaps ("valid")."""
     mode = text("convolve", "mode", mode)
-    return _convolve_checked("convolve", a, v, mode, preferred_element_type)
+    return _convolve_checked("convolve", a, v, mode, precision, preferred_element_type)
 
 
-def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, preferred_element_type: object = None) -> Array:
+def correlate(
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "valid",
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: object = None,
+) -> Array:
     """Return the cross-correlation of two vectors: `convolve` of a and the reversed conjugate of v."""
     mode = text("correlate", "mode", mode)
-    return _convolve_checked("correlate", a, v, mode, preferred_element_type)
+    return _convolve_checked("correlate", a, v, mode, precision, preferred_element_type)
 
 
-def _convolve_checked(name: str, a: ArrayLike, v: ArrayLike, mode: str, preferred: object) -> Array:
+def _convolve_checked(
+    name: str, a: ArrayLike, v: ArrayLike, mode: str, precision: PrecisionLike, preferred: object
+) -> Array:
     x, y = as_array(name, a), as_array(name, v, 1)
     if mode not in _OVERLAPS:
         raise ParameterError(f"{name}: mode {mode!r} is not one of {' '.join(_OVERLAPS)}")
@@ -51,10 +68,13 @@ def _convolve_checked(name: str, a: ArrayLike, v: ArrayLike, mode: str, preferre
         if array.ndim > 1 or not array.size:
             raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")
     want = optional_dtype(preferred)
-    return jit_composite(_sliding_products, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want)
+    how = to_precision(name, precision)
+    return jit_composite(_sliding_products, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want, how)
 
 
-def _sliding_products(x: Array, y: Array, mode: str, correlated: bool, want: dtypes.DType | None) -> Array:
+def _sliding_products(
+    x: Array, y: Array, mode: str, correlated: bool, want: dtypes.DType | None, precision: str
+) -> Array:
     dtype = result_type(x, y)
     inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
     x, y = x.astype(inner), y.astype(inner)
@@ -66,7 +86,9 @@ def _sliding_products(x: Array, y: Array, mode: str, correlated: bool, want: dty
     after = {"full": n - 1, "same": n - 1 - before, "valid": 0}[mode]
     kernel = y if correlated else flip(y)
     padding = ((before, after),)
-    out = lax.conv_general_dilated(x[None, None], kernel[None, None], (1,), padding, preferred_element_type=want)[0, 0]
+    out = lax.conv_general_dilated(
+        x[None, None], kernel[None, None], (1,), padding, precision=precision or None, preferred_element_type=want
+    )[0, 0]
     out = flip(out) if correlated and swapped else out
     return out != 0 if dtype is dtypes.bool_ else out
 
@@ -78,13 +100,13 @@ def interp(
     x: ArrayLike,
     xp: ArrayLike,
     fp: ArrayLike,
-    left: ArrayLike | None = None,
-    right: ArrayLike | None = None,
+    left: ArrayLike | str | None = None,
+    right: ArrayLike | str | None = None,
     period: ArrayLike | None = None,
 ) -> Array:
     """Return the value at each x of the piecewise linear function through the points (xp, fp) with ascending xp.
-    Outside the points it is `left` and `right`, by default the values of the outermost points. With a `period` the
-    points are sorted and repeated.
+    Outside the points it is `left` and `right`, by default the values of the outermost points; "extrapolate" goes on
+    along the outermost segment. With a `period` the points are sorted and repeated.
 
     Rule:   the derivative in x is the slope of the segment; at a point, of the segment to its right.
     """
@@ -95,7 +117,13 @@ def interp(
         raise DTypeError(f"interp: x and xp must be real, got {at.aval} and {places.aval}")
     length = None if period is None else _period(period)
     ends = ((3, left), (4, right))
-    beyond = [None if v is None else promote_arguments("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
+    for k, v in ends:
+        if isinstance(v, str) and v != "extrapolate":
+            raise ParameterError(f"interp: argument {k} is {v!r:.40}", remedy='give a number or "extrapolate"')
+    beyond = [
+        v if v is None or isinstance(v, str) else promote_arguments("interp", v, first=k, dtype=values.dtype)[0]
+        for k, v in ends
+    ]
     return jit_composite(_interpolate, at, places, values, *beyond, length)
 
 
@@ -113,7 +141,7 @@ def _period(period: ArrayLike) -> float | Array:
 
 
 def _interpolate(
-    x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: float | Array | None
+    x: Array, xp: Array, fp: Array, left: Array | str | None, right: Array | str | None, period: float | Array | None
 ) -> Array:
     real = promotion.to_inexact_dtype(result_type(x, xp))
     dtype = result_type(real, promotion.to_inexact_dtype(fp.dtype))
@@ -136,15 +164,17 @@ def _interpolate(
         share = where(still, 0, divide(x - a, where(still, 1, b - a)))
         low, high = fp[k - 1], fp[k]
         if period is None:  # beyond the points no segment is read, so it has no slope there
-            within = (x >= xp[0]) & (x <= xp[-1])
+            first, last = -math.inf if isinstance(left, str) else xp[0], math.inf if isinstance(right, str) else xp[-1]
+            within = (x >= first) & (x <= last)
             low, high = where(within, low, 0), where(within, high, 0)
         step = high - low
         # beside an infinity or nan, and where the difference overflows: the weighted mean, without 0 times infinity
         mean = where(x == a, low, where(x == b, high, (1 - share) * low + share * high))
         finite = isfinite(step)
         out = where(finite, low + share * where(finite, step, 0), lax.stop_gradient(mean))
-    if period is None:
+    if period is None and not isinstance(left, str):
         out = where(x < xp[0], fp[0] if left is None else left.astype(dtype), out)
+    if period is None and not isinstance(right, str):
         out = where(x > xp[-1], fp[-1] if right is None else right.astype(dtype), out)
     return out
 

@@ -45,13 +45,15 @@ def argsort(
     order: None = None,
     descending: bool = False,
     stable: bool = True,
+    dtype: object = None,
 ) -> Array:
-    """Return the indices that sort the elements along an axis, as int32, for `take_along_axis`.
+    """Return the indices that sort the elements along an axis, as int32 or `dtype`, for `take_along_axis`.
 
     Law:    equal elements keep their order, also when descending, whatever `stable` is.
     """
     _check_kind("argsort", kind, order, stable)
-    return apply_op("argsort", sorting.argsort, (a,), axis, flag("argsort", "descending", descending))
+    places = apply_op("argsort", sorting.argsort, (a,), axis, flag("argsort", "descending", descending))
+    return places if dtype is None else places.astype(dtype)
 
 
 def _check_kind(name: str, kind: object, order: object, stable: bool) -> None:

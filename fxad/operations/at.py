@@ -14,6 +14,7 @@ from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import ArgumentError, DTypeError, FxadError, described
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
+from fxad.operations.arguments import flag
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
@@ -72,6 +73,7 @@ class IndexUpdateRef(Generic[T]):
     `mode`: run-time indices may be out of range. "drop" (or "fill") leaves such updates out, and is the default (None);
     "clip" clamps the index; "promise_in_bounds" asserts that there are none. With a mode, static indices may be out of
     range too.
+    `wrap_negative_indices`: with False negative indices are out of range, and do not count from the end.
     `unique_indices`, `indices_are_sorted`: promises that no element is indexed twice (`multiply`, `divide` and `power`
     are then differentiable in the value), and that indices are sorted. If a promise is false, the result is undefined.
     """
@@ -92,9 +94,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] = value`."""
-        return self._update("set", value, mode, indices_are_sorted, unique_indices)
+        return self._update("set", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def add(
         self,
@@ -103,9 +106,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] += value`; for bools logical or."""
-        return self._update("add", value, mode, indices_are_sorted, unique_indices)
+        return self._update("add", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def subtract(
         self,
@@ -114,9 +118,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] -= value`."""
-        return self._update("subtract", value, mode, indices_are_sorted, unique_indices)
+        return self._update("subtract", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def multiply(
         self,
@@ -125,9 +130,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] *= value`; for bools logical and."""
-        return self._update("multiply", value, mode, indices_are_sorted, unique_indices)
+        return self._update("multiply", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def divide(
         self,
@@ -136,9 +142,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] /= value`, for floating and complex x."""
-        return self._update("divide", value, mode, indices_are_sorted, unique_indices)
+        return self._update("divide", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def power(
         self,
@@ -147,9 +154,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] **= value`."""
-        return self._update("power", value, mode, indices_are_sorted, unique_indices)
+        return self._update("power", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def min(
         self,
@@ -158,9 +166,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] = minimum(x[index], value)`."""
-        return self._update("min", value, mode, indices_are_sorted, unique_indices)
+        return self._update("min", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     def max(
         self,
@@ -169,9 +178,10 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] = maximum(x[index], value)`."""
-        return self._update("max", value, mode, indices_are_sorted, unique_indices)
+        return self._update("max", value, mode, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     mul = multiply
 
@@ -182,9 +192,14 @@ class IndexUpdateRef(Generic[T]):
         mode: str | None = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index] = fn(x[index])`: once for each element, even if it is indexed several times."""
-        promises = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+        promises = {
+            "indices_are_sorted": indices_are_sorted,
+            "unique_indices": unique_indices,
+            "wrap_negative_indices": wrap_negative_indices,
+        }
         return self.set(fn(self.get(mode=mode, fill_value=0, **promises)), mode=mode, **promises)
 
     def get(
@@ -194,16 +209,18 @@ class IndexUpdateRef(Generic[T]):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
         fill_value: bool | complex | np.generic | None = None,
+        wrap_negative_indices: bool = True,
     ) -> T:
         """Return `x[index]`. With mode "fill" (or "drop") an index out of range gives `fill_value`. Its default is nan,
         the least signed integer, the greatest unsigned one, or True."""
         x = self._array.aval
         index_mode = updates.IndexMode(updates.checked_mode("at.get", mode, "clip"), indices_are_sorted, unique_indices)
         fill = fill_literal("at.get", x, fill_value) if index_mode.mode == "drop" else None
-        p, operands = plan(x.shape, self._index, checked=mode is None)
+        wraps = flag("at.get", "wrap_negative_indices", wrap_negative_indices)
+        p, operands = plan(x.shape, self._index, checked=mode is None, wraps=wraps)
         return self._array._apply(updates.get, operands, (p, index_mode, fill))
 
-    def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool) -> T:
+    def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool, wraps: bool) -> T:
         index_mode = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
         if not isinstance(value, _VALUES) and not hasattr(value, "__dlpack__"):
             raise ArgumentError(
@@ -214,7 +231,8 @@ class IndexUpdateRef(Generic[T]):
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked_update, (value, self._index), (name,))
         try:
-            p, operands = plan(self._array.aval.shape, self._index, checked=mode is None)
+            wraps = flag(f"at.{name}", "wrap_negative_indices", wraps)
+            p, operands = plan(self._array.aval.shape, self._index, checked=mode is None, wraps=wraps)
         except FxadError as e:
             e.message = e.message.replace("getitem:", f"at.{name}:", 1)
             raise

@@ -135,7 +135,7 @@ def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) ->
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
 
 
-def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Atoms:
+def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, mode: str) -> Atoms:
     """Return x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
@@ -147,5 +147,5 @@ def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) 
     if 0 in shape:
         return (x,)
     others = other_axes((k,), len(shape))
-    scatter = Scatter((), (k,), others, others, (k,), "drop", False, False)
+    scatter = Scatter((), (k,), others, others, (k,), mode, False, False)
     return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), at), value)

@@ -71,6 +71,7 @@ class _ScalarMask:
 _Entry: TypeAlias = "int | slice | None | EllipsisType | _IndexArray | _ScalarMask"
 
 _RANGE: Final = "static indices run from -{n} to {n} - 1; where an index is a tracer, reads clip and updates drop"
+_NO_WRAPPING: Final = "with wrap_negative_indices=False static indices run from 0"
 _KEY_OF_NONE: Final = "None"
 _DROP_FIRST_AXIS: Final = Squeeze((0,))
 # plans of static indices are cached
@@ -82,34 +83,38 @@ _REMEDY: Final = "an index is made of ints, slices, None, ..., integer arrays an
 # --------------------------------------------------------------------------------------------------- reading an index
 
 
-def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[IndexPlan, tuple[object, ...]]:
+def plan(
+    shape: Shape, index: object, *, checked: bool = True, wraps: bool = True
+) -> tuple[IndexPlan, tuple[object, ...]]:
     """Return the plan of `x[index]` for an `x` of `shape`, and the parts of the index that are operands of `getitem`.
 
-    Not `checked`: static indices may be out of range, as run-time ones.
+    Not `checked`: static indices may be out of range, as run-time ones. Not `wraps`: negative indices are out of range;
+    bounds of slices still count from the end.
 
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for an invalid index;
             TracerError for a mask or a bound that is not known while tracing.
     """
     name = hashable_index(index)
     if name is None:
-        return _build_plan(shape, index, checked)
-    key = shape, name, checked
+        return _build_plan(shape, index, checked, wraps)
+    key = shape, name, checked, wraps
     plan = _plans.get(key)
     if plan is None:
-        plan = _build_plan(shape, index, checked)
+        plan = _build_plan(shape, index, checked, wraps)
         _plans.put(key, plan)
     return plan
 
 
-def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[IndexPlan, tuple[object, ...]]:
-    if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # a fast path for x[i]
+def _build_plan(shape: Shape, index: object, checked: bool, wraps: bool) -> tuple[IndexPlan, tuple[object, ...]]:
+    # a fast path for x[i]
+    if type(index) is int and wraps and shape and -shape[0] <= index < shape[0] and 0 not in shape:
         n, *rest = shape
         if n == 1:
             return IndexPlan(tuple(rest), after=(_DROP_FIRST_AXIS,)), ()
         take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
         return IndexPlan(tuple(rest), take=take), ()
     entries = [e for item in (index if type(index) is tuple else (index,)) for e in _to_entries(item)]
-    builder = _PlanBuilder(shape, checked)
+    builder = _PlanBuilder(shape, checked, wraps)
     for e in _expand_ellipsis(shape, entries):
         builder.add(e)
     return builder.plan()
@@ -252,9 +257,10 @@ _NEW_AXIS: Final = -1  # in the place of a size: an axis of size 1 that the oper
 class _PlanBuilder:
     """Builds the plan of an index: it takes the entries of the index from left to right."""
 
-    def __init__(self, shape: Shape, checked: bool) -> None:
+    def __init__(self, shape: Shape, checked: bool, wraps: bool) -> None:
         self.shape = shape
         self.checked = checked
+        self.wraps = wraps
         self.axis = 0
         # the static window: one entry for each axis of the array
         self.starts: list[int] = []
@@ -293,13 +299,14 @@ class _PlanBuilder:
 
     def _add_int(self, i: int) -> None:
         n = self.shape[self.axis]
-        if not -n <= i < n:
+        if not (-n if self.wraps else 0) <= i < n:
             if not self.checked:  # as an index that is known at run time; -n - 1 and n are out of range too
-                self._add_array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
+                place = min(max(i, -n - 1), n)
+                self._add_array(_IndexArray((), dtypes.int32, np.asarray(place, index_dtype((n,)))))
                 return
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}",
-                remedy=_RANGE.format(n=n),
+                remedy=_RANGE.format(n=n) if self.wraps else _NO_WRAPPING,
             )
         i = i + n if i < 0 else i
         self.int_axes.append(self.axis)
@@ -309,7 +316,7 @@ class _PlanBuilder:
     def _add_known_int(self, i: int) -> None:
         """Take an int that is an argument of a traced function: it is checked, and then an operand."""
         n = self.shape[self.axis]
-        if type(n) is Size or not -n <= i < n:
+        if type(n) is Size or not (-n if self.wraps else 0) <= i < n:
             self._add_int(i)
         else:
             dtype = index_dtype((n,))
@@ -376,6 +383,13 @@ class _PlanBuilder:
                 f"getitem: a mask of size {e.masked} does not fit axis {self.axis} with size {n}",
                 remedy="a mask has the sizes of the axes it indexes",
             )
+        if not self.wraps and e.mask is None and not e.nonnegative and e.dtype not in dtypes.UNSIGNED:
+            if self.checked and isinstance(e.value, np.ndarray) and e.value.size and e.value.min() < 0:
+                raise AxisError(
+                    f"getitem: index {e.value.min()} is out of range for axis {self.axis} with size {n}",
+                    remedy=_NO_WRAPPING,
+                )
+            e = _without_wrapping(e, n)
         if isinstance(e.value, np.ndarray) and (self.checked or e.mask is not None):
             e = _static_normalize_index(e, e.value, self.axis, n)
         self.arrays.append((self.axis, e))
@@ -490,6 +504,15 @@ def _clamped(bound: object, n: int, first: int, last: int) -> int:
 def _may_have_several(n: int) -> bool:
     """Return True if an axis may have more than one element."""
     return type(n) is Size or n > 1
+
+
+def _without_wrapping(e: _IndexArray, n: int) -> _IndexArray:
+    """Return an index array whose negative elements are out of range: -n - 1."""
+    value = cast("npt.NDArray[np.int64]", e.value)  # of any integer dtype; a tracer has the same operators
+    if e.dtype.itemsize < 4:
+        value = value.astype(dtypes.int32)
+    inside = value >= 0
+    return replace(e, dtype=value.dtype, value=value * inside - (n + 1) * ~inside)
 
 
 def _static_normalize_index(e: _IndexArray, value: NDArray, axis: int, n: int) -> _IndexArray:

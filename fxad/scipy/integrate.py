@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, final
+from typing import Final, TypeVar, final
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.custom.decorators import custom_vjp
@@ -49,10 +49,10 @@ _MIDDLE: Final = (
 
 
 def odeint(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     y0: T,
     t: ArrayLike,
-    args: Sequence[Any] = (),
+    args: Sequence[object] = (),
     *,
     rtol: float = 1.49012e-8,
     atol: float = 1.49012e-8,
@@ -107,7 +107,8 @@ def odeint(
     operands = list(zip((*arrays, *captured), moving, strict=True))
     parameters, constants = [x for x, moves in operands if moves], [x for x, moves in operands if not moves]
     values = _solution(problem, start, times, parameters, constants)
-    return vmap(unravel)(values)
+    result: T = vmap(unravel)(values)
+    return result
 
 
 def _tolerance(name: str, value: float) -> float:

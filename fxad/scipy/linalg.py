@@ -21,7 +21,7 @@ from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
-from fxad.operations.arguments import check_flags, flag, is_word, to_int
+from fxad.operations.arguments import check_flags, flag, is_word, plain_ints, to_int
 from fxad.scipy.arguments import floats
 from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
 from fxad.support.absent import absent
@@ -494,20 +494,43 @@ def expm_frechet(
 
 @overload
 def eigh_tridiagonal(
-    d: ArrayLike, e: ArrayLike, *, eigvals_only: Literal[False] = False, select: str = "a"
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: Literal[False] = False,
+    select: str = "a",
+    select_range: tuple[int, int] | None = None,
 ) -> tuple[Array, Array]: ...
 @overload
-def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: Literal[True], select: str = "a") -> Array: ...
 def eigh_tridiagonal(
-    d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a"
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: Literal[True],
+    select: str = "a",
+    select_range: tuple[int, int] | None = None,
+) -> Array: ...
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[int, int] | None = None,
 ) -> Array | tuple[Array, Array]:
     """Return eigenvalues and eigenvectors of the Hermitian matrix with diagonal d, e above it and conj(e) below.
 
+    With `select` "i" those whose numbers, of the ascending ones, are from the first to the last of `select_range`.
+
     Cost:   that of the dense matrix.
-    Raises: ParameterError for a selection of eigenvalues; ShapeError.
+    Raises: ParameterError for a selection by value, whose size depends on values; ShapeError.
     """
-    if not is_word(select, ("a",)):
-        raise ParameterError(f"eigh_tridiagonal: select {select!r:.40}", remedy="slice the results")
+    if not is_word(select, ("a", "i")):
+        raise ParameterError(f"eigh_tridiagonal: select {select!r:.40}", remedy='use "a", or "i" with select_range')
+    if (select == "i") != (select_range is not None):
+        raise ParameterError('eigh_tridiagonal: select_range goes with select="i"', remedy="give both")
+    first, last = (0, -1) if select_range is None else plain_ints(select_range)
+    chosen = slice(first, None if last == -1 else last + 1)
     middle, beside = floats("eigh_tridiagonal", _vector("eigh_tridiagonal", d), _vector("eigh_tridiagonal", e))
     if middle.shape[0] != beside.shape[0] + 1:
         raise ShapeError(
@@ -516,9 +539,9 @@ def eigh_tridiagonal(
         )
     matrix = fnp.diag(middle) + fnp.diag(beside, 1) + fnp.diag(fnp.conj(beside), -1)
     if flag("eigh_tridiagonal", "eigvals_only", eigvals_only):
-        return linalg.eigvalsh(matrix)
+        return linalg.eigvalsh(matrix)[chosen]
     values, vectors = linalg.eigh(matrix)
-    return values, vectors
+    return values[chosen], vectors[:, chosen]
 
 
 def _size_on_host(name: str, n: int, most: int) -> int:

@@ -184,15 +184,15 @@ def _reflected_form(x: Array) -> tuple[Array, Array]:
 
 
 def solve_sylvester(
-    a: ArrayLike, b: ArrayLike, q: ArrayLike, *, method: str = "schur", tol: float | None = None
+    A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: float | None = None
 ) -> Array:
-    """Return the x with a @ x + x @ b = q.
+    """Return the x with A @ x + x @ B = C.
 
-    With the method "schur" a and b are made triangular: stable for any matrices. With "eigen" they are made diagonal,
-    which loses digits if eigenvectors are nearly dependent. If a sum of an eigenvalue of a and one of b is not larger
+    With the method "schur" A and B are made triangular: stable for any matrices. With "eigen" they are made diagonal,
+    which loses digits if eigenvectors are nearly dependent. If a sum of an eigenvalue of A and one of B is not larger
     than `tol`, the result is nan. The default of `tol` is 0: x is then infinite or nan for singular equations only.
 
-    Type:   a (..., m, m), b (..., n, n), q (..., m, n), whose batch axes broadcast -> x (..., m, n).
+    Type:   A (..., m, m), B (..., n, n), C (..., m, n), whose batch axes broadcast -> x (..., m, n).
     Rule:   that of the solution, of any order: each derivative solves one more equation.
     Raises: ParameterError for another method; ShapeError.
     Source: Bartels and Stewart, Solution of the matrix equation AX + XB = C (1972)
@@ -200,13 +200,13 @@ def solve_sylvester(
     if not is_word(method, ("schur", "eigen")):
         raise ParameterError(f"solve_sylvester: method {method!r:.40}", remedy='use "schur" or "eigen"')
     least = 0.0 if tol is None else number("solve_sylvester", "tol", tol)
-    c = floats("solve_sylvester", a, b, q)[2]
-    x, y = [z.astype(c.dtype) for z in _square("solve_sylvester", a, b)]
+    c = floats("solve_sylvester", A, B, C)[2]
+    x, y = [z.astype(c.dtype) for z in _square("solve_sylvester", A, B)]
     if c.dtype.itemsize < 4:
         x, y, c = [z.astype(dtypes.float32) for z in (x, y, c)]
     if c.ndim < 2 or c.shape[-2:] != (x.shape[-1], y.shape[-1]):
         raise ShapeError(
-            f"solve_sylvester: q has the shape {c.shape}",
+            f"solve_sylvester: C has the shape {c.shape}",
             remedy=f"for matrices of {x.shape[-1]} and {y.shape[-1]} rows it ends with {(x.shape[-1], y.shape[-1])}",
         )
     batch = fnp.broadcast_shapes(x.shape[:-2], y.shape[:-2], c.shape[:-2])
@@ -216,14 +216,12 @@ def solve_sylvester(
 
 def _solve_sylvester(a: Array, b: Array, q: Array, method: str, tol: float) -> Array:
     solve = _by_triangles if method == "schur" else _by_eigenvectors
-    transposed = [fnp.matrix_transpose(m) for m in (a, b)]
+    a_t, b_t = fnp.matrix_transpose(a), fnp.matrix_transpose(b)
 
     def product(x: Array) -> Array:
         return fnp.matmul(a, x, precision="highest") + fnp.matmul(x, b, precision="highest")
 
-    return lax.custom_linear_solve(
-        product, q, lambda _, c: solve(a, b, c, tol), lambda _, c: solve(*transposed, c, tol)
-    )
+    return lax.custom_linear_solve(product, q, lambda _, c: solve(a, b, c, tol), lambda _, c: solve(a_t, b_t, c, tol))
 
 
 def _by_triangles(a: Array, b: Array, q: Array, tol: float) -> Array:

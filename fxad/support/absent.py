@@ -78,15 +78,14 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "ragged_all_to_all": _RAGGED,
             "after_all create_token": "effects are ordered by io_callback(ordered=True)",
             "approx_max_k approx_min_k": "lax.top_k is exact",
-            "broadcast_like broadcast_to_rank collapse dtype empty index_take split stack tile unstack": (
-                "fxad.numpy has broadcast_to, reshape, result_type, zeros, take, split, stack, tile and unstack"
+            "broadcast_like broadcast_to_rank dtype empty index_take stack unstack": (
+                "fxad.numpy has broadcast_to, reshape, result_type, zeros, take, stack and unstack"
             ),
             "composite": "jit(f) is a call of its own in a program",
             "conv_general_dilated_local": "conv_general_dilated_patches, then einsum",
             "conv_general_permutations conv_general_shape_tuple conv_shape_tuple conv_transpose_shape_tuple "
             "reduce_window_shape_tuple": _SHAPES,
             "dce_sink stage": _INTERNAL,
-            "log2": "fnp.log2",
             "one_minus_square": "(1 - x) * (1 + x)",
             "polynomial": "fnp.polyval, with the highest degree first",
             "psum_scatter_start": "lax.psum_scatter",
@@ -139,7 +138,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "erfcinv": "ndtri(x / 2) * -(0.5 ** 0.5)",
             "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,
         },
-        "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
         "random": {"key_dtype Key": "keys are uint32 arrays"},
         "nn": {
             "get_scaled_dot_general_config scaled_dot_general scaled_matmul": (

@@ -437,8 +437,9 @@ def test_sums_that_half_precision_cannot_hold(dtype: Any) -> None:
 def test_sinc_at_infinity(dtype: str) -> None:
     """The limit is 0, with its derivatives; NumPy gives nan."""
     x = np.array([-np.inf, np.inf], dtype)
-    for f in (fnp.sinc, fx.grad(fnp.sinc), fx.grad(fx.grad(fnp.sinc))):
-        np.testing.assert_array_equal(np.abs(fx.vmap(f)(x)), [0, 0])
+    sinc: Any = fnp.sinc
+    for f in (sinc, fx.grad(sinc), fx.grad(fx.grad(sinc))):
+        np.testing.assert_array_equal(np.abs(np.asarray(fx.vmap(f)(x))), [0, 0])
     assert np.isnan(fnp.sinc(x.dtype.type(np.nan)))
 
 
@@ -455,7 +456,7 @@ def test_sinc_of_complex_numbers() -> None:
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_complex_squares_keep_both_parts(dtype: str) -> None:
     """a^2 - b^2 loses all digits where a is close to b; (a - b)(a + b) does not."""
-    size = np.finfo(dtype).eps
+    size = float(np.finfo(dtype).eps)
     a = np.array([88550680.0, 4.517187e-08, 3.0]).astype(np.zeros(0, dtype).real.dtype)
     z = (a + 1j * a * (1 + 3 * size)).astype(dtype)
     exact = np.array(
@@ -469,6 +470,16 @@ def test_complex_squares_keep_both_parts(dtype: str) -> None:
     for found in (fnp.square(z), fx.jit(fnp.square)(z), fx.interpret(fx.trace(fnp.square, z), z)):
         np.testing.assert_allclose(np.real(found), exact.real, rtol=4 * size)
         np.testing.assert_allclose(np.imag(found), exact.imag, rtol=4 * size)
+
+
+def test_complex_squares_of_the_largest_numbers() -> None:
+    most = np.finfo(np.float32).max
+    for z in (np.complex64(complex(most, most)), np.complex64(complex(-most, most))):
+        for found in (fnp.square(z), fx.interpret(fx.trace(fnp.square, z), z)):
+            assert float(np.real(found)) == 0
+            assert np.isinf(np.imag(found))
+    infinite = fnp.square(np.complex64(complex(np.inf, 1)))
+    assert float(np.real(infinite)) == np.inf
 
 
 def test_a_distinct_value_that_is_missing_has_the_index_of_its_value() -> None:

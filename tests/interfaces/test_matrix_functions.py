@@ -37,7 +37,7 @@ def test_against_scipy(dtype: str) -> None:
     a, b, q = matrices(dtype, 2, 5, 5), matrices(dtype, 3, 3, seed=1), matrices(dtype, 2, 5, 3, seed=2)
 
     @fx.jit
-    def ours(a: fx.Array, b: fx.Array, q: fx.Array) -> Any:
+    def ours(a: Any, b: Any, q: Any) -> Any:
         form = linalg.schur(a)
         return (
             form,
@@ -82,8 +82,8 @@ def test_small_matrices(n: int) -> None:
         close(root @ root, a)
         close(linalg.funm(a, fnp.exp), them.expm(a))
         close(linalg.solve_sylvester(a, a, a), np.eye(n) / 2)
-        t, z = linalg.rsf2csf(*linalg.schur(a))
-        close(np.tril(np.asarray(t), -1), np.zeros((n, n)))
+        triangular, _ = linalg.rsf2csf(*linalg.schur(a))
+        close(np.tril(np.asarray(triangular), -1), np.zeros((n, n)))
 
 
 def test_roots_of_singular_and_negative_matrices() -> None:
@@ -170,7 +170,7 @@ def test_refusals() -> None:
             "rsf2csf: T and Z are of different sizes: f64[2,2], f64[3,3]",
         ),
         (lambda: linalg.solve_sylvester(a, a, a, method="lu"), ParameterError, "solve_sylvester: method 'lu'"),
-        (lambda: linalg.solve_sylvester(a, a, np.ones(2)), ShapeError, "solve_sylvester: q has the shape (2,)"),
+        (lambda: linalg.solve_sylvester(a, a, np.ones(2)), ShapeError, "solve_sylvester: C has the shape (2,)"),
         (
             lambda: fx.jacfwd(lambda x: linalg.schur(x)[0])(a),
             NotDifferentiableError,
@@ -179,5 +179,5 @@ def test_refusals() -> None:
     ):
         with pytest.raises(error) as caught:
             call()
-        assert caught.value.message == message  # type: ignore[attr-defined]
-        assert caught.value.remedy  # type: ignore[attr-defined]
+        assert caught.value.message == message
+        assert caught.value.remedy

@@ -401,7 +401,7 @@ def test_coordinates_of_8_bits() -> None:
 def test_a_missing_function_of_scipy_names_an_alternative() -> None:
     for module, name, instead in (
         (fx.scipy.special, "dawsn", "pure_callback calls SciPy's function"),
-        (fx.scipy.linalg, "sqrtm", "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T"),
+        (fx.scipy.special, "wofz", "pure_callback calls SciPy's function"),
     ):
         with pytest.raises(AttributeError) as e:
             getattr(module, name)
@@ -491,8 +491,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: linalg.pascal(3, "left"), ParameterError, "pascal: kind 'left'", 'use "symmetric", "lower" or "upper"'),
     (lambda: linalg.polar(M, "top"), ParameterError, "polar: side 'top'", 'use "right" or "left"'),
     (lambda: linalg.expm_frechet(M, M, method="SPS"), ParameterError, "expm_frechet: method 'SPS'", "leave it out"),
-    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i"), ParameterError, "eigh_tridiagonal: select 'i'",
-     "slice the results"),
+    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="v"), ParameterError, "eigh_tridiagonal: select 'v'",
+     'use "a", or "i" with select_range'),
     (lambda: linalg.eigh_tridiagonal(V, V), ShapeError,
      "eigh_tridiagonal: 5 elements on the diagonal, 5 beside it", "give one element less beside the diagonal"),
     (lambda: special.comb(5, 2, exact=True), ParameterError, "comb: exact=True has no result of a floating dtype",
@@ -674,3 +674,8 @@ def test_a_hermitian_tridiagonal_matrix_has_e_above_its_diagonal() -> None:
     values, vectors = linalg.eigh_tridiagonal(d, e)
     matrix = np.diag(d) + np.diag(e, 1) + np.diag(e.conj(), -1)
     close(matrix @ np.asarray(vectors), np.asarray(vectors) * np.asarray(values))
+    for first, last in ((0, 0), (1, 2), (2, 3)):
+        some, columns = linalg.eigh_tridiagonal(d, e, select="i", select_range=(first, last))
+        close(some, np.asarray(values)[first : last + 1])
+        close(columns, np.asarray(vectors)[:, first : last + 1])
+        close(linalg.eigh_tridiagonal(d, e, eigvals_only=True, select="i", select_range=(first, last)), some)

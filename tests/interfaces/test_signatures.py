@@ -26,7 +26,6 @@ NOWHERE: Mapping[str, str] = {
     "implementation": "there is one algorithm for each decomposition",
     "use_magma": "there is one algorithm for each decomposition",
     "_dot_general": "private",
-    "promote_integers": "narrow integers are summed in 32 bits",
     "inplace": "arrays are immutable",
     "algorithm": "there is one algorithm",
     "subset_by_index": "slice the results",
@@ -35,30 +34,25 @@ NOWHERE: Mapping[str, str] = {
     "precision": "the products are composites",
     "numpy_resid": "residuals are always returned",
     "method": "there is one algorithm",
-    "trim_leading_zeros": "sizes do not depend on values",
-    "mean": "computed in the same pass",
     "size": "unique(size=) pads its results",
     "fill_value": "unique(fill_value=) pads its results",
-    "wrap_negative_indices": "negative indices count from the end",
 }
 # Further keyword arguments that single functions do not have.
 ABSENT: Mapping[str, str] = {
-    "numpy.argsort": "dtype", "numpy.can_cast": "casting",
+    "numpy.can_cast": "casting", "numpy.nanstd": "mean", "numpy.nanvar": "mean",
     "numpy.einsum": "out", "numpy.modf": "out",
-    "numpy.put_along_axis": "mode",
     "numpy.save": "allow_pickle", "numpy.linalg.matrix_rank": "tol",
     "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
-    "lax.reshape": "dimensions", "lax.linalg.eig": "enable_eigvec_derivs",
     "lax.linalg.eigh": "sort_eigenvalues", "lax.linalg.qr": "pivoting",
-    "lax.linalg.tridiagonal_solve": "perturb_singular",
+    "lax.linalg.schur": "select_callable", "scipy.linalg.sqrtm": "blocksize",
     "random.key": "dtype", "random.wrap_key_data": "dtype",
     "scipy.special.log_ndtr": "series_order",
     "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",
-    "scipy.linalg.eigh_tridiagonal": "key select_range tol", "scipy.linalg.polar": "eps max_iterations",
+    "scipy.linalg.eigh_tridiagonal": "key tol", "scipy.linalg.polar": "eps max_iterations",
     "scipy.linalg.expm": "max_squarings upper_triangular", "scipy.sparse.linalg.gmres": "solve_method",
 }  # fmt: skip
 # Those of functions in jax 0.12.
-NEWER: Mapping[str, str] = {"numpy.lexsort": "batch_size", "lax.top_k": "is_stable"}
+NEWER: Mapping[str, str] = {"numpy.lexsort": "batch_size"}
 # Parameters with another position in jax, or that are keyword-only in fxad.
 MOVED: Mapping[str, str] = {
     "numpy.histogram": "density weights", "numpy.histogram2d": "density weights",  # NumPy's order

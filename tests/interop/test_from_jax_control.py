@@ -379,14 +379,22 @@ def test_every_primitive_of_jax_has_a_row_or_a_reason() -> None:
     assert len(found) > 200
 
 
+def test_schur_decompositions() -> None:
+    for with_vectors in (True, False):
+        theirs = lax.linalg.schur(SQUARE, compute_schur_vectors=with_vectors)
+        ours = from_jax(lambda x, v=with_vectors: lax.linalg.schur(x, compute_schur_vectors=v), SQUARE)(SQUARE)
+        for found, wanted in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
 def test_a_primitive_that_fxad_lacks_is_refused_with_its_name_and_line() -> None:
     def f(x: Any) -> Any:
-        return jnp.sin(lax.linalg.schur(x)[0])
+        return jnp.sin(lax.linalg.hessenberg(x)[0])
 
     with pytest.raises(fx.errors.TranslationError) as caught:
         from_jax(f, SQUARE)
     assert isinstance(caught.value, NotImplementedError)
-    assert caught.value.message == "from_jax: schur: fxad has no such decomposition"
+    assert caught.value.message == "from_jax: hessenberg: fxad has no such decomposition"
     assert ".f" in caught.value.where
     assert __file__ in caught.value.where
     assert caught.value.remedy == "write this part with other functions, or give it to fxad as a primitive of your own"

@@ -66,6 +66,7 @@ LINALG: Final[Rows] = MappingProxyType({
     # reads one triangle; its derivative is JAX's for symmetric tangents
     "cholesky": with_params(linalg.cholesky, symmetrize_input=False),
     "cholesky_update": _cholesky_update,
+    "schur": with_params(linalg.schur, "compute_schur_vectors", "sort_eig_vals"),
     "eig": with_params(linalg.eig, "compute_left_eigenvectors", "compute_right_eigenvectors"),
     "eigh": _eigh,
     "geqrf": with_params(linalg.geqrf),

@@ -32,7 +32,7 @@ _REASONS: Final = MappingProxyType({
         "philox2x32 philox4x32 threefry4x32 rng_bit_generator rng_uniform"
     ),
     "fxad has no such decomposition": (
-        "geqp3 hessenberg schur tridiagonal"
+        "geqp3 hessenberg tridiagonal"
     ),
     "fxad has no scatter that a body selects for": "select_and_scatter",
     "fxad has no such collective": (

@@ -14,6 +14,7 @@ from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
 from fxad.operations.arguments import flag, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_index
+from fxad.operations.precision import PrecisionLike
 from fxad.tracing.array import Array, ArrayLike
 
 A = TypeVar("A")
@@ -103,9 +104,9 @@ def expm(x: ArrayLike, /) -> Array:
     return apply_op("expm", linalg.expm, (x,))
 
 
-def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
+def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -> Array:
     """Return the matrix product of two or more arrays, in the order of fewest multiplications; named sizes count as
-    64."""
+    64. `precision` is that of `matmul`."""
     matrices = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
     if len(matrices) < 2:
         raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(matrices)}")
@@ -114,7 +115,8 @@ def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
             raise ShapeError(f"multi_dot: array {k} must be a matrix, and may be a vector first and last; got {a.aval}")
     first = [1, *matrices[0].shape] if matrices[0].ndim == 1 else [*matrices[0].shape]
     sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in matrices[1:]]]
-    return _multiply_chain(matrices, _optimal_splits([typical_size(n) for n in sizes]), 0, len(matrices) - 1)
+    splits = _optimal_splits([typical_size(n) for n in sizes])
+    return _multiply_chain(matrices, splits, 0, len(matrices) - 1, precision)
 
 
 def _optimal_splits(sizes: Sequence[int]) -> list[list[int]]:
@@ -132,10 +134,11 @@ def _optimal_splits(sizes: Sequence[int]) -> list[list[int]]:
     return at
 
 
-def _multiply_chain(arrays: Sequence[Array], at: list[list[int]], i: int, j: int) -> Array:
+def _multiply_chain(arrays: Sequence[Array], at: list[list[int]], i: int, j: int, precision: PrecisionLike) -> Array:
     if i == j:
         return arrays[i]
-    return matmul(_multiply_chain(arrays, at, i, at[i][j]), _multiply_chain(arrays, at, at[i][j] + 1, j))
+    left = _multiply_chain(arrays, at, i, at[i][j], precision)
+    return matmul(left, _multiply_chain(arrays, at, at[i][j] + 1, j, precision), precision=precision)
 
 
 def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:

@@ -128,7 +128,9 @@ class Square(Unary):
         if x.dtype not in dtypes.COMPLEX:
             return np.multiply(x, x)
         a, b, out = np.real(x), np.imag(x), np.empty_like(x)
-        out.real, out.imag = (a - b) * (a + b), a * b + a * b
+        less, more = a - b, a + b
+        # the sum may overflow where the difference is 0
+        out.real, out.imag = np.where((less == 0) | (more == 0), 0, less * more), a * b + a * b
         return out
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -137,10 +139,13 @@ class Square(Unary):
             return hlo.op("stablehlo.multiply", (args[0], args[0]), outs)
         part = (x.with_dtype(dtypes.real_part(x.dtype)),)
         (a,), (b,) = hlo.op("stablehlo.real", args, part), hlo.op("stablehlo.imag", args, part)
-        sums = hlo.op("stablehlo.subtract", (a, b), part)[0], hlo.op("stablehlo.add", (a, b), part)[0]
+        (less,), (more,) = hlo.op("stablehlo.subtract", (a, b), part), hlo.op("stablehlo.add", (a, b), part)
+        (real,), zero = hlo.op("stablehlo.multiply", (less, more), part), hlo.constant(Lit.zero(part[0]))
+        for factor in (less, more):  # the other one may overflow
+            (is_zero,) = lower_compare(hlo, "EQ", (factor, zero), part[0])
+            (real,) = hlo.op("stablehlo.select", (is_zero, zero, real), part)
         (product,) = hlo.op("stablehlo.multiply", (a, b), part)
-        parts = hlo.op("stablehlo.multiply", sums, part)[0], hlo.op("stablehlo.add", (product, product), part)[0]
-        return hlo.op("stablehlo.complex", parts, outs)
+        return hlo.op("stablehlo.complex", (real, *hlo.op("stablehlo.add", (product, product), part)), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(MUL, x, literal_like(2.0, x)))

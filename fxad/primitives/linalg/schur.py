@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from fxad import dtypes
 from fxad.errors import NotDifferentiableError
@@ -54,8 +54,7 @@ class Schur(Matrixwise):
         if not a.size:
             return (a, a) if self.vectors else (a,)
         # SciPy is imported when the interpreter first runs this: see `fxad.primitives.elementwise.references`
-        schur: Any = importlib.import_module("scipy.linalg").schur
-        t, z = schur(a)
+        t, z = importlib.import_module("scipy.linalg").schur(a)
         return (t, z) if self.vectors else (t,)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

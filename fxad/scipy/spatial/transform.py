@@ -224,9 +224,9 @@ class Slerp:
     rotations: Rotation
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rotations, Rotation):
-            found = described(self.rotations)
-            raise ArgumentError(f"Slerp: rotations: {found} is not a Rotation", remedy="Rotation.from_quat")
+        given: object = self.rotations
+        if not isinstance(given, Rotation):
+            raise ArgumentError(f"Slerp: rotations: {described(given)} is not a Rotation", remedy="Rotation.from_quat")
         shape = fnp.shape(self.times)
         if len(shape) != 1 or shape[0] < 2 or self.rotations.quat.shape[:-1] != shape:
             raise ShapeError(

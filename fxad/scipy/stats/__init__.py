@@ -27,6 +27,7 @@ from fxad.scipy.stats.continuous import (
     wrapcauchy,
 )
 from fxad.scipy.stats.discrete import bernoulli, betabinom, binom, geom, nbinom, poisson
+from fxad.scipy.stats.kernel_density import GaussianKde, gaussian_kde
 from fxad.scipy.stats.multivariate import dirichlet, multinomial, multivariate_normal
 from fxad.scipy.stats.samples import ModeResult, mode, rankdata, sem
 from fxad.support.absent import absent
@@ -38,9 +39,10 @@ if not TYPE_CHECKING:
 
 
 __all__ = [
-    "ModeResult", "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "gennorm",
-    "geom", "gumbel_l", "gumbel_r", "laplace", "logistic", "mode", "multinomial", "multivariate_normal", "nbinom",
-    "norm", "pareto", "poisson", "rankdata", "sem", "t", "truncnorm", "uniform", "vonmises", "wrapcauchy",
+    "GaussianKde", "ModeResult", "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon",
+    "gamma", "gaussian_kde", "gennorm", "geom", "gumbel_l", "gumbel_r", "laplace", "logistic", "mode", "multinomial",
+    "multivariate_normal", "nbinom", "norm", "pareto", "poisson", "rankdata", "sem", "t", "truncnorm", "uniform",
+    "vonmises", "wrapcauchy",
 ]  # fmt: skip
 
 
