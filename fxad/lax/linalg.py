@@ -37,8 +37,8 @@ def eig(
     compute_right_eigenvectors: bool = True,
     enable_eigvec_derivs: bool = True,
 ) -> tuple[Array, ...]:
-    """Return the eigenvalues, then the selected matrices of left and of right eigenvectors; all complex. They always have
-    derivatives: `enable_eigvec_derivs` changes nothing."""
+    """Return the eigenvalues, then the selected matrices of left and of right eigenvectors; all complex. They always
+    have derivatives: `enable_eigvec_derivs` changes nothing."""
     flag("eig", "enable_eigvec_derivs", enable_eigvec_derivs)
     left = flag("eig", "compute_left_eigenvectors", compute_left_eigenvectors)
     right = flag("eig", "compute_right_eigenvectors", compute_right_eigenvectors)
