@@ -10,10 +10,9 @@ from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import AxisNameError, ParameterError, SizeError
-from fxad.execution.budget import parse_bytes
 from fxad.execution.executable import lower
 from fxad.ir import source_location
-from fxad.operations.arguments import function
+from fxad.operations.arguments import function, parse_bytes
 from fxad.support.constants import LEAST_SHARE
 from fxad.tracing.program import Program
 from fxad.transforms.ad.linearize import operands_without_derivative

@@ -37,13 +37,12 @@ from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.tree import ExactStructure
 from fxad.errors import ArgumentError, ParameterError, RecompilationWarning, shown, warn
-from fxad.execution.budget import parse_bytes
 from fxad.execution.dispatch import FAST_CALL, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, source_text
-from fxad.operations.arguments import argument_keys
+from fxad.operations.arguments import argument_keys, parse_bytes
 from fxad.passes import Passes, check_passes
 from fxad.runtime import ReleaseReason, active_cache, default_device, parts_of
 from fxad.sharding import Shardings, check_shardings, get_mesh

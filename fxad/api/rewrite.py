@@ -11,9 +11,8 @@ from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import before_differentiation, check_no_statics, check_program, lift
 from fxad.core import tree
 from fxad.errors import ArgumentError, described
-from fxad.execution.budget import parse_bytes
 from fxad.ir import Jaxpr
-from fxad.operations.arguments import flag, function
+from fxad.operations.arguments import flag, function, parse_bytes
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums

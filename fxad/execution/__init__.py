@@ -1,1 +1,8 @@
-"""Lowered and compiled programs, and their calls: arguments, donation, results."""
+"""Lowered and compiled programs, and their calls: arguments, donation, results.
+
+`budget` is imported at its first use.
+"""
+
+from fxad.core.lazy_exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

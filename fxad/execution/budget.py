@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Callable, Iterator
 
 from fxad import runtime
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ParameterError
 from fxad.ir import Jaxpr, source_location
-from fxad.operations.arguments import plain_ints
 from fxad.passes import Passes, plan_of, run_passes
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.transforms.memory.marks import without_budgets
 from fxad.transforms.memory_plans.peak import peak
 from fxad.transforms.memory_plans.rematerialize import block_bodies, flat_program, recomputations
 from fxad.units.plan import UnitPlan, UnitsChoice
-
-_UNITS: Final[Mapping[str, int]] = MappingProxyType(
-    {"": 1}
-    | {f"{p}B": 1000**k for k, p in enumerate(("", "k", "M", "G", "T"))}
-    | {f"{p}iB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
-)
-
-_TEXT: Final = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
-
-
-def parse_bytes(what: str, budget: object) -> int:
-    """Return a number of bytes, given as an int or as a text such as "64 MiB". Raises: ArgumentError."""
-    budget = plain_ints(budget)
-    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
-        return budget
-    match = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
-    if match is None or match[2] not in _UNITS:
-        raise ArgumentError(
-            f"{what}: the budget is {described(budget)}, not a number of bytes: {budget!r:.60}",
-            remedy='give an int >= 0, or a text such as "64 MiB" or "1.5 GB"',
-        )
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def link_within(
@@ -55,7 +30,7 @@ def link_within(
     Raises: ParameterError with the least bytes that were reached, if none fits.
     """
     least: tuple[int, Jaxpr] | None = None
-    for program, plan in _plans(jaxpr, choice, donate, passes):
+    for program, plan in _plans(without_budgets(jaxpr), choice, donate, passes):
         linked = link(plan)
         held = linked.memory().temp_bytes
         if held <= limit:

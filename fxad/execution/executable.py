@@ -8,17 +8,17 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
-from fxad import lowering, runtime, storage
+from fxad import execution, lowering, runtime, storage
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, shown
-from fxad.execution.budget import link_within, parse_bytes
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
+from fxad.operations.arguments import parse_bytes
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.primitives.marks import least_budget
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
@@ -26,7 +26,6 @@ from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_shard
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
-from fxad.transforms.memory.marks import without_budgets
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -282,7 +281,7 @@ def load_plan(
 
     if not limits:
         return link(plan_of(jaxpr, choice, options.donate, passes))
-    return link_within(without_budgets(jaxpr), choice, options.donate, passes, min(limits), link)
+    return execution.budget.link_within(jaxpr, choice, options.donate, passes, min(limits), link)
 
 
 def specs(structure: Structure, avals: Sequence[Aval]) -> Any:

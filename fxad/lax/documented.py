@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import TypeVar, cast
 
 from fxad.ir import Primitive
@@ -20,7 +21,9 @@ def documented(
     """
     phrase = inspect.cleandoc(type(prim).__doc__ or "")
     phrase = phrase.partition("\n\n")[0] if summary else phrase
-    function.__name__ = function.__qualname__ = name or prim.name
+    function.__name__ = function.__qualname__ = name = name or prim.name
+    if isinstance(function, FunctionType):  # tracebacks and profilers show the name of the code
+        function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
     function.__doc__ = "Return " + (f"t{phrase[1:]}" if phrase.startswith("The ") else phrase)
     return cast("F", function)  # its parameters are those of `signature`
 

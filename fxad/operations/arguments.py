@@ -6,8 +6,10 @@ An integer is anything with `__index__`: an int, a NumPy integer, an integer arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import index
+from types import MappingProxyType
 from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast, overload
 
 import numpy as np
@@ -222,3 +224,26 @@ def column_major(op: str, order: str) -> bool:
     if not (isinstance(order, str) and order in ("C", "F")):
         raise ParameterError(f"{op}: order {shown(order, 40)}; arrays have no layout", remedy='use "C" or "F"')
     return order == "F"
+
+
+_BYTE_UNITS: Final[Mapping[str, int]] = MappingProxyType(
+    {"": 1}
+    | {f"{p}B": 1000**k for k, p in enumerate(("", "k", "M", "G", "T"))}
+    | {f"{p}iB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
+)
+
+_BYTES: Final = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+
+
+def parse_bytes(what: str, budget: object) -> int:
+    """Return a number of bytes, given as an int or as a text such as "64 MiB". Raises: ArgumentError."""
+    budget = plain_ints(budget)
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+        return budget
+    match = _BYTES.fullmatch(budget) if isinstance(budget, str) else None
+    if match is None or match[2] not in _BYTE_UNITS:
+        raise ArgumentError(
+            f"{what}: the budget is {described(budget)}, not a number of bytes: {shown(budget)}",
+            remedy='give an int >= 0, or a text such as "64 MiB" or "1.5 GB"',
+        )
+    return int(float(match[1]) * _BYTE_UNITS[match[2]])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeVar, final
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.api.custom.decorators import custom_vjp
+from fxad.api.custom_function import custom_vjp
 from fxad.api.directional import vjp
 from fxad.api.staging import closure_convert
 from fxad.api.trees import ravel

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, overload
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.api.custom.decorators import custom_jvp
+from fxad.api.custom_function import custom_jvp
 from fxad.api.directional import jvp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy import linalg

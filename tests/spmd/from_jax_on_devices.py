@@ -69,8 +69,8 @@ LINEAR: dict[str, Any] = {
     "grad in a map": jax.pmap(jax.grad(lambda v: jnp.sum(jnp.sin(v) * lax.psum(1, "i"))), axis_name="i"),
 }
 if jax.__version_info__ < (0, 12):
-    # JAX counts the indices in the order of the mesh here, and in that of the names in other collectives. It refuses this
-    # from 0.12 on.
+    # JAX counts the indices in the order of the mesh here, and in that of the names in other collectives. It refuses
+    # this from 0.12 on.
     LINEAR["ppermute over axes in another order"] = over(
         lambda v: lax.ppermute(v, ("j", "i"), [(0, 2), (1, 3), (7, 0)]), GRID, BOTH, BOTH
     )
