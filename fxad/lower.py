@@ -63,6 +63,8 @@ from fxad.lowering.mlir_text import (
 )
 from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
 from fxad.lowering.overlapping_updates import Update, overlapping_updates
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
@@ -583,6 +585,14 @@ class _Function(_Operations):
         values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
         if not values or not body.outs:
             return self.call(body, operands)
+
+        if all([issubclass(type(prim), (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES)) for prim in body.prims]):
+            true = _true(self, *values[-1])
+            chosen = [
+                self.op("stablehlo.select", (true, v, self.zeros(a)), (a,))[0] if a.size else v
+                for v, a in zip(operands, body.in_avals, strict=True)
+            ]
+            return self.call(body, chosen)
 
         def write_call() -> None:
             results = self.op("stablehlo.optimization_barrier", self.call(body, operands), body.out_avals)
