@@ -54,38 +54,41 @@ from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.memory_plans.peak import bytes_in_memory, flat_program, spans
 
 
-def rematerialize(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Jaxpr:
+def rematerialize(
+    jaxpr: Jaxpr,
+    donate: tuple[int, ...] = (),
+    least_bytes: int = REMATERIALIZED_BYTES,
+    least_part: float = REMATERIALIZED_PART,
+) -> Jaxpr:
     """Returns the program with idle values computed again, also in the bodies of its loops and branches, with calls
-    inlined; the same program if that saves too little. Operands in `donate` may be overwritten.
+    inlined; the same program if there is nothing to gain. Operands in `donate` may be overwritten. Only values of
+    `least_bytes` are computed again, and only if they are `least_part` of the estimated temporaries.
 
-    Law:  the same results, bit for bit; the estimate of temporaries is not higher.
-    Cost: linear in the equations, with calls inlined.
+    Law:  the same results, bit for bit.
+    Cost: linear in the equations, with calls inlined. A program with more than `MOST_REMATERIALIZED` is left as it is.
     """
     bodies = distinct_jaxprs(jaxpr)  # innermost first, so that no recursion is deep
-    values = any([v.aval.nbytes >= REMATERIALIZED_BYTES for body in bodies for e in body.eqns for v in e.outs])
-    if not values or weight_of_nested(jaxpr).equations > MOST_REMATERIALIZED or runs_on_devices(jaxpr):
+    is_large = any([v.aval.nbytes >= least_bytes for body in bodies for e in body.eqns for v in e.outs])
+    if not is_large or weight_of_nested(jaxpr).equations > MOST_REMATERIALIZED or runs_on_devices(jaxpr):
         return jaxpr
     for body in bodies:
-        _rematerialized(body, donate if body is jaxpr else ())
-    return _rematerialized(jaxpr, donate) or jaxpr
+        _rematerialized(body, donate if body is jaxpr else (), least_bytes, least_part)
+    return _rematerialized(jaxpr, donate, least_bytes, least_part) or jaxpr
 
 
 @by_value
-def _rematerialized(jaxpr: Jaxpr, donate: tuple[int, ...]) -> Jaxpr | None:
+def _rematerialized(jaxpr: Jaxpr, donate: tuple[int, ...], least_bytes: int, least_part: float) -> Jaxpr | None:
     """Returns the rewritten program; None if it does not change: the memo of a program must not refer to it."""
     flat = flat_program(jaxpr)
-    inner = map_bodies(flat, lambda body: _rematerialized(body, ()) or body)
-    out = _rewritten(inner, donate) or inner
-    return None if out is flat else out
-
-
-def _rewritten(flat: Jaxpr, donate: tuple[int, ...]) -> Jaxpr | None:
-    begin, end = spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
-    live = bytes_in_memory(flat, begin, end)
+    inner = map_bodies(flat, lambda body: _rematerialized(body, (), least_bytes, least_part) or body)
+    begin, end = spans(inner, (False,) * len(inner.ins), (False,) * len(inner.outs))
+    live = bytes_in_memory(inner, begin, end)
     peak = max(range(len(live)), key=live.__getitem__, default=0)
-    formulas = _Choice(flat, begin, end, peak, donate).formulas if live else {}
+    formulas = _Choice(inner, begin, end, peak, donate, least_bytes).formulas if live else {}
     saved = sum([v.aval.nbytes for v in formulas])
-    return _Rewriter(flat, begin, peak, formulas).program() if saved > REMATERIALIZED_PART * live[peak] else None
+    if saved and saved >= least_part * live[peak]:
+        return _Rewriter(inner, begin, peak, formulas).program()
+    return None if inner is flat else inner
 
 
 @final
@@ -104,7 +107,13 @@ class _Choice:
     __slots__ = ("_always", "_begin", "_end", "_producer", "formulas")
 
     def __init__(
-        self, flat: Jaxpr, begin: Mapping[Atom, int], end: Mapping[Atom, int], peak: int, donate: tuple[int, ...]
+        self,
+        flat: Jaxpr,
+        begin: Mapping[Atom, int],
+        end: Mapping[Atom, int],
+        peak: int,
+        donate: tuple[int, ...],
+        least_bytes: int,
     ) -> None:
         self._begin, self._end = begin, end
         self._producer: dict[Atom, Eqn] = {e.outs[0]: e for e in flat.eqns if len(e.outs) == 1}
@@ -119,7 +128,7 @@ class _Choice:
         for eqn in flat.eqns[:peak]:
             for v in eqn.outs:
                 is_idle = v in begin and end[v] > peak and v not in read_at_peak and v not in marked
-                if is_idle and v.aval.nbytes >= REMATERIALIZED_BYTES:
+                if is_idle and v.aval.nbytes >= least_bytes:
                     formula = self._formula(v, v in in_memory)
                     if formula is not None:
                         self.formulas[v] = formula
