@@ -33,4 +33,4 @@ ARITHMETIC: Final[Kinds] = (
     And, Or, Xor, Not, IsFinite, ConvertElementType, Real, Imag, Conj, Complex,
 )  # fmt: skip
 # one element of the result from one of each operand, or a place that depends on nothing
-POINTWISE: Final[Kinds] = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES)
+POINTWISE: Final[tuple[type, ...]] = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES)

@@ -180,11 +180,16 @@ LAYERS: dict[str, Callable[[Any, Any], Any]] = {
 def compiled_kernels(text: str) -> set[str]:
     """The distinct kernels of an optimised program: its fused computations, with values numbered in order."""
     found = set()
+    names: dict[str, str] = {}
+
+    def numbered(name: re.Match[str]) -> str:
+        return names.setdefault(name[0], f"v{len(names)}")
+
     for head, body in re.findall(r"^(%[^ ]*) \(.*\{\n((?:  .*\n)+)\}", text, re.MULTILINE):
         if "fus" in head:
-            names: dict[str, str] = {}
+            names.clear()
             plain = re.sub(r", (?:metadata|backend_config)=.*", "", body)
-            found.add(re.sub(r"%[\w.-]+", lambda m, names=names: names.setdefault(m[0], f"v{len(names)}"), plain))
+            found.add(re.sub(r"%[\w.-]+", numbered, plain))
     return found
 
 

@@ -34,7 +34,8 @@ def network(activation: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def gradient(activation: Callable[[Any], Any], depth: int, rows: int = ROWS) -> fx.Program[Any, Any]:
     layers = [(fx.Spec((WIDTH, WIDTH)), fx.Spec((WIDTH,)))] * depth
-    return fx.value_and_grad(fx.trace(network(activation), layers, fx.Spec((rows, WIDTH))))
+    out: fx.Program[Any, Any] = fx.value_and_grad(fx.trace(network(activation), layers, fx.Spec((rows, WIDTH))))
+    return out
 
 
 def recomputed(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> int:
@@ -48,7 +49,8 @@ def recomputed(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> int:
 )
 def test_a_layer_stores_its_operand_or_one_function_of_it_more(activation: Callable[[Any], Any], states: int) -> None:
     """The exact temporaries of executables. Only layers of `silu` and `gelu` store more than one array."""
-    few, many = [fx.lower(gradient(activation, depth)).compile() for depth in (6, 7)]
+    few: fx.Executable[Any, Any] = fx.lower(gradient(activation, 6)).compile()
+    many: fx.Executable[Any, Any] = fx.lower(gradient(activation, 7)).compile()
     assert many.memory().temp_bytes - few.memory().temp_bytes == states * STATE
     rng = np.random.default_rng(0)
     layers = [(rng.standard_normal((WIDTH, WIDTH)).astype("f") / 6, np.zeros(WIDTH, "f")) for _ in range(6)]

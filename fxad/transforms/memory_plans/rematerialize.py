@@ -202,7 +202,7 @@ class _Rewriter:
         self.builder = Builder.like(flat)
         self.env: dict[Atom, Atom] = {v: v for v in flat.ins}
         self.again: dict[Atom, Atom] = {}
-        self.index = {v: k for k, e in enumerate(flat.eqns) for v in e.outs}
+        self.index: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) for v in e.outs}
         self.reads_formula: set[Atom] = {*formulas}
         for eqn in flat.eqns[: peak + 1]:
             if len(eqn.outs) == 1 and eqn.outs[0] not in begin and not self.reads_formula.isdisjoint(eqn.ins):
@@ -214,7 +214,7 @@ class _Rewriter:
         for k, eqn in enumerate(self.flat.eqns):
             ins = tuple([self.env.get(a, a) for a in eqn.ins])
             if k > self.peak and not self.reads_formula.isdisjoint(eqn.ins):
-                after = next((a for a in eqn.ins if self.index.get(a, -1) > self.peak), latest)
+                after = next((a for a in eqn.ins if self.index.get(a, -1) > self.peak and a.aval.size), latest)
                 if after is not None:
                     ins = tuple([self._computed_again(a, after) for a in eqn.ins])
             self.env.update(zip(eqn.outs, self.builder.copy(eqn, ins), strict=True))
