@@ -12,8 +12,10 @@ from hypothesis import given, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
+from fxad.core.builder import Builder
 from fxad.core.constants import REMATERIALIZED_BYTES
-from fxad.ir import Jaxpr
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.testing import Case, cases, check_rewrite, check_rewrite_keeps_gradients
 from fxad.transforms.memory_plans.peak import peak_bytes
@@ -108,6 +110,19 @@ def test_donated_operands_are_read_again_only_if_they_are_read_late_anyway() -> 
 
     jaxpr = fx.grad(fx.trace(loss, fx.Spec((ROWS, WIDTH)), fx.Spec((WIDTH, WIDTH))), argnums=1).jaxpr
     assert recomputed(jaxpr) - recomputed(jaxpr, (0,)) == 1  # tanh(x)
+
+
+def test_nested_calls_of_an_empty_body_are_not_inlined() -> None:
+    """There are 2 ** 100 calls."""
+    b = Builder()
+    program = b.build(b.inputs([Aval((ROWS, WIDTH), "float32")]))
+    for _ in range(100):
+        b = Builder()
+        (x,) = b.inputs(program.in_avals)
+        for _ in range(2):
+            (x,) = b(Call(program), x)
+        program = b.build([x])
+    assert rematerialize(program) is program
 
 
 @given(st.data())

@@ -36,7 +36,7 @@ Source: recomputation of activations: Rota Bulò, Porzi and Kontschieder, In-Pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
 from fxad.core.builder import Builder, subprogram
@@ -49,7 +49,7 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.fusion import ARITHMETIC, MOVES, POINTWISE, VIEWS
 from fxad.primitives.marks import Keep, Mark
 from fxad.primitives.shape import Transpose
-from fxad.transforms.costs import Fusion, compile_cost, weight_of_nested
+from fxad.transforms.costs import Fusion, compile_cost
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.memory_plans.peak import bytes_in_memory, flat_program, spans
 
@@ -69,11 +69,21 @@ def rematerialize(
     """
     bodies = distinct_jaxprs(jaxpr)  # innermost first, so that no recursion is deep
     is_large = any([v.aval.nbytes >= least_bytes for body in bodies for e in body.eqns for v in e.outs])
-    if not is_large or weight_of_nested(jaxpr).equations > MOST_REMATERIALIZED or runs_on_devices(jaxpr):
+    if not is_large or _inlined_equations(bodies) > MOST_REMATERIALIZED or runs_on_devices(jaxpr):
         return jaxpr
     for body in bodies:
         _rematerialized(body, donate if body is jaxpr else (), least_bytes, least_part)
     return _rematerialized(jaxpr, donate, least_bytes, least_part) or jaxpr
+
+
+def _inlined_equations(bodies: Iterable[Jaxpr]) -> int:
+    """Returns the most equations of a body, with calls inlined. `bodies`: innermost first. A call counts too: nested
+    calls of an empty body may be 2^40."""
+    count: dict[Jaxpr, int] = {}
+    for body in bodies:
+        inner = [count[b] for e in body.eqns if isinstance(e.prim, HigherOrder) for b in e.prim.bodies]
+        count[body] = len(body.eqns) + sum(inner)
+    return max(count.values(), default=0)
 
 
 @by_value
