@@ -31,7 +31,6 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
-from fxad.transforms.memory_plans.rematerialize import rematerialize
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
@@ -169,7 +168,7 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
     else:
         plan = None
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
-    return plan or single_unit(rematerialize(jaxpr, donate), donate)
+    return plan or single_unit(transforms.rematerialize(jaxpr, donate), donate)
 
 
 @by_value

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fxad.transforms.inversion.merge_invertible import merge_invertible as merge_invertible
     from fxad.transforms.memory.remat import remat as remat
     from fxad.transforms.memory.residuals import planned as planned, residuals as residuals
+    from fxad.transforms.memory_plans.rematerialize import rematerialize as rematerialize
     from fxad.transforms.outlining.outline import outline as outline
     from fxad.transforms.outlining.outline_before_ad import outline_before_ad as outline_before_ad
     from fxad.transforms.outlining.reroll import reroll as reroll
@@ -39,6 +40,7 @@ else:
         {
             "fxad.transforms.inversion.invertible": "invertible",
             "fxad.transforms.inversion.merge_invertible": "merge_invertible",
+            "fxad.transforms.memory_plans.rematerialize": "rematerialize",
             "fxad.transforms.cleanup.cse": "cse",
             "fxad.core.dce": "dce prune",
             "fxad.transforms.outlining.outline_before_ad": "outline_before_ad",
