@@ -414,7 +414,7 @@ def check_shardings(what: str, shardings: Shardings) -> None:
 
 
 def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[AnySharding | None]:
-    """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
+    """Return the sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
     check_shardings(what, prefix)
     return tree.broadcast_prefix(prefix, structure, what, _is_sharding)
 

@@ -44,7 +44,7 @@ _CUSTOM_VMAP: Final = Decorator("custom_vmap", lambda rules: rules.vmap is not N
 def decorate(
     decorator: Decorator, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> CustomFunction[P, R]:
-    """The function with rules that a decorator makes; another decorator of the same function adds to it."""
+    """Return the function with rules that a decorator makes; another decorator of the same function adds to it."""
     what = decorator.name
     check_function(what, fun)
     decorated = fun if isinstance(fun, CustomFunction) else None
@@ -76,7 +76,7 @@ def custom_jvp(
 def custom_jvp(
     fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
-    """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
+    """Return a function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_jvp
@@ -110,7 +110,7 @@ def custom_vjp(
 def custom_vjp(
     fun: Callable[..., object], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Argnames = ()
 ) -> object:
-    """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
+    """Return a function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
 
     Law:    with correct rules, every transformation has the results that it has without them, within rounding.
     Raises: as `custom_jvp`.
@@ -119,7 +119,7 @@ def custom_vjp(
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
-    """A function whose batching `def_vmap` defines.
+    """Return a function whose batching `def_vmap` defines.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_vmap

@@ -110,7 +110,7 @@ class GivenInverse(GivenRule):
 
 
 def _kept_positions(role: str, fun: object, keep: ArgumentNames) -> tuple[int, ...]:
-    """The positions of the arguments that an inverse takes. Raises: ArgumentError."""
+    """Return the positions of the arguments that an inverse takes. Raises: ArgumentError."""
     names, keys = parameter_names(fun), argument_keys(keep)
     unknown = [keep] if keys is None else [k for k in keys if (k not in names if isinstance(k, str) else k < 0)]
     if keys is None or unknown:
@@ -179,8 +179,8 @@ def _traced_inverse(sig: Signature, inverse: GivenInverse) -> TracedRule:
 
 
 def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: Mask) -> Rules:
-    """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
-    cotangents of the perturbed ones)."""
+    """Return the inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other
+    operands, cotangents of the perturbed ones)."""
     n_out, n_others = len(body.outs), len(kept) - sum(kept)
     n_known = n_out + sum(kept)
     read = prune(ivjp, tuple([k < n_others for k in range(len(ivjp.outs))]))[1]

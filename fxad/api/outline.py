@@ -25,7 +25,7 @@ def outline(f: Callable[P, R], *, min_cost: float = 0.0, waste: float = 0.02) ->
 def outline(*, min_cost: float = 0.0, waste: float = 0.02) -> Rewrite: ...
 @decorator_form
 def outline(f: Callable[..., object], *, min_cost: float = 0.0, waste: float = 0.02) -> object:
-    """The same function with repeated stretches of equations, such as the layers of a Python loop, as calls.
+    """Return the same function with repeated stretches of equations, such as the layers of a Python loop, as calls.
 
     Stretches share a body if they differ only in their operands: also in parameters, literals or places in an array,
     which become operands. `min_cost` is the minimum estimated time of a call, in microseconds: shorter repetitions are
@@ -50,7 +50,7 @@ def reroll(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def reroll(f: Callable[P, R]) -> Callable[P, R]: ...
 def reroll(f: Callable[..., object]) -> object:
-    """The same function with a chain of equal calls, or of repeated stretches, as one `scan`.
+    """Return the same function with a chain of equal calls, or of repeated stretches, as one `scan`.
 
     Values passed from one call to the next become the carry. Operands that differ, such as the parameters of layers,
     are stacked, and so are results that are used elsewhere. A chain with other dependencies between its calls is

@@ -658,7 +658,8 @@ def _refuse_operand(a: object, sign: str, b: object) -> object:
 
 
 def lower_bound(size: int) -> int | None:
-    """The greatest known lower bound of a size under the assumptions; None if none is known. It is computed once."""
+    """Return the greatest known lower bound of a size under the assumptions; None if none is known. It is computed
+    once."""
     if type(size) is not Size:
         return size
     if not hasattr(size, "least"):
@@ -719,8 +720,8 @@ _LONGEST_SEARCH: Final = 32
 
 
 def _lower_bound_of_terms(terms: Terms, depth: int, found: _Found) -> int | None:
-    """A lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them. A search
-    looks at `_LONGEST_SEARCH` polynomials at most.
+    """Return a lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them. A
+    search looks at `_LONGEST_SEARCH` polynomials at most.
 
     Of n - max(n, 4) + 8, for n >= 0: max(n, 4) is n or 4, so the bound is the lesser of those of 8 and of n + 4: 4.
     """
@@ -753,7 +754,7 @@ def _lower_bound_by_replacing(terms: Terms, depth: int, found: _Found) -> int | 
 
 
 def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth: int, found: _Found) -> int | None:
-    """A lower bound of `rest + c * function`: bounds of the function, in terms of its operands, replace it."""
+    """Return a lower bound of `rest + c * function`: bounds of the function, in terms of its operands, replace it."""
     a, b = function.a, function.b
 
     def lower(size: int) -> int | None:

@@ -269,8 +269,8 @@ def load_plan(
     options: CompileOptions,
     target: Target,
 ) -> runtime.AnyExecutable:
-    """The executable of a program on devices, within its budget and those of its parts. The active cache supplies its
-    units."""
+    """Return the executable of a program on devices, within its budget and those of its parts. The active cache
+    supplies its units."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
     limits = [limit for limit in (budget, least_budget(jaxpr)) if limit is not None]
 

@@ -66,7 +66,7 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
 
 
 def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """The elements with the axes from `start_dimension` to `stop_dimension` (None: to the last) as one axis.
+    """Return the elements with the axes from `start_dimension` to `stop_dimension` (None: to the last) as one axis.
 
     Raises: ShapeError if there is no axis between them.
     """
@@ -80,7 +80,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
 
 
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """The parts of the operand along an axis, of these sizes.
+    """Return the parts of the operand along an axis, of these sizes.
 
     Raises: ShapeError if the sizes are negative or their sum is not that of the axis.
     """
@@ -93,7 +93,7 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 
 
 def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
-    """The whole operand, repeated along each axis.
+    """Return the whole operand, repeated along each axis.
 
     Raises: ShapeError if there is not one number for each axis, or one is negative.
     """

@@ -228,7 +228,8 @@ def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CallWithRule
 
 
 def in_module(function: Function, module: tuple[Function, ...]) -> CallWithRules:
-    """The call of a function whose rules refer to a module, of which only the functions remain that they lead to."""
+    """Return the call of a function whose rules refer to a module, of which only the functions remain that they lead
+    to."""
     if not module:
         return CallWithRules(function)
     functions = dict(enumerate(module))

@@ -275,7 +275,7 @@ class TransformRule(Record):
     remedy: str = ""
 
     def program(self, role: str) -> DeclaredProgram | None:
-        """The program of this role; None if there is none."""
+        """Return the program of this role; None if there is none."""
         return next((p for p in self.programs if p.role == role), None)
 
     def check(self, name: str, n_in: int, n_out: int) -> None:
@@ -328,7 +328,7 @@ class Rules(Record):
         return bool(self.jvp or self.vjp or self.derivative_of)
 
     def rule_for(self, transformation: str) -> TransformRule | None:
-        """The rule for a transformation that is not part of the core; None if there is none."""
+        """Return the rule for a transformation that is not part of the core; None if there is none."""
         return next((rule for rule in self.further if rule.transformation == transformation), None)
 
     @property
@@ -357,7 +357,8 @@ class Rules(Record):
         return min(rules, key=rank)
 
     def pruned(self, needed: Mask, used: Mask) -> Rules:
-        """The rules for the marked operands and results. Rules about all of them are dropped with the first result."""
+        """Return the rules for the marked operands and results. Rules about all of them are dropped with the first
+        result."""
         jvp, vjp = [
             tuple([replace(rule, moving=select_by_mask(rule.moving, needed)) for rule in kind])
             for kind in (self.jvp, self.vjp)
@@ -448,7 +449,7 @@ class Function(Record):
             check_body_type(name, part.role, part.jaxpr, tuple(takes), tuple(gives))
 
     def needed(self, used: Mask) -> tuple[list[RuleProgram], Mask]:
-        """The programs that the results marked in `used` need, and the operands that they read. Programs of
+        """Return the programs that the results marked in `used` need, and the operands that they read. Programs of
         rules that are `whole` are not among them."""
         programs = [part for part in self.programs if not part.whole]
         operands = (True,) * len(self.body.ins)
@@ -527,7 +528,7 @@ class Function(Record):
 
 
 def _renumbered(program: DeclaredProgram, part: RuleProgram, number: Mapping[int, int]) -> DeclaredProgram:
-    """A program of a rule after pruning: it takes and gives the values of `part`, by their new numbers."""
+    """Return a program of a rule after pruning: it takes and gives the values of `part`, by their new numbers."""
     takes, gives = [tuple([number[k] for k in values]) for values in (part.takes, part.gives)]
     return replace(program, takes=takes, gives=gives)
 

@@ -124,12 +124,12 @@ class SortLike(Primitive):
 
     @abstractmethod
     def ordered_axis(self, ndim: int) -> int:
-        """The axis, of operands with `ndim` axes."""
+        """Return the axis, of operands with `ndim` axes."""
 
     @abstractmethod
     def last_value(self, dtype: DType) -> Lit:
-        """The value that comes last in the order, as a 0-d literal. It may be equal to others, and then comes after
-        those in front of it."""
+        """Return the value that comes last in the order, as a 0-d literal. It may be equal to others, and then comes
+        after those in front of it."""
 
 
 @final

@@ -119,7 +119,7 @@ def _tolerance(name: str, value: float) -> float:
 
 
 def _checked_slope(value: object, structure: tree.Structure, leaves: list[Array], dtype: dtypes.DType) -> Array:
-    """The result of func as a vector. Raises: TreeError, ShapeError."""
+    """Return the result of func as a vector. Raises: TreeError, ShapeError."""
     found = tree.structure(value)
     if found != structure:
         raise TreeError(f"odeint: func returns {found}, y0 is {structure}", remedy="return the derivative of y")
@@ -144,7 +144,7 @@ class _Problem:
     mxstep: int
 
     def slope(self, y: Array, t: Array, parameters: Sequence[Array], constants: Sequence[Array]) -> Array:
-        """The derivative of y, from the arrays that may have derivatives, and the others."""
+        """Return the derivative of y, from the arrays that may have derivatives, and the others."""
         rest = iter(parameters), iter(constants)
         arrays = [next(rest[0] if moves else rest[1]) for moves in self.moving]
         return self.func(y, t, arrays[: self.arguments], *arrays[self.arguments :])
@@ -197,7 +197,7 @@ def _solution(problem: _Problem, y0: Array, ts: Array, parameters: list[Array], 
 def _stages(
     f: Callable[[Array, Array], Array], y: Array, slope: Array, t: Array, dt: Array
 ) -> tuple[Array, list[Array]]:
-    """The solution after a step, and the slopes of its stages."""
+    """Return the solution after a step, and the slopes of its stages."""
     slopes, y1 = [slope], y
     for node, weights in zip(_NODES, _WEIGHTS, strict=True):
         y1 = y + dt * _weighted(weights, slopes)
@@ -214,19 +214,21 @@ def _weighted(weights: Sequence[float], slopes: Sequence[Array]) -> Array:
 
 
 def _size(x: Array) -> Array:
-    """The root mean square."""
+    """Return the root mean square."""
     return fnp.sqrt(fnp.mean(fnp.abs(x) ** 2)) if x.size else fnp.zeros((), dtypes.real_part(x.dtype))
 
 
 def _growth(ratio: Array) -> Array:
-    """The factor of the next step: the error is of order 5; smaller steps after a failure, at most ten times larger."""
+    """Return the factor of the next step: the error is of order 5; smaller steps after a failure, at most ten times
+    larger."""
     least = fnp.where(ratio <= 1, 1.0, 0.2)
     factor = 0.9 * fnp.where(ratio == 0, 1, ratio) ** -0.2
     return fnp.where(ratio == 0, 10.0, fnp.clip(factor, least, 10.0))
 
 
 def _quartic(y0: Array, y1: Array, middle: Array, d0: Array, d1: Array) -> tuple[Array, ...]:
-    """The polynomial on [0, 1] with these values at 0, 1 and 1/2, and slopes at 0 and 1; the highest degree first."""
+    """Return the polynomial on [0, 1] with these values at 0, 1 and 1/2, and slopes at 0 and 1; the highest degree
+    first."""
     return (
         2 * (d1 - d0) - 8 * (y0 + y1) + 16 * middle,
         5 * d0 - 3 * d1 + 18 * y0 + 14 * y1 - 32 * middle,
@@ -237,7 +239,7 @@ def _quartic(y0: Array, y1: Array, middle: Array, d0: Array, d1: Array) -> tuple
 
 
 def _first_step(f: Callable[[Array, Array], Array], y0: Array, slope: Array, t0: Array, problem: _Problem) -> Array:
-    """The step for which an Euler step changes y by a hundredth, made smaller if the slope changes."""
+    """Return the step for which an Euler step changes y by a hundredth, made smaller if the slope changes."""
     scale = problem.atol + problem.rtol * fnp.abs(y0)
     scale = fnp.where(scale == 0, 1, scale)
     d0, d1 = _size(y0 / scale), _size(slope / scale)

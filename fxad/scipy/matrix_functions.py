@@ -256,7 +256,7 @@ def _by_eigenvectors(a: Array, b: Array, q: Array, tol: float) -> Array:
 
 
 def _regular(x: Array, sums: Array, dtype: dtypes.DType, tol: float) -> Array:
-    """The solution in the dtype of the equation; nan if a sum of eigenvalues is too small."""
+    """Return the solution in the dtype of the equation; nan if a sum of eigenvalues is too small."""
     x = x if dtype in dtypes.COMPLEX else fnp.real(x)
     if tol <= 0:
         return x
@@ -311,7 +311,7 @@ _sqrtm.defjvp(_sqrtm_tangent)
 
 
 def _superdiagonal_of_product(x: Array, y: Array, k: Array) -> Array:
-    """The elements [i, i + k] of x @ y, each in its row."""
+    """Return the elements [i, i + k] of x @ y, each in its row."""
     shifted = fnp.roll(fnp.matrix_transpose(y), -k, -2)
     return fnp.einsum("...ij,...ij->...i", x, shifted, precision="highest")[..., None]
 

@@ -120,7 +120,7 @@ class _InverseHessian(Protocol[M]):
         """Return the estimate times the gradient."""
 
     def after(self, memory: M, step: Array, x: Array, gradient: Array, change: Array, first: Array) -> M:
-        """The estimate after a step to x, perhaps the first one, along which the gradient changed."""
+        """Return the estimate after a step to x, perhaps the first one, along which the gradient changed."""
 
 
 class _Dense:

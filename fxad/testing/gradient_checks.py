@@ -118,7 +118,7 @@ def _wide(leaves: Sequence[object]) -> bool:
 
 
 def _dot(x: object, y: object) -> object:
-    """The real part of the product: a function of complex numbers with real values has no other."""
+    """Return the real part of the product: a function of complex numbers with real values has no other."""
     pairs = zip(tree.leaves(x), tree.leaves(y), strict=True)
     return np.real(sum([np.sum(np.asarray(a, complex) * np.asarray(b)) for a, b in pairs]))
 

@@ -16,7 +16,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
-from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
+from fxad.transforms.costs import CHEAP_TO_RECOMPUTE, SIGMOIDS
 from fxad.units.cost_rule import selected_bodies
 from fxad.units.min_cut_recompute import plain, recompute
 from fxad.units.pieces import Pieces, partition
@@ -102,7 +102,7 @@ def check_recompute(case: Case, seed: int) -> int:
 
 def _costly_eqns(body: Jaxpr) -> Counter[str]:
     """Return the number of costly equations of a body."""
-    return Counter([e.prim.name for e in plain(body).eqns if not isinstance(e.prim, CHEAP_TO_RECOMPUTE)])
+    return Counter([e.prim.name for e in plain(body).eqns if not isinstance(e.prim, (*CHEAP_TO_RECOMPUTE, *SIGMOIDS))])
 
 
 def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:

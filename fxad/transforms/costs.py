@@ -26,6 +26,7 @@ from fxad.primitives.elementwise.arithmetic import Div
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
 from fxad.primitives.elementwise.select import Clamp, SelectN
+from fxad.primitives.elementwise.sigmoid import Logistic, Sech2, Tanh
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
@@ -226,3 +227,7 @@ def compile_cost(kind: type[Primitive]) -> CompileCost:
 CHEAP_TO_RECOMPUTE: Final[Kinds] = (
     *ARITHMETIC, Div, Sqrt, Rsqrt, *[kind for kind in VIEWS if kind is not Mark], *MOVES, Slice, Index,
 )  # fmt: skip
+
+# Functions that cost little more than reading their result, whose derivatives read the operand. So their results are
+# computed again if fewer bytes are stored then, which is the case if the operand is stored anyway.
+SIGMOIDS: Final[Kinds] = (Tanh, Logistic, Sech2)

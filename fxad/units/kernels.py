@@ -6,14 +6,17 @@ with calls inlined. Every value is an expression over values in memory. These va
 - results and operands of products, sorts and loops;
 - results of reductions, and an operand of a reduction if it is large or has other readers;
 - results of the program;
-- a value that is expensive to compute and read more than once;
+- a value that is expensive to compute and read by more than one kernel. Its cheap readers are compiled into several
+  kernels, so the kernels are counted, and not the equations that read it;
+- a value that joins two large ones, if a reader cannot be fused with it. So the sum `x` of a residual stream is in
+  memory if the next one is `x + f(x)` and a product is a part of `f`, but is computed again in `x + f(x) + b`, because
+  this joins one large value and a row;
 - an expression of more than `MAX_FUSED` equations, each counted as often as its result is read: XLA's loops compute it
   so often.
 
 Every other value is computed again by each reader, even if it is in memory for another reader: each layer computes the
-whole sum of a residual stream. An exception is an equation that joins two large values: if one reader needs its result
-in memory, all readers read it there. Equal expressions over values of equal types have one number, so equal kernels are
-found even if they share no values.
+whole sum of a residual stream, if it is such a sum. Equal expressions over values of equal types have one number, so
+equal kernels are found even if they share no values.
 
 For example, two operations read the `tanh` below, so it is a kernel of its own. The multiplication is fused into the
 reduction:
@@ -31,7 +34,8 @@ EXPENSIVE   1.2
 CHEAP       0.5
 REDUCTION   0.5
 
-Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMostUnary`), and its observed behaviour.
+Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `CanFuseOnAllPaths`, `EffectivelyAtMostUnary`), and its
+        observed behaviour: `tests/units/test_kernels.py` counts kernels in the programs of XLA.
 """
 
 from __future__ import annotations
@@ -165,20 +169,26 @@ class _Reads:
     from_memory           values that an operation reads from memory, or that are results
     in_layout             those of them that are read without a copy to another layout: a product reads a matrix in
                           either order, and copies a batch of matrices
+    copied                values that a product reads in another order than that of their axes
     reduced               operands of reductions
     transposed_products   transposes of the matrices that products compute, which cost nothing
+    joins                 results of equations that read more than one value as large as the result
     """
 
-    __slots__ = ("count", "from_memory", "in_layout", "reduced", "transposed_products")
+    __slots__ = ("copied", "count", "from_memory", "in_layout", "joins", "reduced", "transposed_products")
 
     def __init__(self, program: Inlined, costs: Mapping[type[Primitive], CompileCost]) -> None:
-        self.count = [0] * len(program.avals)
+        avals = program.avals
+        self.count = [0] * len(avals)
         self.from_memory: set[Value] = set(program.results)
         self.in_layout: set[Value] = set(program.results)
+        self.copied: set[Value] = set()
         self.reduced: set[Value] = set()
         self.transposed_products: set[Value] = set()
+        self.joins: set[Value] = set()
         products: set[Value] = set()
         transposed: dict[Value, Value] = {}  # for a transposed matrix, the matrix
+        broadcast: set[Value] = set(program.literals.values())  # values that repeat fewer elements
         for prim, ins, outs in program.ops:
             fusion = costs[type(prim)][0]
             for a in set(ins) if len(ins) > 1 else ins:
@@ -189,14 +199,81 @@ class _Reads:
                 products.update(outs)
                 matrices = [transposed.get(a, a) for a in ins]
                 self.from_memory.update(matrices)
-                self.in_layout.update([a for a in matrices if len(program.avals[a].shape) <= 2])
+                self.in_layout.update([a for a in matrices if len(avals[a].shape) <= 2])
+                if not prim.lhs_batch:
+                    contracted = zip(ins, (prim.lhs_contract, prim.rhs_contract), strict=True)
+                    self.copied.update([a for a, axes in contracted if 0 in axes and len(avals[a].shape) > 2])
             elif fusion is Fusion.KERNEL:
                 self.from_memory.update(ins)
                 self.in_layout.update(ins)
+            elif type(prim) is BroadcastInDim or type(prim) is Iota:
+                broadcast.update(outs)
             elif type(prim) is Transpose and len(prim.perm) == 2:
                 transposed[outs[0]] = ins[0]
                 if ins[0] in products:
                     self.transposed_products.add(outs[0])
+            elif len(ins) > 1:
+                rank = len(avals[outs[0]].shape)
+                if len([a for a in ins if a not in broadcast and len(avals[a].shape) >= rank]) > 1:
+                    self.joins.update(outs)
+
+
+def _unfusible_joins(program: Inlined, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[Value]:
+    """Return the values that join two large ones, and that some reader cannot be fused with: it reads them from memory,
+    or it reads a later value from memory too, which is likely computed from them. All their readers read them in
+    memory. XLA computes an equation that reads one large value again for each reader, even if its result is in
+    memory."""
+    count = reads.count
+    found = reads.joins & reads.in_layout
+    in_memory = set(found)
+    latest = [-1] * len(program.avals)  # the latest value in memory that the expression of a value reads
+    for prim, ins, outs in program.ops:
+        fusion = costs[type(prim)][0]
+        own_kernel = fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION
+        reads_until = {a: a if a in in_memory else latest[a] for a in ins}
+        for a in ins if not own_kernel and len(reads_until) > 1 else ():
+            if (
+                count[a] > 1
+                and a in reads.joins
+                and a not in in_memory
+                and any([reads_until[b] > a for b in ins if b != a])
+            ):
+                found.add(a)
+                in_memory.add(a)
+                reads_until[a] = a
+        until = max(reads_until.values(), default=-1)
+        for out in outs:
+            latest[out] = until
+            if own_kernel or (fusion is Fusion.EXPENSIVE and count[out] > 1):
+                in_memory.add(out)
+    return found
+
+
+def _in_memory(program: Inlined, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[Value]:
+    """Return the results of fusible equations that no reader computes again, beside those of large expressions."""
+    found = _unfusible_joins(program, reads, costs)
+    # The equation whose kernel reads a value, or `_SEVERAL`; -1 before it has readers. Readers come first.
+    kernel = [-1] * len(program.avals)
+    for k in reversed(range(len(program.ops))):
+        prim, ins, outs = program.ops[k]
+        fusion = costs[type(prim)][0]
+        read_by = k
+        if fusion is not Fusion.KERNEL and fusion is not Fusion.REDUCTION:
+            kernels = {kernel[out] for out in outs}
+            if any([out in reads.from_memory or not reads.count[out] for out in outs]):
+                kernels.add(k)
+            kernels.discard(-1)
+            if found.isdisjoint(outs):
+                read_by = _SEVERAL if len(kernels) > 1 else kernels.pop()
+                if read_by == _SEVERAL and fusion is Fusion.EXPENSIVE:
+                    found.update(outs)
+                    read_by = k
+        for a in ins:
+            kernel[a] = read_by if kernel[a] in (-1, read_by) else _SEVERAL
+    return found
+
+
+_SEVERAL: Final = -2
 
 
 @final
@@ -207,9 +284,8 @@ class Kernels:
     """
 
     __slots__ = (
-        "_broadcast",
-        "_expensive",
         "_expression_of",
+        "_in_memory",
         "_milliseconds",
         "_numbers",
         "_program",
@@ -225,14 +301,13 @@ class Kernels:
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
         self._program = program
         self._reads = _Reads(program, costs)
-        self._broadcast: set[Value] = set(program.literals.values())  # values that repeat fewer elements
+        self._in_memory = _in_memory(program, self._reads, costs)
         self._numbers: dict[object, _Expression] = {}
         # The expression that a reader of each value computes: a value in memory is only read, so its type is all that
-        # matters. And its equations, their milliseconds, and whether one is expensive; zero for a value in memory.
+        # matters. And its equations and their milliseconds; zero for a value in memory.
         self._expression_of = [self._intern(aval) for aval in program.avals]
         self._size = [0] * len(program.avals)
         self._milliseconds = [0.0] * len(program.avals)
-        self._expensive = [False] * len(program.avals)
         for lit, value in program.literals.items():
             self._expression_of[value] = self._intern(lit)
         for op in program.ops:
@@ -253,32 +328,22 @@ class Kernels:
         reads = self._reads
         expression = self._intern((prim, *[self._expression_of[a] for a in ins]))
         size = 0 if fusion is Fusion.VIEW or outs[0] in reads.transposed_products else 1
-        expensive = fusion is Fusion.EXPENSIVE
         for a in set(ins) if len(ins) > 1 else ins:
             size += self._size[a]
             milliseconds += self._milliseconds[a]
-            expensive = expensive or self._expensive[a]
-        if type(prim) is BroadcastInDim or type(prim) is Iota:
-            self._broadcast.update(outs)
         for k, out in enumerate(outs):
             expression = expression if not k else self._intern((expression, k))
             self._size[out] = size
-            only_in_memory = size > MAX_FUSED or (expensive and reads.count[out] > 1)
+            only_in_memory = size > MAX_FUSED or out in self._in_memory
             if size and (only_in_memory or self._is_needed_in_memory(out)):
                 self._add_kernel(expression, Kernel(fusion, milliseconds))
-                only_in_memory = only_in_memory or (out in reads.in_layout and self._joins_large_values(ins, out))
+                if out in reads.copied and not only_in_memory:
+                    self._add_kernel(self._intern((expression, "copied")), Kernel(fusion, milliseconds))
             if only_in_memory:
                 self._size[out] = 0
                 continue
             self._expression_of[out] = expression
             self._milliseconds[out] = milliseconds
-            self._expensive[out] = expensive
-
-    def _joins_large_values(self, ins: tuple[Value, ...], out: Value) -> bool:
-        """Return True if an equation reads more than one value as large as its result. XLA computes an equation that
-        reads only one again for each reader, even if its result is in memory."""
-        rank = len(self._program.avals[out].shape)
-        return len([a for a in ins if a not in self._broadcast and len(self._program.avals[a].shape) >= rank]) > 1
 
     def _add_own_kernel(self, op: Op, fusion: Fusion, milliseconds: float) -> None:
         """Add a kernel that reads values in memory. A reduction may compute a small expression first."""

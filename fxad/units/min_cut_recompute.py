@@ -5,12 +5,13 @@ instead. Between units, every value that a later unit reads is stored. This modu
 
 - A candidate is a value that a piece reads and that a piece other than the one just before it computed.
 - For the candidates of a piece, a minimum cut chooses values of that piece from which cheap equations
-  (`CHEAP_TO_RECOMPUTE`) compute them. The weight of a value is its bytes times the number of pieces by which the choice
-  extends its life. So an operand of the program weighs nothing, and a value that the next layer reads anyway weighs
-  little (`y` beside `1 - y * y`).
-- The reading piece gets an operand for each chosen value, and the equations: at most `MAX_FORMULA` for a value, for at
-  most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
-  in the same way.
+  (`CHEAP_TO_RECOMPUTE`) and `tanh` and the like (`SIGMOIDS`) compute them. The weight of a value is its bytes times the
+  number of pieces by which the choice extends its life. So an operand of the program weighs nothing, and a value that
+  the next layer reads anyway weighs little (`y` beside `1 - y * y`). Of equal cuts it takes the one with the fewest
+  equations, so it computes `tanh(z)` again only if `z` is stored anyway, or replaces several values.
+- The reading piece gets an operand for each chosen value, and the equations: at most `MAX_FORMULA` for a value, one
+  of `SIGMOIDS` among them, for at most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if
+  every use of the body recomputes it in the same way.
 
 For example, `y` weighs nothing below, because it is a result of the program: it is live to the end anyway. So the last
 of the four units computes `d` from `y`, and `d` is not stored any more:
@@ -43,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, subprogram
 from fxad.core.dataclasses import dataclass
@@ -54,10 +55,12 @@ from fxad.primitives.control.effects import may_fail
 from fxad.primitives.marks import Name
 from fxad.support.constants import MAX_FORMULA, MAX_READERS
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
+from fxad.transforms.costs import CHEAP_TO_RECOMPUTE, SIGMOIDS
 from fxad.units.cost_rule import called_body
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation
+
+_RECOMPUTED: Final = (*CHEAP_TO_RECOMPUTE, *SIGMOIDS)
 
 # A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]
@@ -225,7 +228,7 @@ class _RecomputedOperands:
     def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Recomputation]:
         """Return the recomputations of results of a body, from the values that the minimum cut chooses."""
         uses, pieces = self.def_use.uses[body], self.def_use.pieces
-        cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
+        cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, _RECOMPUTED)}
         # The vertices of the cut: the results that readers recompute (`needed`), and the values from which cheap
         # equations compute them. Each has, for each use of the body, the last piece that recomputes something from it.
         until: dict[Var, Sequence[int]] = {}
@@ -295,7 +298,8 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Recomputation | None:
-    """Return the recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
+    """Return the recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations, or
+    two functions."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
     while stack:
@@ -304,7 +308,7 @@ def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> R
             continue
         needed[u] = producers[u]
         stack += [a for a in producers[u].ins if isinstance(a, Var)]
-        if len(needed) > MAX_FORMULA:
+        if len(needed) > MAX_FORMULA or len([e for e in needed.values() if isinstance(e.prim, SIGMOIDS)]) > 1:
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
     read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))

@@ -78,8 +78,9 @@ def attention(ps: Any, x: Any) -> Any:
     return fnp.mean((x - 1) ** 2)
 
 
-@pytest.mark.parametrize(("depth", "units"), [(1, False), (2, False), (4, True), (12, True)])
-def test_a_transformer_of_four_layers_or_more_has_units(depth: int, units: bool) -> None:
+@pytest.mark.parametrize(("depth", "units"), [(1, False), (2, False), (4, False), (6, True), (12, True)])
+def test_a_transformer_of_six_layers_or_more_has_units(depth: int, units: bool) -> None:
+    """Four of them compile in 1.2 s of processor time as a whole and in 1.0 s as units, twelve in 4.8 s and 1.0 s."""
     ends = {"scale": fx.Spec((256,)), "shift": fx.Spec((256,))}
     p = {name: fx.Spec((256, 256)) for name in "qkvo"} | {"first": ends, "second": ends}
     p |= {"up": fx.Spec((256, 1024)), "b": fx.Spec((1024,)), "down": fx.Spec((1024, 256))}
@@ -98,7 +99,8 @@ def convolutions(ps: Any, x: Any) -> Any:
     return fnp.mean(x * x)
 
 
-@pytest.mark.parametrize(("depth", "units"), [(2, False), (8, True)])
-def test_a_deep_convolutional_network_has_units(depth: int, units: bool) -> None:
+@pytest.mark.parametrize(("depth", "units"), [(2, False), (8, False), (48, True)])
+def test_a_very_deep_convolutional_network_has_units(depth: int, units: bool) -> None:
+    """Its kernels are equal, so 8 blocks compile in 0.6 s as a whole and as units, 16 blocks in 0.8 and 0.6 s."""
     p = {"w": fx.Spec((3, 3, 16, 16)), "scale": fx.Spec((16,)), "shift": fx.Spec((16,))}
     assert (steps(convolutions, [(p, p)] * depth, fx.Spec((8, 16, 16, 16))) > 1) == units

@@ -261,14 +261,14 @@ class GivenRule(ABC):
 
     @abstractmethod
     def check(self, sig: Signature) -> None:
-        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
+        """Raise ArgumentError for a rule that cannot be called with its arguments."""
 
     @abstractmethod
     def trace(self, sig: Signature) -> TracedRule:
         """Trace the rule. Its record has the derivative, if it gives one, and one `TransformRule`."""
 
     def refused(self, error: Refusal) -> Rules:
-        """The record of the rule if it raised an error while it was traced."""
+        """Return the record of the rule if it raised an error while it was traced."""
         rule = TransformRule(self.transformation, whole=self.whole, error=error.message, remedy=error.remedy)
         return Rules(further=(rule,))
 
@@ -299,7 +299,7 @@ class GivenRules:
         return bool(self.jvp or self.vjp) or any([rule.gives_derivative for rule in self.further])
 
     def with_further(self, rule: GivenRule) -> GivenRules:
-        """These rules, with one for a further transformation in place of any that it has."""
+        """Return these rules, with one for a further transformation in place of any that it has."""
         others = [r for r in self.further if r.transformation != rule.transformation]
         return replace(self, further=tuple(sorted([*others, rule], key=lambda r: r.transformation)))
 
@@ -412,7 +412,7 @@ def traced_rule(
 
 
 def check_takes(role: str, sig: Signature, fn: UserRule, arguments: Sequence[str]) -> None:
-    """Raises: ArgumentError for a rule that cannot be called with these arguments."""
+    """Raise ArgumentError for a rule that cannot be called with these arguments."""
     called = f"it is called with ({', '.join(arguments)}), "
     check_signature(fn, f"{role} of {sig.name}: {function_name(fn)}", arguments, {}, called)
 
@@ -685,7 +685,8 @@ def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
 
 
 def results_in_order(what: str, sig: Signature, out: object) -> list[Any]:
-    """The leaves of the results of a rule. Raises: TreeError if they have another structure than the function's."""
+    """Return the leaves of the results of a rule. Raises: TreeError if they have another structure than the
+    function's."""
     leaves, actual = tree.flatten(out)
     if actual != sig.out_tree:
         raise TreeError(

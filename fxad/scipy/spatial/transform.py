@@ -93,14 +93,14 @@ class Rotation:
 
     @staticmethod
     def identity(num: int | None = None, dtype: object = None) -> Rotation:
-        """The rotation that changes nothing, or `num` of them. `dtype` is float32 by default."""
+        """Return the rotation that changes nothing, or `num` of them. `dtype` is float32 by default."""
         kind = optional_dtype(dtype) or dtypes.float32
         one = fnp.asarray([0, 0, 0, 1]).astype(kind)
         return Rotation(one if num is None else fnp.tile(one, (to_int("identity", "num", num), 1)))
 
     @staticmethod
     def random(key: Array, num: int | None = None) -> Rotation:
-        """A rotation, or `num` of them, of the uniform distribution, from a key of `fxad.random`."""
+        """Return a rotation, or `num` of them, of the uniform distribution, from a key of `fxad.random`."""
         shape = () if num is None else (to_int("random", "num", num),)
         return Rotation(_normalized(random.normal(key, (*shape, 4))))
 
@@ -115,8 +115,8 @@ class Rotation:
     # -------------------------------------------------------------------------------------------------- other forms
 
     def as_quat(self, canonical: bool = False, *, scalar_first: bool = False) -> Array:
-        """Unit quaternions, the real part last, or first. With `canonical` the first component of w, x, y, z that
-        is not 0 is positive."""
+        """Return unit quaternions, the real part last, or first. With `canonical` the first component of w, x, y, z
+        that is not 0 is positive."""
         q = self.quat
         if flag("as_quat", "canonical", canonical):
             q = jit_composite(_canonical, q)
@@ -132,7 +132,7 @@ class Rotation:
         return fnp.rad2deg(v) if flag("as_rotvec", "degrees", degrees) else v
 
     def as_mrp(self) -> Array:
-        """Modified Rodrigues parameters: (..., 3), of length 1 at most."""
+        """Return modified Rodrigues parameters: (..., 3), of length 1 at most."""
         w = self.quat[..., 3:]
         return fnp.where(w < 0, -1, 1) * self.quat[..., :3] / (1 + fnp.abs(w))
 
@@ -157,7 +157,7 @@ class Rotation:
         return fnp.matmul(m, v[..., None], precision="highest")[..., 0]
 
     def inv(self) -> Rotation:
-        """The inverse rotations."""
+        """Return the inverse rotations."""
         return Rotation(self.quat * fnp.asarray([-1, -1, -1, 1]).astype(self.quat.dtype))
 
     def magnitude(self) -> Array:
@@ -165,7 +165,8 @@ class Rotation:
         return 2 * fnp.arctan2(linalg.norm(self.quat[..., :3], axis=-1), fnp.abs(self.quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
-        """The rotation with the least weighted sum of squared distances of matrices, along the only axis of rotations.
+        """Return the rotation with the least weighted sum of squared distances of matrices, along the only axis of
+        rotations.
 
         Source: Markley et al., Averaging quaternions (2007): the eigenvector of the sum of q q^T
         """
@@ -180,23 +181,23 @@ class Rotation:
         return (fnp.rad2deg(angle) if flag("approx_equal", "degrees", degrees) else angle) < atol
 
     def __mul__(self, other: Rotation) -> Rotation:
-        """The rotation by `other`, and then by this one."""
+        """Return the rotation by `other`, and then by this one."""
         if not isinstance(other, Rotation):
             return NotImplemented
         return Rotation(_normalized(_product(self.quat, other.quat)))
 
     def __pow__(self, n: float) -> Rotation:
-        """The rotation by n times the angle."""
+        """Return the rotation by n times the angle."""
         return Rotation.from_rotvec(n * self.as_rotvec())
 
     def __getitem__(self, index: object) -> Rotation:
-        """The rotations at an index of the axes before the last one. Raises: ArgumentError for one rotation."""
+        """Return the rotations at an index of the axes before the last one. Raises: ArgumentError for one rotation."""
         if self.single:
             raise ArgumentError("Rotation: one rotation has no elements", remedy="use it as it is")
         return Rotation(self.quat[index])
 
     def __len__(self) -> int:
-        """The number of rotations along the first axis. Raises: ArgumentError for one rotation."""
+        """Return the number of rotations along the first axis. Raises: ArgumentError for one rotation."""
         if self.single:
             raise ArgumentError("Rotation: one rotation has no length", remedy="use its `single`")
         return len(self.quat)
@@ -240,7 +241,7 @@ class Slerp:
         return Slerp(fnp.asarray(times), rotations)
 
     def __call__(self, times: ArrayLike) -> Rotation:
-        """The rotations at times."""
+        """Return the rotations at times."""
         known, wanted = reals("Slerp", self.times, times)
         place = fnp.clip(fnp.searchsorted(known, wanted) - 1, 0, known.shape[0] - 2)
         start, end = self.rotations[place], self.rotations[place + 1]
@@ -301,7 +302,7 @@ def _from_rotvec(v: Array) -> Array:
 
 
 def _as_rotvec(q: Array) -> Array:
-    """The angle 2 asin(s) divided by s = |(x, y, z)|, as a function of its square: smooth at 0."""
+    """Return the angle 2 asin(s) divided by s = |(x, y, z)|, as a function of its square: smooth at 0."""
     q = fnp.where(q[..., 3:] < 0, -q, q)
     v, w = q[..., :3], q[..., 3:]
     square = fnp.sum(v * v, -1, keepdims=True)

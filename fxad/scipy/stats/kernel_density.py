@@ -48,7 +48,7 @@ class GaussianKde:
         return 1 / fnp.sum(self.weights**2)
 
     def evaluate(self, points: ArrayLike) -> Array:
-        """The density at points (d, m), or (m,) in one dimension: (m,)."""
+        """Return the density at points (d, m), or (m,) in one dimension: (m,)."""
         return fnp.exp(self.logpdf(points))
 
     def __call__(self, points: ArrayLike) -> Array:
@@ -60,7 +60,7 @@ class GaussianKde:
         return self.evaluate(x)
 
     def logpdf(self, x: ArrayLike) -> Array:
-        """The logarithm of the density at points (d, m), or (m,) in one dimension: (m,). Raises: ShapeError."""
+        """Return the logarithm of the density at points (d, m), or (m,) in one dimension: (m,). Raises: ShapeError."""
         (points,) = reals("gaussian_kde", x)
         points = fnp.atleast_2d(points)
         if points.shape[0] != self.d and points.shape == (1, self.d):
@@ -74,7 +74,8 @@ class GaussianKde:
         return nn.logsumexp(logs, axis=-1, b=self.weights)
 
     def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
-        """The integral of the density times a normal density of mean (d,) and covariance (d, d). Raises: ShapeError."""
+        """Return the integral of the density times a normal density of mean (d,) and covariance (d, d). Raises:
+        ShapeError."""
         center, spread = reals("integrate_gaussian", mean, cov)
         center, spread = fnp.atleast_1d(center), fnp.atleast_2d(spread)
         if center.shape != (self.d,) or spread.shape != (self.d, self.d):
@@ -86,7 +87,7 @@ class GaussianKde:
         return fnp.sum(self.weights * fnp.exp(logs))
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
-        """The probability of an interval, in one dimension. Raises: ShapeError in others."""
+        """Return the probability of an interval, in one dimension. Raises: ShapeError in others."""
         if self.d != 1:
             raise ShapeError(f"integrate_box_1d: the data have {self.d} dimensions", remedy="use one dimension")
         deviation = fnp.sqrt(self.covariance[0, 0])
@@ -95,7 +96,7 @@ class GaussianKde:
         return fnp.sum(self.weights * (above - below), -1)
 
     def integrate_kde(self, other: GaussianKde) -> Array:
-        """The integral of the product of two densities. Raises: ShapeError for other dimensions."""
+        """Return the integral of the product of two densities. Raises: ShapeError for other dimensions."""
         if other.d != self.d:
             raise ShapeError(f"integrate_kde: {self.d} and {other.d} dimensions", remedy="give data of one space")
         apart = self.dataset[:, :, None] - other.dataset[:, None, :]
@@ -112,7 +113,7 @@ class GaussianKde:
 
 
 def _log_normal(x: Array, covariance: Array) -> Array:
-    """The logarithm of the normal density of mean 0, at vectors along the first axis."""
+    """Return the logarithm of the normal density of mean 0, at vectors along the first axis."""
     root = linalg.cholesky(covariance)
     white = linalg.solve_triangular(root, x.reshape(x.shape[0], -1), lower=True).reshape(x.shape)
     scale = x.shape[0] / 2 * math.log(2 * math.pi) + fnp.sum(fnp.log(fnp.diagonal(root)))

@@ -83,7 +83,7 @@ def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
-    """Splits the bodies of an equation into segments. Of the functions with custom rules, only those are split whose
+    """Split the bodies of an equation into segments. Of the functions with custom rules, only those are split whose
     rules a transformation made from the body."""
     prim = eqn.prim
     if has_derived_rules(prim):

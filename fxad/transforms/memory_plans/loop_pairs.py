@@ -210,7 +210,7 @@ class _Pair:
         return (*ins[:n], *[ins[n + i] for i in self.order[: len(self.order) - self.n_stacks]])
 
     def forward(self, b: Builder, ins: Atoms, n: int, sizes: tuple[int, ...]) -> tuple[Atoms, Atoms]:
-        """Adds n steps of the first loop. Returns the results that are kept, and what is stored for the second."""
+        """Add n steps of the first loop. Return the results that are kept, and what is stored for the second."""
         if self.first.upto or sizes[:1] == (1,):
             outs = b(self._storing_carries(n), *ins)
             at = len(outs) - self.first.n_carry
@@ -245,7 +245,7 @@ class _Pair:
     def backward(
         self, b: Builder, first_ins: Atoms, stored: Atoms, ins: Atoms, n: int, sizes: tuple[int, ...]
     ) -> Atoms:
-        """Adds n steps of the second loop. `ins` are its operands without the stacks."""
+        """Add n steps of the second loop. `ins` are its operands without the stacks."""
         if self.first.upto or sizes[:1] == (1,):
             return self._steps_again(b, first_ins, stored, ins, n)
         if not sizes or sizes[0] >= n:
@@ -303,7 +303,7 @@ class _Pair:
         return Scan(steps, n, first.reverse, first.unroll, first.n_consts, first.n_carry, first.upto)
 
     def _steps_again(self, b: Builder, first_ins: Atoms, states: Atoms, ins: Atoms, n: int) -> Atoms:
-        """Adds n steps of the second loop, each of which runs its step of the first again from the carry before it."""
+        """Add n steps of the second loop, each of which runs its step of the first again from the carry before it."""
         first, second = self.first, self.second
         _, first_ins = first.split_count(first_ins)
         count, ins = second.split_count(ins)

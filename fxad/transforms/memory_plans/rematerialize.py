@@ -357,7 +357,7 @@ class _Rematerialization:
         return dce(self.b.build(substitute(self.flat.outs, self.env), self.flat.name))
 
     def _run_together(self, start: int, stop: int) -> None:
-        """Adds equations before the turn, as one block if they have no effects."""
+        """Add equations before the turn, as one block if they have no effects."""
         eqns = self.before[start:stop]
         if any([e.prim.effects for e in eqns]):
             self.b.extend(eqns, self.env)
@@ -365,7 +365,7 @@ class _Rematerialization:
         self._add(eqns, [v for e in eqns for v in e.outs if self.last_before.get(v, -1) >= stop or v in self.available])
 
     def _interval(self, segment: int, start: int, stop: int) -> None:
-        """Adds the equations of an interval, in blocks that compute again what they read."""
+        """Add the equations of an interval, in blocks that compute again what they read."""
         after = self.after
         returned = set[Atom]().union(*map(self._between, self.returned.get(segment, ()))) - self.available
         if start == stop:  # the next interval that is not empty returns them
@@ -395,7 +395,7 @@ class _Rematerialization:
         return {a for e in eqns for a in e.ins if a in self.made_by and a not in self.available}
 
     def _block(self, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
-        """Adds equations after the turn, up to `end`, with what they need, and `returned`, computed again."""
+        """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again."""
         again = live_eqns(self.before, self._unavailable(eqns) | returned, self.available, effects=False)
         if not again and not eqns:
             return
@@ -405,7 +405,7 @@ class _Rematerialization:
         self.available |= returned
 
     def _add(self, eqns: Sequence[Eqn], results: Sequence[Var]) -> None:
-        """Adds equations as one block."""
+        """Add equations as one block."""
         made = {v for e in eqns for v in e.outs}
         read = dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made])
         # XLA runs a block when its last operand is known: one from after the turn, if there is any

@@ -24,7 +24,7 @@ def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def _ordered(ctx: MaskCtx, prim: SortLike, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The padding has the value that comes last. It is cleared in the results that have it."""
+    """Return the padding has the value that comes last. It is cleared in the results that have it."""
     axis = prim.ordered_axis(ins[0].ndim)
     filled = [ctx.filled(x, a.shape, prim.last_value(a.dtype), (axis,)) for x, a in zip(args, ins, strict=True)]
     results = zip(ctx(with_padded_sizes(ctx, prim), *filled), outs, strict=True)
@@ -32,7 +32,7 @@ def _ordered(ctx: MaskCtx, prim: SortLike, args: Atoms, ins: Avals, outs: Avals)
 
 
 def with_padded_sizes(ctx: MaskCtx, prim: Primitive) -> Primitive:
-    """The primitive with padded sizes in its parameters."""
+    """Return the primitive with padded sizes in its parameters."""
 
     def padded(value: object) -> object:
         return ctx.padded_size(value) if isinstance(value, int | Size) and not isinstance(value, bool) else value
