@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, shown
 
 DType: TypeAlias = np.dtype[np.generic]
 
@@ -168,7 +168,7 @@ def as_dtype(value: object) -> DType:
         dtype = None
     if dtype is None or dtype not in _SHORT:
         raise DTypeError(
-            f"dtype: {value!r:.60} is not a dtype of fxad",
+            f"dtype: {shown(value)} is not a dtype of fxad",
             remedy="use one of " + " ".join(d.name for d in ALL),
         )
     return _CANONICAL[dtype]

@@ -38,7 +38,7 @@ from fxad.core.layout import (
 )
 from fxad.core.memo import by_value
 from fxad.core.typecheck import layout_problem, typecheck
-from fxad.errors import ArgumentError, FxadError, described
+from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import (
     Atom,
     Atoms,
@@ -116,7 +116,7 @@ def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
     """
     if not isinstance(prim, Primitive):
         raise ArgumentError(
-            f"bind: {described(prim)} is not a primitive: {prim!r:.60}",
+            f"bind: {described(prim)} is not a primitive: {shown(prim)}",
             remedy="give an object of a class of primitives",
         )
     if isinstance(prim, HigherOrder):

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from fxad import lax, numpy as fnp
-from fxad.errors import ParameterError, ShapeError, described
+from fxad.errors import ParameterError, ShapeError, described, shown
 from fxad.lax import Precision
 from fxad.operations.arguments import flag, to_ints
 from fxad.operations.axes import normalize_axis_tuple
@@ -42,7 +42,7 @@ class ResizeMethod(Enum):
         name = _OTHER_NAMES.get(s, s)
         if name not in [m.value for m in ResizeMethod]:
             names = " ".join([m.value for m in ResizeMethod])
-            raise ParameterError(f"ResizeMethod: {s!r:.40} is no method", remedy=f"use one of {names}")
+            raise ParameterError(f"ResizeMethod: {shown(s, 40)} is no method", remedy=f"use one of {names}")
         return ResizeMethod(name)
 
 
@@ -207,7 +207,7 @@ def _method(what: str, method: object) -> ResizeMethod:
         return ResizeMethod.from_string(method)
     if not isinstance(method, ResizeMethod):
         raise ParameterError(
-            f"{what}: method is {described(method)}: {method!r:.40}", remedy="give a ResizeMethod or its name"
+            f"{what}: method is {described(method)}: {shown(method, 40)}", remedy="give a ResizeMethod or its name"
         )
     return method
 

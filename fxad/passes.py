@@ -23,7 +23,7 @@ from typing import Final, TypeAlias, final
 from fxad import transforms
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
@@ -56,7 +56,7 @@ class Pass:
         out: object = self.function(jaxpr)
         if not isinstance(out, Jaxpr):
             raise ArgumentError(
-                f"pass {self.name}: its function gives {described(out)}, not a Jaxpr: {out!r:.60}",
+                f"pass {self.name}: its function gives {described(out)}, not a Jaxpr: {shown(out)}",
                 remedy="return a Jaxpr, the given one where there is nothing to do; an analysis is no pass",
             )
         if (out.in_avals, out.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
@@ -117,7 +117,7 @@ def check_passes(what: str, passes: object) -> None:
     if passes is None or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
         return
     raise ParameterError(
-        f"{what}: passes must be a tuple of Pass, got {passes!r:.60}",
+        f"{what}: passes must be a tuple of Pass, got {shown(passes)}",
         remedy="passes=(fx.passes.Pass('cse', function),), with a function from Jaxpr to Jaxpr; () is no pass",
     )
 

@@ -39,7 +39,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lazy_exports import explained_errors
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple
 from fxad.primitives.meshes import OPEN, DimensionAxes, Ids, MeshAxes, check_axis_names
@@ -63,7 +63,7 @@ class PartitionSpec(tuple[Entry, ...]):
             names = entry if isinstance(entry, tuple) else (entry,)
             if not all([isinstance(n, str) for n in names]) and entry is not None:
                 raise ArgumentError(
-                    f"PartitionSpec: an entry is {described(entry)}: {entry!r:.60}",
+                    f"PartitionSpec: an entry is {described(entry)}: {shown(entry)}",
                     remedy="give a name, a tuple of names, or None for each axis",
                 )
         return tuple.__new__(cls, entries)
@@ -96,7 +96,7 @@ def _check_axis_types(what: str, types: object, count: int) -> None:
     entries = (types,) * count if types is None or isinstance(types, AxisType) else types
     if not isinstance(entries, tuple) or any([t not in (None, AxisType.Auto) for t in entries]):
         raise ParameterError(
-            f"{what}: axis_types is {types!r:.80}, and all axes of a mesh are AxisType.Auto",
+            f"{what}: axis_types is {shown(types, 80)}, and all axes of a mesh are AxisType.Auto",
             remedy="leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the"
             " axes of its mesh manual",
         )
@@ -203,7 +203,7 @@ _meshes: Final[ContextVar[tuple[Mesh, ...]]] = ContextVar("fxad_meshes", default
 def set_mesh(mesh: Mesh) -> AbstractContextManager[Mesh]:
     """Return the context manager that a mesh is. Nothing is set without `with`."""
     if not isinstance(mesh, Mesh):
-        raise ArgumentError(f"set_mesh: {described(mesh)} is not a Mesh: {mesh!r:.60}", remedy="use make_mesh")
+        raise ArgumentError(f"set_mesh: {described(mesh)} is not a Mesh: {shown(mesh)}", remedy="use make_mesh")
     return mesh
 
 
@@ -291,7 +291,7 @@ class _ShardingBase(ABC):
         """
         if not isinstance(other, _ShardingBase):
             raise ArgumentError(
-                f"is_equivalent_to: {described(other)} is not a sharding: {other!r:.60}", remedy="give x.sharding"
+                f"is_equivalent_to: {described(other)} is not a sharding: {shown(other)}", remedy="give x.sharding"
             )
         size = prod([n for s in (self, other) if isinstance(s, NamedSharding) for n in s.mesh.axis_sizes])
         mine, theirs = [
@@ -316,12 +316,12 @@ class NamedSharding(_ShardingBase):
     def __post_init__(self) -> None:
         if not isinstance(self.mesh, Mesh):
             raise ArgumentError(
-                f"NamedSharding: mesh is {described(self.mesh)}: {self.mesh!r:.60}", remedy="use make_mesh"
+                f"NamedSharding: mesh is {described(self.mesh)}: {shown(self.mesh)}", remedy="use make_mesh"
             )
         _check_has_devices("NamedSharding", self.mesh)
         if not isinstance(self.spec, PartitionSpec):
             raise ArgumentError(
-                f"NamedSharding: spec is {described(self.spec)}: {self.spec!r:.60}",
+                f"NamedSharding: spec is {described(self.spec)}: {shown(self.spec)}",
                 remedy="give a PartitionSpec; PartitionSpec() is the whole array on each device",
             )
 
@@ -408,7 +408,7 @@ def check_shardings(what: str, shardings: Shardings) -> None:
     for entry in tree.leaves(shardings):
         if not _is_sharding(entry):
             raise ArgumentError(
-                f"{what} has an entry that is {described(entry)}: {entry!r:.60}",
+                f"{what} has an entry that is {described(entry)}: {shown(entry)}",
                 remedy="give a NamedSharding, or None for what XLA decides",
             )
 
@@ -435,7 +435,7 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:
     if sizes and all([type(n) is int and n > 0 for n in sizes.values()]):
         return tuple(sizes.items())
     raise ArgumentError(
-        f"{what}: mesh is {described(mesh)}: {mesh!r:.60}", remedy='give a Mesh, or names and sizes: {"i": 8}'
+        f"{what}: mesh is {described(mesh)}: {shown(mesh)}", remedy='give a Mesh, or names and sizes: {"i": 8}'
     )
 
 
@@ -540,7 +540,7 @@ def picture(sharding: Sharding, shape: Sequence[int]) -> str:
     drawn."""
     if not isinstance(sharding, _ShardingBase):
         raise ArgumentError(
-            f"picture: {described(sharding)} is not a sharding: {sharding!r:.60}", remedy="give x.sharding"
+            f"picture: {described(sharding)} is not a sharding: {shown(sharding)}", remedy="give x.sharding"
         )
     shape = to_ints("picture", "shape", shape)
     if isinstance(sharding, SingleDeviceSharding):

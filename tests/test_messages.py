@@ -94,3 +94,9 @@ def test_every_piece_of_a_message_occurs_in_a_test(raised: list[tuple[str, ast.C
         unpinned += [f"{where}: {text}" for part in parts for text in pieces(part) if text not in tests]
     assert not unpinned
     assert len(raised) > 150, "the modules are found"
+
+
+def test_messages_show_values_of_users_by_shown() -> None:
+    """`{value!r:.60}` calls the user's `__repr__`, which may raise; `errors.shown` names the type then."""
+    files = sorted(Path(fx.__file__).parent.rglob("*.py"))
+    assert [path.name for path in files if re.search(r"![rs]:\.\d", path.read_text(encoding="utf-8"))] == []

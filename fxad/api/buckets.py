@@ -20,7 +20,7 @@ from fxad.core import tree
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import solve_sizes, substitute_sizes, upper_bound
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.ir import NDArray
 from fxad.operations.arguments import flag, function, number, to_int
 from fxad.tracing.array import asarray, aval_of
@@ -179,7 +179,7 @@ def ragged_batches(
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
     if not isinstance(examples, Iterable):
         raise ArgumentError(
-            f"ragged_batches: examples is {described(examples)}: {examples!r:.60}", remedy="give a sequence of trees"
+            f"ragged_batches: examples is {described(examples)}: {shown(examples)}", remedy="give a sequence of trees"
         )
     if length is not None:
         length = function("ragged_batches", "length", length)

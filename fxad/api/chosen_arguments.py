@@ -8,7 +8,7 @@ from typing import Final, TypeVar, final
 from fxad.api.lift import tangent_tree
 from fxad.core import tree
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.tracing.program import Argument, Program, count_text
 from fxad.tracing.static_args import Argnums, ArgumentNames
@@ -65,7 +65,7 @@ class ChosenArguments:
         keys, n = argument_keys(choice), len(positional)
         if keys is None:
             raise ArgumentError(
-                f"{what}: {role} is {choice!r:.60}, not a number or a name, or a sequence of them",
+                f"{what}: {role} is {shown(choice)}, not a number or a name, or a sequence of them",
                 remedy="number the positional arguments from 0",
             )
         by_name = {a.name: a for a in program.arguments}

@@ -20,7 +20,7 @@ from fxad.api.custom_function import CustomFunction
 from fxad.api.lift import check_function
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, TreeError, described
+from fxad.errors import ArgumentError, TreeError, described, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import plain_ints
 from fxad.primitives.custom_rules import DeclaredProgram, Rules, TransformRule
@@ -55,14 +55,14 @@ def custom_rule(fun: Callable[P, R], transformation: str, rule: UserRule, *, cop
     if not named or transformation.startswith("fxad."):  # the names of fxad's own transformations
         raise ArgumentError(
             f"custom_rule of {function_name(fun)}: the name of the transformation is {described(transformation)}: "
-            f"{transformation!r:.60}",
+            f"{shown(transformation)}",
             remedy='give identifiers with dots between them, and not in "fxad.": "bounds"',
         )
     check_function("custom_rule", rule)
     number = plain_ints(copies)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ArgumentError(
-            f"custom_rule of {function_name(fun)}: copies is {copies!r:.60}, not an int >= 1",
+            f"custom_rule of {function_name(fun)}: copies is {shown(copies)}, not an int >= 1",
             remedy="give the number of tuples of arguments that the rule takes",
         )
     function = fun if isinstance(fun, CustomFunction) else CustomFunction(fun)

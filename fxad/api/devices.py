@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import runtime
 from fxad.core import tree
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import is_word, to_int
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding, picture
@@ -44,7 +44,7 @@ def visualize_array_sharding(x: Array) -> None:
     """Print how an array is divided, as text. Raises: ArgumentError for what is not an `Array`."""
     if not isinstance(x, Array):
         raise ArgumentError(
-            f"visualize_array_sharding: x is {described(x)}, not an Array: {x!r:.60}",
+            f"visualize_array_sharding: x is {described(x)}, not an Array: {shown(x)}",
             remedy="put it on a device: device_put(x)",
         )
     visualize_sharding(x.shape, x.sharding)
@@ -59,7 +59,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None) 
     """Return the devices of this process. Raises: ParameterError for another process or platform."""
     if process_index is not None and to_int("local_devices", "process_index", process_index) != runtime.process_index():
         raise ParameterError(
-            f"local_devices: process_index is {process_index!r:.60}, this process is {runtime.process_index()}",
+            f"local_devices: process_index is {shown(process_index)}, this process is {runtime.process_index()}",
             remedy="leave it out",
         )
     _check_backend("local_devices", backend)
@@ -69,7 +69,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None) 
 def _check_backend(name: str, backend: str | None) -> None:
     if not is_word(backend, (None, default_backend())):
         raise ParameterError(
-            f"{name}: backend is {backend!r:.60}, the platform is {default_backend()!r}", remedy="leave it out"
+            f"{name}: backend is {shown(backend)}, the platform is {default_backend()!r}", remedy="leave it out"
         )
 
 

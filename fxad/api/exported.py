@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NoReturn, Self, final
 
 from fxad import runtime
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.execution.executable import Executable, lower
 from fxad.ir import Aval
 from fxad.runtime import CompileOptions, MemoryStats
@@ -78,9 +78,9 @@ def load_exported(data: bytes, *, trusted: bool = False, primitives: OwnPrimitiv
     platforms, donate = head.get("platforms"), head.get("donate")
     at, first, n = sections[0].start, len(program.bound), len(program.jaxpr.ins)
     if not isinstance(platforms, list) or not all([isinstance(p, str) for p in platforms]):
-        raise_damaged(_WHAT, at, f"section program: platforms is {platforms!r:.60}")
+        raise_damaged(_WHAT, at, f"section program: platforms is {shown(platforms)}")
     if not isinstance(donate, list) or not all([type(k) is int and first <= k < n for k in donate]):
-        raise_damaged(_WHAT, at, f"section program: donate is {donate!r:.60}, the operands are {first} to {n - 1}")
+        raise_damaged(_WHAT, at, f"section program: donate is {shown(donate)}, the operands are {first} to {n - 1}")
     device = runtime.default_device()
     if device.platform not in platforms:
         raise ParameterError(

@@ -15,7 +15,7 @@ from fxad.api.custom_function import CustomFunction, decorate
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
 from fxad.core import tree
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
@@ -221,7 +221,7 @@ def invertible(
     """
     if tolerance is not None and (not isinstance(tolerance, float | int) or tolerance is True or not tolerance > 0):
         raise ArgumentError(
-            f"invertible: tolerance must be a positive number, got {tolerance!r:.60}",
+            f"invertible: tolerance must be a positive number, got {shown(tolerance)}",
             remedy="give the relative error that gradients may be made from; infinity, and none is looked for",
         )
 

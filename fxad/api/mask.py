@@ -24,7 +24,7 @@ from fxad.core.sizes import (
     substitute_sizes,
     upper_bound,
 )
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described, shown
 from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import flag, plain_ints
@@ -285,7 +285,7 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
     least = _least_sizes(program)
     if not isinstance(padding, Mapping):
         raise ArgumentError(
-            f"mask: the padding is {described(padding)}, not a mapping of names to sizes: {padding!r:.60}",
+            f"mask: the padding is {described(padding)}, not a mapping of names to sizes: {shown(padding)}",
             remedy='padding={"n": 32}',
         )
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
@@ -297,7 +297,7 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
             )
         if not isinstance(bound, int) or isinstance(bound, bool):
             raise ArgumentError(
-                f"mask: the padding of {name} is {bound!r:.60}, not an int", remedy="give the largest size, as an int"
+                f"mask: the padding of {name} is {shown(bound)}, not an int", remedy="give the largest size, as an int"
             )
         if type(bound) is int and bound < least[name]:
             raise ShapeError(
@@ -366,7 +366,7 @@ def _size_operands(
         raise ArgumentError(f"{what}: the sizes are missing: {names}", remedy='sizes={"n": n}')
     if not isinstance(sizes, Mapping):
         raise ArgumentError(
-            f"{what}: sizes is {described(sizes)}, not a mapping of names to sizes: {sizes!r:.60}",
+            f"{what}: sizes is {described(sizes)}, not a mapping of names to sizes: {shown(sizes)}",
             remedy='sizes={"n": n}',
         )
     least = _least_sizes(program)
@@ -390,12 +390,12 @@ def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
     and `bound`."""
     if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
         raise ArgumentError(
-            f"{what} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy_for_size(value)
+            f"{what} is {described(value)}, not an integer: {shown(value)}", remedy=_remedy_for_size(value)
         )
     if not isinstance(value, Array) and type(value) is not Size:
         number = np.asarray(value)
         if number.dtype.kind not in "iu" or number.ndim:
-            raise ArgumentError(f"{what} is {value!r:.60}, not an integer", remedy=_remedy_for_size(value))
+            raise ArgumentError(f"{what} is {shown(value)}, not an integer", remedy=_remedy_for_size(value))
         if type(bound) is int and not least <= int(number) <= bound:
             beyond = int(number) > bound
             raise ShapeError(

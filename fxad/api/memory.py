@@ -10,7 +10,7 @@ from fxad.api.chosen_arguments import ChosenArguments, operand_mask
 from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, NotDifferentiableError
+from fxad.errors import ArgumentError, NotDifferentiableError, shown
 from fxad.ir import Mask
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
@@ -109,7 +109,7 @@ def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
     arguments = program.positional_arguments
     if not isinstance(known, Sequence) or not all([isinstance(k, bool) for k in known]):
         raise ArgumentError(
-            f"partial_eval: known is {known!r:.60}, not a sequence of bools",
+            f"partial_eval: known is {shown(known)}, not a sequence of bools",
             remedy="one bool for each positional argument",
         )
     if len(known) != len(arguments):

@@ -24,7 +24,7 @@ from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import argument_keys, is_word, to_tuple
 from fxad.primitives.control.shard_map import mesh_of_maps
@@ -199,11 +199,11 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
     """Check options of `jax.pmap`. Raises: ParameterError unless they have their defaults."""
     if not is_word(backend, (None, default_device().platform)):
         raise ParameterError(
-            f"pmap: backend={backend!r:.40} is not supported", remedy="give devices=fxad.devices(backend)"
+            f"pmap: backend={shown(backend, 40)} is not supported", remedy="give devices=fxad.devices(backend)"
         )
     if global_arg_shapes is not None:
         raise ParameterError(
-            f"pmap: global_arg_shapes={global_arg_shapes!r:.60} is not supported",
+            f"pmap: global_arg_shapes={shown(global_arg_shapes)} is not supported",
             remedy="pass arrays of all processes: make_array_from_process_local_data",
         )
 

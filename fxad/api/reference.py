@@ -8,7 +8,7 @@ from fxad.api.lift import check_program
 from fxad.core import tree
 from fxad.core.diff import Diff, Difference, side_by_side
 from fxad.core.interpreter import Observe, run
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import function
 from fxad.tracing.program import Program, numpy_operands
@@ -57,4 +57,4 @@ def _jaxpr(program: Program[..., object] | Jaxpr) -> Jaxpr:
         return program.jaxpr
     if isinstance(program, Jaxpr):
         return program
-    raise ArgumentError(f"diff: takes Programs or Jaxprs, got {program!r:.60}", remedy="trace the function first")
+    raise ArgumentError(f"diff: takes Programs or Jaxprs, got {shown(program)}", remedy="trace the function first")

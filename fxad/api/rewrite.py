@@ -10,7 +10,7 @@ from fxad.api.budget import Within, plan_memory
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import before_differentiation, check_no_statics, check_program, lift
 from fxad.core import tree
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import flag, function, parse_bytes
 from fxad.passes import Passes, check_passes, run_passes
@@ -101,7 +101,7 @@ def remat(
     wrong = [x for x in tree.leaves(prevent_cse) if not isinstance(x, bool)]
     if wrong:
         raise ArgumentError(
-            f"remat: prevent_cse is {described(wrong[0])}, not a bool: {wrong[0]!r:.60}",
+            f"remat: prevent_cse is {described(wrong[0])}, not a bool: {shown(wrong[0])}",
             remedy="leave it out: a recompute is always real",
         )
     policy = check_policy("remat", nothing if policy is None else policy)
@@ -155,12 +155,12 @@ def _with_plan(program: Program[..., object], plan: Residuals | MemoryPlan) -> J
 def _check_plan(f: object, policy: Policy, plan: object) -> None:
     if not isinstance(plan, Residuals | MemoryPlan):
         raise ArgumentError(
-            f"remat: plan is {described(plan)}, not what residuals(program) gives: {plan!r:.60}",
+            f"remat: plan is {described(plan)}, not what residuals(program) gives: {shown(plan)}",
             remedy="plan=residuals(program).without(k)",
         )
     if not isinstance(f, Program):
         raise ArgumentError(
-            f"remat: a plan is for a Program, got {f!r:.60}",
+            f"remat: a plan is for a Program, got {shown(f)}",
             remedy="trace the function: remat(trace(f, *examples), ...)",
         )
     if policy != nothing:

@@ -14,7 +14,7 @@ from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Jaxpr, source_text
 from fxad.operations.arguments import flag
 from fxad.primitives.control.shard_map import ShardMap
@@ -167,7 +167,7 @@ class ManualAxes:
         iterable = isinstance(names, Collection) and getattr(names, "shape", None) != ()  # not an array without axes
         if not iterable or not all([isinstance(n, str) for n in names]):
             raise ArgumentError(
-                f"{what}: axis_names is {described(names)}: {names!r:.60}", remedy="give a set of names"
+                f"{what}: axis_names is {described(names)}: {shown(names)}", remedy="give a set of names"
             )
         unknown = [n for n in names if n not in dict(axes)]
         if unknown:
@@ -207,7 +207,7 @@ def _check_specs(what: str, prefix: Specs) -> None:
     for entry in tree.leaves(prefix, is_leaf=_is_spec):
         if not _is_spec(entry):
             raise ArgumentError(
-                f"{what}{'' if entry is prefix else ' has an entry that'} is {described(entry)}: {entry!r:.60}",
+                f"{what}{'' if entry is prefix else ' has an entry that'} is {described(entry)}: {shown(entry)}",
                 remedy="an entry is a PartitionSpec: give one for all, or a tree of them; P() is the whole array",
             )
 

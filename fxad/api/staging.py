@@ -12,7 +12,7 @@ from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
@@ -89,7 +89,7 @@ def make_jaxpr(
     check_function("make_jaxpr", fun)
     if axis_env is not None:
         raise ParameterError(
-            f"make_jaxpr: axis_env is {axis_env!r:.60}",
+            f"make_jaxpr: axis_env is {shown(axis_env)}",
             remedy="map over the named axis: make_jaxpr(vmap(f, axis_name=...))",
         )
     statics = static_arguments(f"make_jaxpr of {function_name(fun)}", fun, static_argnums, ())
@@ -129,7 +129,7 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
     """
     if not isinstance(disable, bool):
         raise ArgumentError(
-            f"disable_jit: disable is {described(disable)}, not a bool: {disable!r:.60}", remedy="disable_jit(True)"
+            f"disable_jit: disable is {described(disable)}, not a bool: {shown(disable)}", remedy="disable_jit(True)"
         )
     with running_each_operation(disable):
         yield
@@ -218,7 +218,7 @@ def named_scope(name: str) -> Iterator[None]:
 
 def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str):
-        raise ArgumentError(f"{what}: the name is {described(name)}, not a str: {name!r:.60}", remedy="give a str")
+        raise ArgumentError(f"{what}: the name is {described(name)}, not a str: {shown(name)}", remedy="give a str")
 
 
 # ------------------------------------------------------------------------------------------------------- functions

@@ -11,7 +11,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, described, shown
 from fxad.tracing.array import Array
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def _arrays(what: str, leaves: Sequence[Any], structure: Structure) -> list[Arra
         except FxadError as e:
             path = tree.paths(structure, "tree")[k]
             raise ArgumentError(
-                f"{what}: {path} is {described(x)}, not an array: {x!r:.60}",
+                f"{what}: {path} is {described(x)}, not an array: {shown(x)}",
                 remedy="give a tree of arrays and numbers",
             ) from e
     return arrays
@@ -58,7 +58,7 @@ def _unravel(
     def unravel(vector: Any) -> Any:
         if not hasattr(vector, "dtype"):
             raise ArgumentError(
-                f"unravel: {described(vector)} is not a vector: {vector!r:.60}",
+                f"unravel: {described(vector)} is not a vector: {shown(vector)}",
                 remedy="give an array like the vector that ravel made",
             )
         if tuple(vector.shape) != (size,):

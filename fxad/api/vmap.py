@@ -15,7 +15,7 @@ from fxad.api.mapped_axes import (
     mapped_axes_of_results,
     size_of_map,
 )
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.tracing.context import MappedAxis, new_axis
 from fxad.tracing.program import Program, function_name
@@ -131,7 +131,7 @@ def _spmd_names(value: SpmdNames) -> tuple[str, ...]:
     names = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(names, tuple) or not all([isinstance(n, str) and n for n in names]):
         raise ArgumentError(
-            f"vmap: spmd_axis_name is {described(value)}: {value!r:.60}", remedy="give a name or a tuple of names"
+            f"vmap: spmd_axis_name is {described(value)}: {shown(value)}", remedy="give a name or a tuple of names"
         )
     return names
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 
 T = TypeVar("T")
 Test: TypeAlias = Callable[[object], bool]
@@ -111,7 +111,7 @@ def _make_post_init() -> Callable[[_Parametrised], None]:
                 converted = to_plain_value(hint, value)
                 if not admits(converted):
                     raise ArgumentError(
-                        f"{self.name}: {name} must be {annotation_text(hint)}, got {described(value)}: {value!r:.60}"
+                        f"{self.name}: {name} must be {annotation_text(hint)}, got {described(value)}: {shown(value)}"
                     )
                 object.__setattr__(self, name, converted)
 

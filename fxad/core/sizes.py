@@ -41,7 +41,7 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.weak import WeakTable
-from fxad.errors import ArgumentError, ShapeError, SizeError, described
+from fxad.errors import ArgumentError, ShapeError, SizeError, described, shown
 
 T = TypeVar("T")
 
@@ -1144,7 +1144,7 @@ class Reader:
 
     def fail(self, problem: str) -> NoReturn:
         raise ArgumentError(
-            f"shape: {self.text!r:.200}: {problem}",
+            f"shape: {shown(self.text, 200)}: {problem}",
             remedy="write sizes as polynomials, separated by commas: '(n, 2*m+1, 3)', 'n>=1', '_' for a fixed size",
         )
 

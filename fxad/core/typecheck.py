@@ -28,7 +28,7 @@ from fxad.core.layout import (
     Value,
 )
 from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, TypecheckError, described
+from fxad.errors import ArgumentError, TypecheckError, described, shown
 from fxad.ir import (
     BOOL_SCALAR,
     Atom,
@@ -53,7 +53,9 @@ def typecheck(jaxpr: Jaxpr) -> None:
     Cost: each distinct body is checked once, ever.
     """
     if not isinstance(jaxpr, Jaxpr):
-        raise ArgumentError(f"typecheck: {described(jaxpr)} is not a jaxpr: {jaxpr!r:.60}", remedy="give program.jaxpr")
+        raise ArgumentError(
+            f"typecheck: {described(jaxpr)} is not a jaxpr: {shown(jaxpr)}", remedy="give program.jaxpr"
+        )
     once_from_bodies(jaxpr, "well typed", _check_jaxpr)
 
 

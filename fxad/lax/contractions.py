@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
 from fxad.operations import contractions
 from fxad.operations.arguments import to_ints, to_tuple
 from fxad.operations.precision import Precision as Precision, PrecisionLike as PrecisionLike, precise, to_precision
@@ -33,7 +33,7 @@ def dot_general(
     pairs = [to_tuple(op, what, p) for p in to_tuple(op, what, dimension_numbers)]
     if [len(p) for p in pairs] != [2, 2]:
         raise ParameterError(
-            f"dot_general: dimension_numbers {dimension_numbers!r:.60} is not a pair of pairs",
+            f"dot_general: dimension_numbers {shown(dimension_numbers)} is not a pair of pairs",
             remedy="write ((lhs contracting, rhs contracting), (lhs batch, rhs batch))",
         )
     axes = [to_ints(op, what, a) for pair in pairs for a in pair]

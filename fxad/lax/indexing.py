@@ -13,7 +13,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ShapeError, described
+from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.ir import as_shape
 from fxad.lax.elementwise import neg
 from fxad.operations import indexing
@@ -234,7 +234,9 @@ def scatter_apply(
 
 def _check_numbers(name: str, given: object, kind: type[GatherDimensionNumbers | ScatterDimensionNumbers]) -> None:
     if not isinstance(given, kind):
-        raise ArgumentError(f"{name}: dimension_numbers must be {kind.__name__}, got {described(given)}: {given!r:.60}")
+        raise ArgumentError(
+            f"{name}: dimension_numbers must be {kind.__name__}, got {described(given)}: {shown(given)}"
+        )
 
 
 def _scattered(

@@ -16,7 +16,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, shown
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type
 from fxad.operations.arguments import flag, is_word, to_int, to_ints, to_tuple
@@ -59,7 +59,7 @@ def _one_or_more_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
     """Return `named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
     names, sizes = named_axes(op, axis_name)
     if not names:
-        raise ParameterError(f"{op}: axis_name {axis_name!r:.40} names no axis", remedy="name one axis or more")
+        raise ParameterError(f"{op}: axis_name {shown(axis_name, 40)} names no axis", remedy="name one axis or more")
     return names, sizes
 
 
@@ -277,7 +277,7 @@ def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
     """Return the value itself, for `to="varying"`, as `pvary`."""
     if not is_word(to, ("varying",)):
         raise ParameterError(
-            f"pcast: to is {to!r:.40}", remedy='give to="varying": psum, pmean or pmax make values equal'
+            f"pcast: to is {shown(to, 40)}", remedy='give to="varying": psum, pmean or pmax make values equal'
         )
     named_axes("pcast", axis_name)
     return _checked("pcast", x)

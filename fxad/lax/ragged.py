@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fxad import dtypes
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.lax.binary import bitwise_and, ge, lt, select
 from fxad.lax.contractions import Axes, DotDimensionNumbers, dot_general
 from fxad.lax.creation import broadcasted_iota, full_like
@@ -71,7 +71,7 @@ def ragged_dot_general(
     except (AttributeError, TypeError, ValueError):
         raise ArgumentError(
             f"ragged_dot: ragged_dot_dimension_numbers is {described(ragged_dot_dimension_numbers)}: "
-            f"{ragged_dot_dimension_numbers!r:.60}",
+            f"{shown(ragged_dot_dimension_numbers)}",
             remedy="give RaggedDotDimensionNumbers(((contracted of lhs, of rhs), (batch of lhs, of rhs)), (ragged axis "
             "of lhs,), (axis of groups of rhs,))",
         ) from None

@@ -9,7 +9,7 @@ import numpy as np
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.nn.normalisations import logsumexp, softmax
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite_all
@@ -85,7 +85,9 @@ def dot_product_attention(
     is_causal = flag(name, "is_causal", is_causal)
     return_residual = flag(name, "return_residual", return_residual)
     if not (implementation is None or (isinstance(implementation, str) and implementation == "xla")):
-        raise ParameterError(f"{name}: implementation {implementation!r:.40} is not there", remedy='use "xla", or None')
+        raise ParameterError(
+            f"{name}: implementation {shown(implementation, 40)} is not there", remedy='use "xla", or None'
+        )
     q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
     unbatched = q.ndim == 3
     if unbatched:

@@ -16,7 +16,7 @@ import numpy as np
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import plain_number
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Jaxpr, new_eqn
 from fxad.lax import full
 from fxad.numpy.apply import as_array
@@ -95,7 +95,7 @@ def _not_static(fn: Callable[..., object], args: tuple[object, ...]) -> Argument
     """Return the error for an argument that cannot be a part of a program."""
     name, value = next((n, v) for n, _, v in _parameters(fn, args) if not (isinstance(v, _ARRAYS) or _hashes(v)))
     return ArgumentError(
-        f"{fn.__name__.lstrip('_')}: {name} is {described(value)}: {value!r:.60}",
+        f"{fn.__name__.lstrip('_')}: {name} is {described(value)}: {shown(value)}",
         remedy="pass an array, or a static value: a number, a str, a tuple of these",
     )
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fxad import dtypes, lax
 from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
 from fxad.core.sizes import Size, maximum
-from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described
+from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described, shown
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, diagonal_number, to_device
 from fxad.operations import elementwise, promotion, shapes
@@ -350,7 +350,7 @@ def copy(a: ArrayLike, order: str | None = None) -> Array:
 def _check_order(name: str, order: str | None) -> None:
     """Raise ParameterError for an order in memory, which arrays do not have."""
     if order is not None and not (isinstance(order, str) and order in ("K", "C", "A")):
-        raise ParameterError(f"{name}: order {order!r:.40}; arrays have no layout", remedy="leave it out")
+        raise ParameterError(f"{name}: order {shown(order, 40)}; arrays have no layout", remedy="leave it out")
 
 
 def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None = None) -> Array:

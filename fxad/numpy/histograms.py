@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import lower_bound
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described, shown
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import where
@@ -123,7 +123,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Bins = 10, range: Range = None, weig
 
 def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
     if range is not None and len(to_tuple(name, "range", range)) != 2:
-        raise ParameterError(f"{name}: range must be (least, greatest), got {range!r:.60}")
+        raise ParameterError(f"{name}: range must be (least, greatest), got {shown(range)}")
     if isinstance(bins, str):
         values = concrete_value(name, x if value is None else value, "say how many bins there are")
         limits = None if range is None else (float(np.asarray(range[0])), float(np.asarray(range[1])))

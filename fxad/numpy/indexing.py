@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.sizes import Size, maximum
 from fxad.dtypes import bool_
-from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, SizeError, TracerError
+from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, SizeError, TracerError, shown
 from fxad.ir import NDArray, as_shape
 from fxad.lax import broadcasted_iota, full, stop_gradient
 from fxad.numpy import binary, reductions, value_dependent
@@ -67,7 +67,8 @@ def _filled_nonzero(x: Array, size: int, fill_value: int | Array | Sequence[int 
     fills = [as_array("nonzero", v, 2) for v in as_scalars(fill_value)]
     if len(fills) not in (1, x.ndim) or not all([v.ndim == 0 and v.dtype in dtypes.INTEGER for v in fills]):
         raise ParameterError(
-            f"nonzero: fill_value {fill_value!r:.60} for {x.ndim} axes", remedy="give one integer, or one for each axis"
+            f"nonzero: fill_value {shown(fill_value)} for {x.ndim} axes",
+            remedy="give one integer, or one for each axis",
         )
     found = broadcasted_iota("int32", (size,), 0) < reductions.count_nonzero(x)
     places = nonzero(x, size=size)
@@ -449,7 +450,7 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
     if index.dtype == np.bool_ and index.shape == (n,):
         return np.flatnonzero(index)
     if index.size and index.dtype.kind not in "iu":
-        raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {obj!r:.60}")
+        raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {shown(obj)}")
     at = index.astype(np.int64)
     outside = at[(at < -n) | (at >= n + more)]
     if outside.size:

@@ -10,7 +10,7 @@ from typing import cast
 import opt_einsum
 
 from fxad.core.sizes import typical_size
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import moveaxis
@@ -108,7 +108,7 @@ def tensordot(
         axes = tuple(range(n - count, n)), tuple(range(count))
     pair = to_tuple("tensordot", "axes", cast("Sequence[int | Sequence[int]]", axes))
     if len(pair) != 2:
-        raise ParameterError(f"tensordot: axes {axes!r:.60} is neither a number nor a pair of axes")
+        raise ParameterError(f"tensordot: axes {shown(axes)} is neither a number nor a pair of axes")
     left, right = normalize_axis_tuple("tensordot", pair[0], n), normalize_axis_tuple("tensordot", pair[1], m)
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")

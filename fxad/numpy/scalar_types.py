@@ -21,7 +21,7 @@ from numpy import (
 
 from fxad import dtypes
 from fxad.dtypes import ScalarType
-from fxad.errors import ArgumentError, FxadError, described
+from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.numpy.creation import Nested, asarray
 from fxad.operations.promotion import scalar_dtype
 from fxad.tracing.array import Array, is_scalar
@@ -48,7 +48,7 @@ class CallableType(ScalarType):
             if isinstance(e, FxadError):
                 raise
             raise ArgumentError(
-                f"{self.name}: {described(x)} is not an array: {x!r:.60}",
+                f"{self.name}: {described(x)} is not an array: {shown(x)}",
                 remedy="pass an array, a number, or nested lists of numbers",
             ) from None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fxad import dtypes
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, shown
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import where
 from fxad.numpy.creation import full
@@ -92,7 +92,7 @@ def _segments(
     flag(name, "unique_indices", unique)
     if mode is not None and not (isinstance(mode, str) and mode in ("drop", "fill")):
         raise ParameterError(
-            f"{name}: mode {mode!r:.60}", remedy='numbers out of range are dropped: leave it out, or "drop"'
+            f"{name}: mode {shown(mode)}", remedy='numbers out of range are dropped: leave it out, or "drop"'
         )
     rows, ids = as_array(name, data), as_array(name, segment_ids, 1)
     if ids.dtype not in dtypes.INTEGER:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import at_least
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
@@ -220,7 +220,7 @@ def isin(
     """
     if not is_word(method, ("auto", "compare_all", "binary_search", "sort")):
         raise ParameterError(
-            f"isin: method {method!r:.40}", remedy='use "auto", "compare_all", "binary_search" or "sort"'
+            f"isin: method {shown(method, 40)}", remedy='use "auto", "compare_all", "binary_search" or "sort"'
         )
     invert = flag("isin", "invert", invert)
     flag("isin", "assume_unique", assume_unique)

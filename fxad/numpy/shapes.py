@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad.core.sizes import Size, maximum, minimum
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes as broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, contains_array
@@ -351,7 +351,7 @@ def _taken(
     `places_axis` is where the axes of the indices stand in the result; None: they have its shape.
     """
     if mode is not None and not (isinstance(mode, str) and mode in ("clip", "wrap", "fill")):
-        raise ParameterError(f"{name}: mode {mode!r:.60}", remedy='use "clip", "wrap" or "fill"')
+        raise ParameterError(f"{name}: mode {shown(mode)}", remedy='use "clip", "wrap" or "fill"')
     if fill_value is not None and mode != "fill":
         raise ParameterError(f'{name}: fill_value goes with mode="fill", got mode {mode!r}', remedy='mode="fill"')
     if mode is None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.errors import DTypeError, ParameterError, ShapeError, described
+from fxad.errors import DTypeError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import as_array, number_or_array
 from fxad.numpy.binary import clip, divide, remainder, where
 from fxad.numpy.composites import jit_composite, promote_arguments
@@ -119,7 +119,7 @@ def interp(
     ends = ((3, left), (4, right))
     for k, v in ends:
         if isinstance(v, str) and v != "extrapolate":
-            raise ParameterError(f"interp: argument {k} is {v!r:.40}", remedy='give a number or "extrapolate"')
+            raise ParameterError(f"interp: argument {k} is {shown(v, 40)}", remedy='give a number or "extrapolate"')
     beyond = [
         v if v is None or isinstance(v, str) else promote_arguments("interp", v, first=k, dtype=values.dtype)[0]
         for k, v in ends
@@ -134,7 +134,7 @@ def _period(period: ArrayLike) -> float | Array:
     if isinstance(period, Array | np.ndarray | np.generic) and period.ndim == 0:
         period = period.item()
     if not isinstance(period, int | float):
-        raise ParameterError(f"interp: period must be one real number, got {described(period)}: {period!r:.60}")
+        raise ParameterError(f"interp: period must be one real number, got {described(period)}: {shown(period)}")
     if not period:
         raise ParameterError("interp: period is 0")
     return math.fabs(period)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, ParameterError, shown
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
@@ -60,9 +60,9 @@ def _check_kind(name: str, kind: object, order: object, stable: bool) -> None:
     """Raise ParameterError for a method of sorting other than "stable", and for fields of a structured dtype;
     ArgumentError for a `stable` that is not a flag. Every sort is stable, so it changes no result."""
     if kind is not None and not (isinstance(kind, str) and kind == "stable"):
-        raise ParameterError(f"{name}: kind {kind!r:.60}", remedy="leave it out: sorting is stable")
+        raise ParameterError(f"{name}: kind {shown(kind)}", remedy="leave it out: sorting is stable")
     if order is not None:
-        raise ParameterError(f"{name}: order {order!r:.60}; arrays have no fields", remedy="sort the columns: lexsort")
+        raise ParameterError(f"{name}: order {shown(order)}; arrays have no fields", remedy="sort the columns: lexsort")
     check_flags(name, stable=stable)
 
 

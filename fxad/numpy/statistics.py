@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, shown
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import clip, logical_or, where
 from fxad.numpy.composites import jit_composite, jit_composite_all
@@ -379,9 +379,9 @@ def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | t
             raise DTypeError(f"{name}: q must be real, got {probabilities.dtype.name}")
         return asarray(probabilities)
     if probabilities.dtype.kind not in "iuf":
-        raise DTypeError(f"{name}: q must be real, got {q!r:.60}")
+        raise DTypeError(f"{name}: q must be real, got {shown(q)}")
     if not ((probabilities >= 0) & (probabilities <= whole)).all():
-        raise ParameterError(f"{name}: q must lie between 0 and {whole}, got {q!r:.60}")
+        raise ParameterError(f"{name}: q must lie between 0 and {whole}, got {shown(q)}")
     return asarray(probabilities.astype(np.float64)) if probabilities.ndim else float(probabilities)
 
 

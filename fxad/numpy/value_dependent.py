@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import dimension
-from fxad.errors import ParameterError, ShapeError, TracerError
+from fxad.errors import ParameterError, ShapeError, TracerError, shown
 from fxad.ir import NDArray, as_shape
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array
@@ -79,5 +79,5 @@ def repeat(
         return take(array, minimum(at, n - 1), axis=k)
     counts = concrete_value("repeat", repeats, "use a Python int, or say total_repeat_length", 1)
     if np.any(counts.astype(np.int64) < 0):
-        raise ParameterError(f"repeat: counts {counts!r:.60} are below 0")
+        raise ParameterError(f"repeat: counts {shown(counts)} are below 0")
     return take(array, as_indices(np.repeat(np.arange(n), np.broadcast_to(counts, (n,))), n), axis=k)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import NUMBER_ARGUMENTS
-from fxad.errors import ArgumentError, DTypeError, FxadError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, described, shown
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
 from fxad.operations.arguments import flag
@@ -224,7 +224,7 @@ class IndexUpdateRef(Generic[T]):
         index_mode = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
         if not isinstance(value, _VALUES) and not hasattr(value, "__dlpack__"):
             raise ArgumentError(
-                f"at.{name}: {described(value)} is not an array: {value!r:.60}",
+                f"at.{name}: {described(value)} is not an array: {shown(value)}",
                 remedy="make it one: fxad.numpy.asarray(value)",
             )
         value = as_0d_scalar(value, self._array.aval)

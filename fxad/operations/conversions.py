@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core import tree
 from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, SizeError
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, SizeError, shown
 from fxad.ir import Aval
 
 # Versions of the Python array API standard that `fxad.numpy` conforms to.
@@ -204,7 +204,7 @@ class Conversions:
 
 
 def _shown(args: tuple[object, ...]) -> str:
-    return ", ".join([f"{x!r:.60}" for x in args])
+    return ", ".join([f"{shown(x)}" for x in args])
 
 
 _PICK: Final = "pick an element by its index, or reduce the array"

@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import dimension
-from fxad.errors import ArgumentError, ParameterError, ShapeError, TracerError, remedy_of
+from fxad.errors import ArgumentError, ParameterError, ShapeError, TracerError, remedy_of, shown
 from fxad.ir import Atoms, Aval, NDArray, Shape
 from fxad.operations import (
     contractions,
@@ -271,7 +271,7 @@ class Methods(Operators):
             ) from None
         if counts.dtype.kind not in "iu" or counts.shape not in {(), (1,), (n,)} or (counts < 0).any():
             raise ParameterError(
-                f"repeat: counts {repeats!r:.60} must be integers that are not negative, one or {n} of them",
+                f"repeat: counts {shown(repeats)} must be integers that are not negative, one or {n} of them",
                 remedy="give an int, or a count for each element",
             )
         return x[(*[slice(None)] * k, np.repeat(np.arange(n), counts))]
@@ -352,7 +352,7 @@ class Methods(Operators):
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("compress", axis, self.aval.ndim))
         holds = np.asarray(condition)
         if holds.ndim != 1 or holds.dtype.kind not in "biufc":
-            raise ShapeError(f"compress: {condition!r:.60} is not a condition with one axis", remedy="use extract")
+            raise ShapeError(f"compress: {shown(condition)} is not a condition with one axis", remedy="use extract")
         return x[(*[slice(None)] * k, np.flatnonzero(holds))]
 
     def view(self, dtype: object = None) -> Self:

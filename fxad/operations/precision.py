@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Concatenate, Final, TypeAlias, cast
 
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
 from fxad.ir import Atom, Atoms, Emit, Primitive, Var
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import DotGeneral
@@ -41,11 +41,11 @@ def to_precision(op: str, precision: PrecisionLike) -> str:
         left, right = [_NAMES[p] for p in pair]
     except (KeyError, TypeError, ValueError):
         raise ParameterError(
-            f"{op}: precision {precision!r:.60}", remedy='use "default", "high" or "highest", or lax.Precision'
+            f"{op}: precision {shown(precision)}", remedy='use "default", "high" or "highest", or lax.Precision'
         ) from None
     if left != right:
         raise ParameterError(
-            f"{op}: precision {precision!r:.60} differs between the operands", remedy="give one for both"
+            f"{op}: precision {shown(precision)} differs between the operands", remedy="give one for both"
         )
     return left
 

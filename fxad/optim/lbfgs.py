@@ -11,7 +11,7 @@ from fxad import lax
 from fxad.api.directional import jvp
 from fxad.api.trees import global_norm
 from fxad.core import tree
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import plain_ints
 from fxad.optim.transformations import Rate, check_rate, needs_params, no_steps, rate_at, scaled, zeros
 from fxad.tracing.array import Array, ArrayLike
@@ -148,7 +148,7 @@ def lbfgs(learning_rate: Rate | None = None, memory_size: int = 10, *, line_sear
     memory_size, line_search_steps = plain_ints(memory_size), plain_ints(line_search_steps)
     for name, number in (("memory_size", memory_size), ("line_search_steps", line_search_steps)):
         if not isinstance(number, int) or number < 1:
-            raise ArgumentError(f"lbfgs: {name} is {number!r:.60}", remedy="give an int of 1 or more")
+            raise ArgumentError(f"lbfgs: {name} is {shown(number)}", remedy="give an int of 1 or more")
     return Lbfgs(learning_rate, memory_size, line_search_steps)
 
 

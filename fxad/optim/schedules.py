@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import fxad.numpy as fnp
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.operations.arguments import flag, number as to_number, to_int, to_ints, to_tuple
 from fxad.tracing.array import Array, ArrayLike
 
@@ -95,7 +95,7 @@ def piecewise_constant_schedule(
     if boundaries_and_scales is not None and not isinstance(boundaries_and_scales, Mapping):
         raise ArgumentError(
             "piecewise_constant_schedule: boundaries_and_scales is"
-            f" {described(boundaries_and_scales)}: {boundaries_and_scales!r:.60}",
+            f" {described(boundaries_and_scales)}: {shown(boundaries_and_scales)}",
             remedy="give a dict: {100: 0.1}",
         )
     scales = dict(sorted((boundaries_and_scales or {}).items()))

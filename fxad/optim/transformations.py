@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import fxad.numpy as fnp
 from fxad.core import tree
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
@@ -120,7 +120,7 @@ def check_rate(operation: str, rate: object) -> None:
     number = isinstance(rate, (int, float)) and not math.isnan(rate)
     if not number and getattr(rate, "shape", None) != ():
         raise ArgumentError(
-            f"{operation}: learning_rate is {rate!r:.60}",
+            f"{operation}: learning_rate is {shown(rate)}",
             remedy="give a number, an array of shape (), or a function from the number of steps to one of these",
         )
 

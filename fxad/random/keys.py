@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Shape
 from fxad.numpy.apply import as_array
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
@@ -56,7 +56,7 @@ def _check_impl(name: str, impl: object) -> None:
     """Raise ParameterError for an unknown generator."""
     if impl is not None and not (isinstance(impl, str) and impl == THREEFRY):
         raise ParameterError(
-            f"{name}: the generator {impl!r:.60} is not there", remedy=f"use {THREEFRY!r}, the only one"
+            f"{name}: the generator {shown(impl)} is not there", remedy=f"use {THREEFRY!r}, the only one"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fxad import dtypes, numpy as fnp
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import is_word, to_int, to_ints
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
@@ -84,9 +84,9 @@ def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, nor
     k = normalize_axis_index(name, axis, array.ndim)
     number = to_int(name, "type", kind)
     if number not in (2, 3):
-        raise ParameterError(f"{name}: type {kind!r:.40}", remedy="types 2 and 3 are there")
+        raise ParameterError(f"{name}: type {shown(kind, 40)}", remedy="types 2 and 3 are there")
     if not is_word(norm, _NORMS):
-        raise ParameterError(f"{name}: norm {norm!r:.40}", remedy='use "backward", "ortho" or "forward"')
+        raise ParameterError(f"{name}: norm {shown(norm, 40)}", remedy='use "backward", "ortho" or "forward"')
     size = array.shape[k] if n is None else to_int(name, "n", n)
     if size < 1:
         raise ParameterError(f"{name}: n is {size}", remedy="give a size of 1 or more")

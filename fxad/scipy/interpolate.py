@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from fxad import dtypes, numpy as fnp
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.operations.arguments import flag, is_word, to_tuple
 from fxad.scipy.arguments import floats
@@ -106,7 +106,7 @@ class RegularGridInterpolator:
 
 def _method(method: str) -> str:
     if not is_word(method, ("linear", "nearest")):
-        raise ParameterError(f"RegularGridInterpolator: method {method!r:.40}", remedy='use "linear" or "nearest"')
+        raise ParameterError(f"RegularGridInterpolator: method {shown(method, 40)}", remedy='use "linear" or "nearest"')
     return method
 
 

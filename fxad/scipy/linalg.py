@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
 from fxad.api.directional import jvp
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
@@ -141,7 +141,7 @@ def qr(
     if flag("qr", "pivoting", pivoting):
         raise ParameterError("qr: pivoting is not there", remedy="use svd to find the rank")
     if not is_word(mode, ("full", "economic", "r")):
-        raise ParameterError(f"qr: mode {mode!r:.40}", remedy='use "full", "economic" or "r"')
+        raise ParameterError(f"qr: mode {shown(mode, 40)}", remedy='use "full", "economic" or "r"')
     if mode == "r":
         return (linalg.qr(a, mode="r"),)
     q, r = linalg.qr(a, mode="complete" if mode == "full" else "reduced")
@@ -164,7 +164,7 @@ def solve(
     """
     check_flags("solve", overwrite_a=overwrite_a, overwrite_b=overwrite_b, debug=debug, check_finite=check_finite)
     if not is_word(assume_a, ("gen", "sym", "her", "pos")):
-        raise ParameterError(f"solve: assume_a {assume_a!r:.40}", remedy='use "gen", "sym", "her" or "pos"')
+        raise ParameterError(f"solve: assume_a {shown(assume_a, 40)}", remedy='use "gen", "sym", "her" or "pos"')
     lower = flag("solve", "lower", lower)
     if assume_a == "pos":
         return linalg.cho_solve(linalg.cho_factor(a, lower), b)
@@ -312,7 +312,7 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """Return the matrix that convolves a vector of n elements with a: `convolution_matrix(a, n) @ v`."""
     vector = _vector("convolution_matrix", a)
     if not is_word(mode, ("full", "same", "valid")):
-        raise ParameterError(f"convolution_matrix: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
+        raise ParameterError(f"convolution_matrix: mode {shown(mode, 40)}", remedy='use "full", "same" or "valid"')
     size = to_int("convolution_matrix", "n", n)
     m = vector.shape[0]
     if size < 1 or not m:
@@ -330,7 +330,7 @@ def dft(n: int, scale: str | None = None, *, dtype: object = None) -> Array:
     """Return the matrix of the Fourier transform of n elements; `scale` is "sqrtn" or "n" to divide by these."""
     size = to_int("dft", "n", n)
     if not is_word(scale, (None, "sqrtn", "n")):
-        raise ParameterError(f"dft: scale {scale!r:.40}", remedy='use "sqrtn", "n" or None')
+        raise ParameterError(f"dft: scale {shown(scale, 40)}", remedy='use "sqrtn", "n" or None')
     kind = dtypes.complex64 if dtype is None else dtypes.as_dtype(dtype)
     if size == 0:
         return fnp.zeros((0, 0), kind)
@@ -382,7 +382,7 @@ def pascal(n: int, kind: str | None = None) -> Array:
     """Return the matrix of binomial coefficients: "symmetric" (None), "lower" or "upper"."""
     size = _size_on_host("pascal", n, 4096)
     if not is_word(kind, (None, "symmetric", "lower", "upper")):
-        raise ParameterError(f"pascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
+        raise ParameterError(f"pascal: kind {shown(kind, 40)}", remedy='use "symmetric", "lower" or "upper"')
     if kind in ("lower", "upper"):
         lower = _binomials(size)
         return _to_float32(lower if kind == "lower" else lower.T)
@@ -414,7 +414,7 @@ def invpascal(n: int, kind: str | None = None) -> Array:
     """Return the inverse of `pascal(n, kind)`, whose elements are whole numbers."""
     size = _size_on_host("invpascal", n, 4096)
     if not is_word(kind, (None, "symmetric", "lower", "upper")):
-        raise ParameterError(f"invpascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
+        raise ParameterError(f"invpascal: kind {shown(kind, 40)}", remedy='use "symmetric", "lower" or "upper"')
     k = np.arange(size)
     signs = np.where((k[:, None] + k[None, :]) % 2 == 0, 1.0, -1.0)
     lower = _binomials(size)
@@ -450,7 +450,7 @@ def qr_multiply(
     if flag("qr_multiply", "pivoting", pivoting):
         raise ParameterError("qr_multiply: pivoting is not there", remedy="use svd to find the rank")
     if not is_word(mode, ("right", "left")):
-        raise ParameterError(f"qr_multiply: mode {mode!r:.40}", remedy='use "right" or "left"')
+        raise ParameterError(f"qr_multiply: mode {shown(mode, 40)}", remedy='use "right" or "left"')
     q, r = linalg.qr(a)
     q = fnp.conj(q) if flag("qr_multiply", "conjugate", conjugate) else q
     return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), r
@@ -463,7 +463,7 @@ def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:
     Raises: ParameterError for another side.
     """
     if not is_word(side, ("right", "left")):
-        raise ParameterError(f"polar: side {side!r:.40}", remedy='use "right" or "left"')
+        raise ParameterError(f"polar: side {shown(side, 40)}", remedy='use "right" or "left"')
     u, s, vh = linalg.svd(a, full_matrices=False)
     if side == "right":
         positive = fnp.conj(fnp.matrix_transpose(vh)) * s[..., None, :] @ vh
@@ -486,7 +486,7 @@ def expm_frechet(
     Raises: ParameterError for a method: the derivative is that of the program.
     """
     if method is not None:
-        raise ParameterError(f"expm_frechet: method {method!r:.40}", remedy="leave it out")
+        raise ParameterError(f"expm_frechet: method {shown(method, 40)}", remedy="leave it out")
     x, e = floats("expm_frechet", A, E)
     value, slope = jvp(linalg.expm, (x,), (e,))
     return (value, slope) if flag("expm_frechet", "compute_expm", compute_expm) else slope
@@ -526,7 +526,9 @@ def eigh_tridiagonal(
     Raises: ParameterError for a selection by value, whose size depends on values; ShapeError.
     """
     if not is_word(select, ("a", "i")):
-        raise ParameterError(f"eigh_tridiagonal: select {select!r:.40}", remedy='use "a", or "i" with select_range')
+        raise ParameterError(
+            f"eigh_tridiagonal: select {shown(select, 40)}", remedy='use "a", or "i" with select_range'
+        )
     if (select == "i") != (select_range is not None):
         raise ParameterError('eigh_tridiagonal: select_range goes with select="i"', remedy="give both")
     first, last = (0, -1) if select_range is None else plain_ints(select_range)

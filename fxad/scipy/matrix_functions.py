@@ -12,7 +12,7 @@ from typing import Literal, overload
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.custom_function import custom_jvp
 from fxad.api.directional import jvp
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy import linalg
 from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.operations.arguments import check_flags, flag, function, is_word, number
@@ -65,9 +65,9 @@ def schur(
     """
     check_flags("schur", overwrite_a=overwrite_a, check_finite=check_finite)
     if sort is not None:
-        raise ParameterError(f"schur: sort {sort!r:.40}: eigenvalues are not ordered", remedy="leave it out")
+        raise ParameterError(f"schur: sort {shown(sort, 40)}: eigenvalues are not ordered", remedy="leave it out")
     if not is_word(output, ("real", "complex", "r", "c")):
-        raise ParameterError(f"schur: output {output!r:.40}", remedy='use "real" or "complex"')
+        raise ParameterError(f"schur: output {shown(output, 40)}", remedy='use "real" or "complex"')
     (x,) = _square("schur", a)
     return _schur(_as_complex(x) if output in ("complex", "c") else x)
 
@@ -198,7 +198,7 @@ def solve_sylvester(
     Source: Bartels and Stewart, Solution of the matrix equation AX + XB = C (1972)
     """
     if not is_word(method, ("schur", "eigen")):
-        raise ParameterError(f"solve_sylvester: method {method!r:.40}", remedy='use "schur" or "eigen"')
+        raise ParameterError(f"solve_sylvester: method {shown(method, 40)}", remedy='use "schur" or "eigen"')
     least = 0.0 if tol is None else number("solve_sylvester", "tol", tol)
     c = floats("solve_sylvester", A, B, C)[2]
     x, y = [z.astype(c.dtype) for z in _square("solve_sylvester", A, B)]

@@ -10,7 +10,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.gradients import value_and_grad
 from fxad.core import tree
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import as_inexact_array
 from fxad.operations.arguments import function, is_word, number, plain_ints
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, counted_line_search, lbfgs
@@ -67,7 +67,7 @@ def minimize(
     """
     fun = function("minimize", "fun", fun)
     if not is_word(method, ("BFGS", *_LBFGS)):
-        raise ParameterError(f"minimize: method {method!r:.60}", remedy='use "BFGS" or "L-BFGS-B"')
+        raise ParameterError(f"minimize: method {shown(method)}", remedy='use "BFGS" or "L-BFGS-B"')
     name = "BFGS" if method == "BFGS" else "L-BFGS-B"
     if not isinstance(args, tuple):
         raise ArgumentError(f"minimize: args is a {type(args).__qualname__}, not a tuple", remedy="args=(a,)")
@@ -83,7 +83,7 @@ def minimize(
     chosen = dict(options or {})
     if unknown := [o for o in chosen if o not in defaults]:
         raise ParameterError(
-            f"minimize: {name} has no option {unknown[0]!r:.40}", remedy=f"its options are {', '.join(defaults)}"
+            f"minimize: {name} has no option {shown(unknown[0], 40)}", remedy=f"its options are {', '.join(defaults)}"
         )
 
     def setting(option: str, default: float) -> float:
@@ -92,7 +92,9 @@ def minimize(
     def count(option: str, default: int) -> int:
         value = plain_ints(chosen.get(option, default))
         if not isinstance(value, int):
-            raise ParameterError(f"minimize: {option} is {value!r:.40}, not an int", remedy="give a number of steps")
+            raise ParameterError(
+                f"minimize: {option} is {shown(value, 40)}, not an int", remedy="give a number of steps"
+            )
         return value
 
     def value(x: Array) -> Array:

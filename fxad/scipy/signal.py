@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.operations.arguments import check_flags, flag, is_word, one_or_more, text, to_int
@@ -112,7 +112,7 @@ def _convolved(
     name: str, in1: ArrayLike, in2: ArrayLike, mode: str, method: str, precision: PrecisionLike, correlated: bool
 ) -> Array:
     if not is_word(method, ("auto", "direct", "fft")):
-        raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
+        raise ParameterError(f"{name}: method {shown(method, 40)}", remedy='use "auto", "direct" or "fft"')
     x, y = _of_one_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
     if method == "fft" and x.dtype in dtypes.INEXACT:
@@ -129,7 +129,7 @@ def _of_one_dtype(name: str, in1: ArrayLike, in2: ArrayLike) -> list[Array]:
 
 def _check_signals(name: str, x: Array, y: Array, mode: str) -> None:
     if not is_word(mode, _OVERLAPS):
-        raise ParameterError(f"{name}: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
+        raise ParameterError(f"{name}: mode {shown(mode, 40)}", remedy='use "full", "same" or "valid"')
     if x.ndim != y.ndim or not x.size or not y.size:
         raise ShapeError(
             f"{name}: takes two arrays of the same number of axes, not empty, got {x.aval} and {y.aval}",
@@ -180,7 +180,7 @@ def _planar(
 ) -> Array:
     continued = _BOUNDARIES[boundary] if is_word(boundary, _BOUNDARIES) else None
     if continued is None:
-        raise ParameterError(f"{name}: boundary {boundary!r:.40}", remedy='use "fill", "wrap" or "symm"')
+        raise ParameterError(f"{name}: boundary {shown(boundary, 40)}", remedy='use "fill", "wrap" or "symm"')
     x, y = _of_one_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
     if x.ndim != 2:
@@ -223,7 +223,7 @@ def detrend(
     array = as_inexact_array("detrend", data)
     k = normalize_axis_index("detrend", axis, array.ndim)
     if not is_word(type, ("linear", "constant")):
-        raise ParameterError(f"detrend: type {type!r:.40}", remedy='use "linear" or "constant"')
+        raise ParameterError(f"detrend: type {shown(type, 40)}", remedy='use "linear" or "constant"')
     places = one_or_more("detrend", "bp", bp)
     breaks = (places,) if isinstance(places, int) else places
     n = array.shape[k]
@@ -405,7 +405,7 @@ def _averaged(
 ) -> tuple[Array, Array]:
     axis = to_int(name, "axis", axis)
     if not is_word(average, ("mean", "median")):
-        raise ParameterError(f"{name}: average {average!r:.40}", remedy='use "mean" or "median"')
+        raise ParameterError(f"{name}: average {shown(average, 40)}", remedy='use "mean" or "median"')
     freqs, _, spectra = _spectra(
         name, x, y, fs, window, nperseg, noverlap, nfft, detrend, onesided, scaling, axis, None, False
     )
@@ -443,13 +443,13 @@ def _spectra(
     axis, onesided = to_int(name, "axis", axis), flag(name, "return_onesided", onesided)
     padded = flag(name, "padded", padded)
     if not is_word(scaling, ("density", "spectrum")):
-        raise ParameterError(f"{name}: scaling {scaling!r:.40}", remedy='use "density" or "spectrum"')
+        raise ParameterError(f"{name}: scaling {shown(scaling, 40)}", remedy='use "density" or "spectrum"')
     if not is_word(boundary, (None, "zeros", "even", "odd", "constant")):
         raise ParameterError(
-            f"{name}: boundary {boundary!r:.40}", remedy='use "zeros", "even", "odd", "constant" or None'
+            f"{name}: boundary {shown(boundary, 40)}", remedy='use "zeros", "even", "odd", "constant" or None'
         )
     if detrend_by is not False and not is_word(detrend_by, ("constant", "linear")):
-        raise ParameterError(f"{name}: detrend {detrend_by!r:.40}", remedy='use "constant", "linear" or False')
+        raise ParameterError(f"{name}: detrend {shown(detrend_by, 40)}", remedy='use "constant", "linear" or False')
     arrays = floats(name, x) if y is None else floats(name, x, y)
     arrays = [fnp.moveaxis(a, normalize_axis_index(name, axis, a.ndim), -1) for a in arrays]
     n = max([a.shape[-1] for a in arrays])
@@ -552,7 +552,7 @@ def _window_values(name: str, window: str | ArrayLike, size: int) -> Array:
     cosines = _WINDOWS.get(text(name, "window", window))
     if cosines is None:
         raise ParameterError(
-            f"{name}: window {window!r:.40}", remedy=f"give its values, or one of {', '.join(_WINDOWS)}"
+            f"{name}: window {shown(window, 40)}", remedy=f"give its values, or one of {', '.join(_WINDOWS)}"
         )
     turns = 2 * np.pi * np.arange(size) / size  # periodic
     values64 = sum([(-1) ** k * a * np.cos(k * turns) for k, a in enumerate(cosines)])

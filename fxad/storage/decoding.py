@@ -15,7 +15,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.errors import FileFormatError, ParseError
+from fxad.errors import FileFormatError, ParseError, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.storage.encoding import ARRAY, find_host_call
 from fxad.storage.file_format import SAVE_AGAIN, Section, raise_damaged
@@ -45,7 +45,7 @@ def decode(
         raise_damaged(
             what,
             sections[1].start,
-            f"the text calls {host_call[1]!r:.60}, a Python function of some process",
+            f"the text calls {shown(host_call[1])}, a Python function of some process",
         )
     kinds, array_sections = description["arrays"], sections[2:]
     if len(kinds) != len(array_sections) or len(kinds) > len(jaxpr.ins):
@@ -73,13 +73,13 @@ def _read_description(what: str, section: Section) -> dict[str, Any]:
         raise_damaged(what, section.start, f"section {section.name} does not describe a program")
     for name, kind in _FIELDS.items():
         if not isinstance(description.get(name), kind):
-            raise_damaged(what, section.start, f"section {section.name}: {name} is {description.get(name)!r:.60}")
+            raise_damaged(what, section.start, f"section {section.name}: {name} is {shown(description.get(name))}")
     for name in description["names"]:
         if not isinstance(name, str):
-            raise_damaged(what, section.start, f"section {section.name}: names has {name!r:.60}")
+            raise_damaged(what, section.start, f"section {section.name}: names has {shown(name)}")
     for kind in description["arrays"]:
         if kind not in _KINDS:
-            raise_damaged(what, section.start, f"section {section.name}: arrays has {kind!r:.60}")
+            raise_damaged(what, section.start, f"section {section.name}: arrays has {shown(kind)}")
     return description
 
 

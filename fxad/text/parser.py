@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeAlias, TypeVar, final
 from fxad import dtypes
 from fxad.core import printing, scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
-from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described
+from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described, shown
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_text
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, token_offset, tokens
@@ -61,7 +61,7 @@ def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:
 
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
-        raise ArgumentError(f"parse: {described(text)} is not a text: {text!r:.60}", remedy="give the text as a str")
+        raise ArgumentError(f"parse: {described(text)} is not a text: {shown(text)}", remedy="give the text as a str")
 
 
 def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
@@ -71,13 +71,13 @@ def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
     classes: object = own
     if not isinstance(classes, Iterable) or isinstance(classes, str | bytes) or getattr(classes, "ndim", 1) == 0:
         raise ParameterError(
-            f"{what}: primitives is {described(own)}: {own!r:.60}", remedy="give classes: primitives=[MyPrimitive]"
+            f"{what}: primitives is {described(own)}: {shown(own)}", remedy="give classes: primitives=[MyPrimitive]"
         )
     for name, kind in own.items() if isinstance(own, Mapping) else [(getattr(k, "name", None), k) for k in own]:
         value: object = kind
         if not (isinstance(name, str) and isinstance(value, type) and issubclass(value, Primitive)):
             raise ParameterError(
-                f"{what}: primitives has {value!r:.60}, not the class of a primitive",
+                f"{what}: primitives has {shown(value)}, not the class of a primitive",
                 remedy="give classes: primitives=[MyPrimitive]",
             )
         if by_name.setdefault(name, kind) is not kind:

@@ -302,7 +302,7 @@ def _sequence_error(op: Operation, static: tuple[Hashable, ...], other: object) 
     """Return the error for an operator with a list. Python would compare it as a whole, or repeat it."""
     names = [p.name for p in static if isinstance(p, Primitive)]
     return ArgumentError(
-        f"{names[0] if names else op.__name__}: {described(other)} is not an array: {other!r:.60}",
+        f"{names[0] if names else op.__name__}: {described(other)} is not an array: {shown(other)}",
         remedy="make it one: fnp.asarray(...)",
     )
 

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias, TypeVar, cast, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, described, shown
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding, get_mesh
 
 T = TypeVar("T")
@@ -73,7 +73,9 @@ def new_axis(what: str, name: object, size: int, *, stacked: bool = True) -> Map
     if name is None:
         return MappedAxis(size, None, stacked)
     if not isinstance(name, str) or not name:
-        raise ArgumentError(f"{what}: axis_name is {described(name)}: {name!r:.60}", remedy="name the axis by a string")
+        raise ArgumentError(
+            f"{what}: axis_name is {described(name)}: {shown(name)}", remedy="name the axis by a string"
+        )
     if name in [axis.name for axis in _axes.get()]:
         raise AxisNameError(
             f"{what}: axis name {name!r} is in use by a map around it", remedy="give each of nested maps its own name"
@@ -106,7 +108,7 @@ def size_of_axis(what: str, name: object) -> int:
     """
     if not isinstance(name, str):
         raise ArgumentError(
-            f"{what}: an axis name is a string, got {described(name)}: {name!r:.60}",
+            f"{what}: an axis name is a string, got {described(name)}: {shown(name)}",
             remedy="give a name, or a tuple of names",
         )
     depend_on_transforms()

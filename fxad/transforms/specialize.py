@@ -14,7 +14,7 @@ from typing import Final
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size, SizeName, at_least, bound_size, dimension, maximum, names_of, substitute_sizes
-from fxad.errors import ArgumentError, ShapeError
+from fxad.errors import ArgumentError, ShapeError, shown
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
@@ -223,7 +223,7 @@ def check_sizes(what: str, declared: Sequence[SizeName], values: dict[str, objec
         if type(value) is Size:
             continue
         if not hasattr(type(value), "__index__") or isinstance(value, bool):
-            raise ArgumentError(f"{what}: {name} is {value!r:.60}, not an int", remedy="give a number of elements")
+            raise ArgumentError(f"{what}: {name} is {shown(value)}, not an int", remedy="give a number of elements")
         if int(value) < least[name]:  # type: ignore[call-overload]  # it has `__index__`
             raise ShapeError(
                 f"{what}: {name} is {value}, the program assumes {name} >= {least[name]}",

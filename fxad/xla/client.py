@@ -19,7 +19,7 @@ from weakref import proxy
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
-from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
+from fxad.errors import ArgumentError, ExecutionError, ParameterError, described, shown
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import find_types_of_jax, reason
 from fxad.xla.cuda import cuda_client  # by name: see `_Clients.after_fork`
@@ -67,7 +67,7 @@ class Device:
 def require_device(what: str, value: object) -> Device:
     """Return the value, which must be a device. Raises: ArgumentError."""
     if not isinstance(value, Device):
-        raise ArgumentError(f"{what}: {described(value)} is not a device: {value!r:.60}", remedy="use fxad.devices()")
+        raise ArgumentError(f"{what}: {described(value)} is not a device: {shown(value)}", remedy="use fxad.devices()")
     return value
 
 
@@ -119,7 +119,7 @@ class _Clients:
             number = 0
         if not 1 <= number <= _MAX_DEVICES:
             raise ParameterError(
-                f"set_cpu_devices: the number of devices is {count!r:.60}",
+                f"set_cpu_devices: the number of devices is {shown(count)}",
                 remedy="give an int of 1 or more" if number < 1 else "give an int of 32 bits",
             )
         in_use = len(self._devices.get("cpu", ()))
@@ -191,7 +191,7 @@ def _cpu_devices_from_environment() -> int:
     number = int(text) if text.isdecimal() and len(text) <= len(str(_MAX_DEVICES)) else 0
     if not 1 <= number <= _MAX_DEVICES:
         raise ParameterError(
-            f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r:.60}", remedy="set it to an int >= 1"
+            f"devices: FXAD_CPU_DEVICES must be a number of devices, got {shown(text)}", remedy="set it to an int >= 1"
         )
     return number
 
@@ -219,7 +219,7 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     """
     if platform is not None and not isinstance(platform, str):
         raise ArgumentError(
-            f"devices: platform is {described(platform)}: {platform!r:.60}", remedy='give a name: "cpu", "cuda"'
+            f"devices: platform is {described(platform)}: {shown(platform)}", remedy='give a name: "cpu", "cuda"'
         )
     return _clients.devices(platform or default_platform())
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fxad.core.memo import by_value
-from fxad.errors import AxisNameError, CompileError
+from fxad.errors import AxisNameError, CompileError, shown
 from fxad.ir import Aval, Jaxpr, all_prims
 from fxad.lower import ModuleSharding
 from fxad.lowering.jaxlib import _jax, jaxlib_version
@@ -242,11 +242,11 @@ class DiskTier:
             header = entry.header
             targets, seconds, text = header["targets"], header["seconds"], header["text"]
             if not isinstance(targets, list) or not all([isinstance(t, str) for t in targets]):
-                raise ValueError(f"targets is {targets!r:.60}")
+                raise ValueError(f"targets is {shown(targets)}")
             if type(seconds) not in (int, float) or not 0 <= seconds < _MAX_FIGURE:
-                raise ValueError(f"seconds is {seconds!r:.60}")
+                raise ValueError(f"seconds is {shown(seconds)}")
             if type(text) is not int or not 0 <= text < _MAX_FIGURE:
-                raise ValueError(f"text is {text!r:.60}")
+                raise ValueError(f"text is {shown(text)}")
             sharding = sharding_of_entry(header.get("sharding"), jaxpr)
             executable = from_disk_entry(entry.payload, targets, jaxpr, device, sharding)
             return CachedExecutable(executable, float(seconds), footprint(executable, text))

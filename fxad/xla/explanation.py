@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, final, runtime_checkable
 from fxad import core
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.xla.client import Device
@@ -40,7 +40,7 @@ def to_jaxpr(value: object) -> Jaxpr:
     if isinstance(value, HasJaxpr) and isinstance(value.jaxpr, Jaxpr):
         return value.jaxpr
     raise ArgumentError(
-        f"cache.explain: {described(value)} is not a program: {value!r:.60}", remedy="trace the function first"
+        f"cache.explain: {described(value)} is not a program: {shown(value)}", remedy="trace the function first"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.lower import LoweredModule, ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.client import Device
@@ -35,22 +35,22 @@ class CompileOptions:
         donate, level = self.donate, self.optimization_level
         if not isinstance(donate, tuple | list) or not all([_is_int(k) for k in donate]):
             raise ParameterError(
-                f"CompileOptions: donate is {donate!r:.60}, not a sequence of ints", remedy="number operands from 0"
+                f"CompileOptions: donate is {shown(donate)}, not a sequence of ints", remedy="number operands from 0"
             )
         if level is not None and not (_is_int(level) and abs(level) < 2**31):
             problem = "more than 32 bits" if _is_int(level) else "neither an int nor None"
             raise ParameterError(
-                f"CompileOptions: optimization_level is {level!r:.60}, {problem}", remedy="XLA's levels are 0 to 3"
+                f"CompileOptions: optimization_level is {shown(level)}, {problem}", remedy="XLA's levels are 0 to 3"
             )
         if not isinstance(self.flags, tuple | list) or not all([_is_flag(f) for f in self.flags]):
             raise ParameterError(
-                f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
+                f"CompileOptions: flags is {shown(self.flags)}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
             )
         no_text = [text for flag in self.flags for text in flag if isinstance(text, str) and not _is_unicode(text)]
         if no_text:
             raise ParameterError(
-                f"CompileOptions: flags has {no_text[0]!r:.60}, which is no text of Unicode",
+                f"CompileOptions: flags has {shown(no_text[0])}, which is no text of Unicode",
                 remedy="a surrogate alone is no character",
             )
         object.__setattr__(self, "donate", tuple(donate))
@@ -94,7 +94,7 @@ def check_options(what: str, options: object) -> None:
     """Raise ArgumentError for a value that is no `CompileOptions`."""
     if not isinstance(options, CompileOptions):
         raise ArgumentError(
-            f"{what}: {described(options)} is not a CompileOptions: {options!r:.60}",
+            f"{what}: {described(options)} is not a CompileOptions: {shown(options)}",
             remedy="leave it out, or give fx.CompileOptions(...)",
         )
 

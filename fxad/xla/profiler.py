@@ -14,7 +14,7 @@ from typing import Final, final
 from jaxlib import _profiler
 
 from fxad.core.weak import WeakTable
-from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
+from fxad.errors import ArgumentError, ExecutionError, ParameterError, described, shown
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.compat import reason
 
@@ -42,7 +42,7 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
     folder = fsdecode(path) if isinstance(path, str | bytes | PathLike) else ""
     if not isinstance(path, str | bytes | PathLike) or "\0" in folder:
         raise ArgumentError(
-            f"profile: {described(path)} is not a path: {path!r:.60}", remedy="name a directory to write the trace to"
+            f"profile: {described(path)} is not a path: {shown(path)}", remedy="name a directory to write the trace to"
         )
     marker = _Running()
     if _running.put("profile", marker) is not marker:

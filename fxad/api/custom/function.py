@@ -22,7 +22,7 @@ from fxad.api.custom.traced_rules import (
 )
 from fxad.api.lift import check_function, importable_name
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import check_signature, function_name
 from fxad.tracing.tracer import active_trace
@@ -99,7 +99,7 @@ class FunctionWithRules(Generic[P, R]):
     def _check_bool(self, what: str, option: str, value: object, remedy: str) -> None:
         if not isinstance(value, bool):
             raise ParameterError(
-                f"{what} of {function_name(self.fun)}: {option} is {described(value)}, not a bool: {value!r:.60}",
+                f"{what} of {function_name(self.fun)}: {option} is {described(value)}, not a bool: {shown(value)}",
                 remedy=remedy,
             )
 

@@ -25,7 +25,7 @@ from fxad.core.frames import Scoped
 from fxad.core.masks import select_by_mask
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Jaxpr, Mask, Zero
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
@@ -586,7 +586,7 @@ def _residual_constants(what: str, leaves: Sequence[object], res_tree: Structure
             hash(x)
         except TypeError:
             raise ArgumentError(
-                f"{what} returns {described(x)} as {path}, which is no array and can change: {x!r:.60}",
+                f"{what} returns {described(x)} as {path}, which is no array and can change: {shown(x)}",
                 remedy="store arrays, or values that are hashable, such as a frozenset for a set",
             ) from None
         out.append(x)
@@ -765,7 +765,7 @@ def nondiff_positions(
     argnums, by_name = plain_ints(argnums), argument_keys(argnames, str)
     if not isinstance(argnums, Sequence):
         raise ArgumentError(
-            f"custom rules of {name}: nondiff_argnums is {argnums!r:.60}, not a sequence of numbers",
+            f"custom rules of {name}: nondiff_argnums is {shown(argnums)}, not a sequence of numbers",
             remedy="nondiff_argnums=(0,)",
         )
     for k in argnums:
@@ -776,7 +776,7 @@ def nondiff_positions(
             )
     if by_name is None:
         raise ArgumentError(
-            f"{what} of {name}: nondiff_argnames is {argnames!r:.60}, not a name or a sequence of them",
+            f"{what} of {name}: nondiff_argnames is {shown(argnames)}, not a name or a sequence of them",
             remedy="name parameters of the function",
         )
     for argname in by_name:

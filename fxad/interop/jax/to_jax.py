@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 
 from fxad.api.lift import bind_static_arguments
 from fxad.core import tree
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TranslationError, described
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TranslationError, described, shown
 from fxad.interop.jax.arrays import as_jax
 from fxad.interop.jax.equations import is_key
 from fxad.ir import Aval, Jaxpr
@@ -162,7 +162,7 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
         return _callable_of(f)
     if not callable(f):
         raise ArgumentError(
-            f"to_jax: {described(f)} is neither a Program nor a function: {f!r:.60}", remedy="to_jax(trace(f, ...))"
+            f"to_jax: {described(f)} is neither a Program nor a function: {shown(f)}", remedy="to_jax(trace(f, ...))"
         )
 
     statics = static_arguments(f"to_jax of {function_name(f)}", f)
@@ -239,7 +239,7 @@ def _operand(program: Program[..., object], k: int, x: Any) -> object:
         x = jnp.asarray(x)
     if not hasattr(x, "dtype") or not hasattr(x, "shape"):
         raise ArgumentError(
-            f"to_jax({program.name}): argument {program.paths[k]} is {described(x)}, not an array: {x!r:.60}",
+            f"to_jax({program.name}): argument {program.paths[k]} is {described(x)}, not an array: {shown(x)}",
             remedy="pass an array of JAX or fxad, or a number",
         )
     if tuple(x.shape) != aval.shape:

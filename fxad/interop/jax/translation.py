@@ -16,7 +16,7 @@ from jax.extend import core
 from fxad.api.custom_function import CustomFunction
 from fxad.api.vmap import vmap
 from fxad.core import tree
-from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described
+from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described, shown
 from fxad.interop.jax.control import CONTROL
 from fxad.interop.jax.custom_rules import CUSTOM_RULES
 from fxad.interop.jax.elementwise import ELEMENTWISE
@@ -221,7 +221,7 @@ def from_jax(f: Callable[..., object], /, *examples: object, **kwargs: object) -
             naming it and the user's line; what `f` raises.
     """
     if not callable(f):
-        raise ArgumentError(f"from_jax: {described(f)} is not a function: {f!r:.60}", remedy="from_jax(f, *examples)")
+        raise ArgumentError(f"from_jax: {described(f)} is not a function: {shown(f)}", remedy="from_jax(f, *examples)")
     positional, named = jax.tree.map(_example, (examples, kwargs), is_leaf=lambda x: isinstance(x, Array))
     closed, shapes = jax.make_jaxpr(f, return_shape=True)(*positional, **named)
     in_tree, out_tree = jax.tree.structure((positional, named)), jax.tree.structure(shapes)

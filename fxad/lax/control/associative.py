@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 from fxad.core import tree
 from fxad.core.sizes import Size
 from fxad.dtypes import bool_
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Lit
 from fxad.lax.control.branching import cond
 from fxad.lax.control.host_values import HostLeaf, HostTree
@@ -51,7 +51,7 @@ def associative_scan(fn: Callable[[Any, Any], object], elems: object, reverse: b
     reverse = flag("associative_scan", "reverse", reverse)
     if not callable(fn):
         raise ArgumentError(
-            f"associative_scan: fn is {described(fn)}, not a function: {fn!r:.60}",
+            f"associative_scan: fn is {described(fn)}, not a function: {shown(fn)}",
             remedy="pass a function, not what it returns",
         )
     leaves, structure = tree.flatten(elems)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.errors import ArgumentError, CheckError, DTypeError, described
+from fxad.errors import ArgumentError, CheckError, DTypeError, described, shown
 from fxad.ir import source_text
 from fxad.lax.control.host import check_format, try_format
 from fxad.primitives.check import Check
@@ -47,7 +47,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     """
     if not isinstance(message, str):
         raise ArgumentError(
-            f"error_if: the message is {described(message)}, not a str: {message!r:.60}",
+            f"error_if: the message is {described(message)}, not a str: {shown(message)}",
             remedy='error_if(x, x < 0, "negative: {}", x)',
         )
     if args or kwargs:
@@ -61,7 +61,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
         raise DTypeError(f"error_if: pred is {aval}, not a bool", remedy="compare: x != 0; for nan, isnan(x)")
     leaves, structure = tree.flatten(x)
     if not leaves:
-        raise ArgumentError(f"error_if: {x!r:.60} has no arrays", remedy="give what the program goes on with")
+        raise ArgumentError(f"error_if: {shown(x)} has no arrays", remedy="give what the program goes on with")
     text = f"error_if: {positional_format(message, len(args), kwargs)}" if avals else f"error_if: {message}"
     types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
     prim = Check(text, f"error_if({types}; {aval})", source_text(user_source(2)), len(avals))

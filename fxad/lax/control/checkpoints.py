@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
 from fxad.core import tree
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.scanning import slice_types
 from fxad.lax.control.traced_functions import traced_loop
@@ -30,7 +30,7 @@ def checkpoint_name(x: T, name: str) -> T:
     """
     if not isinstance(name, str):
         raise ArgumentError(
-            f"checkpoint_name: the name is {described(name)}, not a str: {name!r:.60}",
+            f"checkpoint_name: the name is {described(name)}, not a str: {shown(name)}",
             remedy='checkpoint_name(x, "mlp")',
         )
     leaves, structure = tree.flatten(x)

@@ -17,7 +17,7 @@ import numpy as np
 from fxad.core import tree
 from fxad.core.exact_key import exact_key
 from fxad.core.host_functions import HOST
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.operations.arguments import flag
@@ -175,7 +175,7 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
         format_values(fmt, positional, named)
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
-            f"{what}: {fmt!r:.60} does not format these values: {e}",
+            f"{what}: {shown(fmt)} does not format these values: {e}",
             remedy="a format such as {:.2f} is for one number; {} shows any array",
         ) from None
 
@@ -184,18 +184,18 @@ def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> N
     """Raise ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
     if not isinstance(fmt, str):
         raise ArgumentError(
-            f"{what}: the format is {described(fmt)}, not a str: {fmt!r:.60}", remedy='debug_print("x is {}", x)'
+            f"{what}: the format is {described(fmt)}, not a str: {shown(fmt)}", remedy='debug_print("x is {}", x)'
         )
     try:
         fields = [f for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
     except ValueError as e:
-        raise ArgumentError(f"{what}: {fmt!r:.60} is not a format: {e}", remedy="write {{ and }} for braces") from None
+        raise ArgumentError(f"{what}: {shown(fmt)} is not a format: {e}", remedy="write {{ and }} for braces") from None
     names = [f.partition(".")[0].partition("[")[0] for f in fields]
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
     missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
     if wanted != n or missing:
         difference = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
-        raise ArgumentError(f"{what}: {fmt!r:.60} takes {difference}", remedy="each value has a field, {} or {name}")
+        raise ArgumentError(f"{what}: {shown(fmt)} takes {difference}", remedy="each value has a field, {} or {name}")
 
 
 def _bind_host_call(
@@ -203,7 +203,7 @@ def _bind_host_call(
 ) -> R:
     if not callable(f):
         raise ArgumentError(
-            f"{what}: {described(f)} is not a function: {f!r:.60}",
+            f"{what}: {described(f)} is not a function: {shown(f)}",
             remedy="pass a function of arrays, which runs on the host",
         )
     leaves, in_tree = tree.flatten((args, kwargs))
@@ -246,6 +246,6 @@ def _result_aval(what: str, x: Any, k: int, out_tree: tree.Structure) -> Aval:
     except AttributeError:
         path = tree.paths(out_tree, "result_types")[k]
         raise ArgumentError(
-            f"{what}: {path} is {described(x)}, which has no shape and dtype: {x!r:.60}",
+            f"{what}: {path} is {described(x)}, which has no shape and dtype: {shown(x)}",
             remedy="give a Spec for each array that the function returns",
         ) from None

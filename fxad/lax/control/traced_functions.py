@@ -19,7 +19,7 @@ from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.source_info import source_text
 from fxad.core.tree import Structure
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described, shown
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit
 from fxad.lax.creation import splat
 from fxad.operations import promotion
@@ -67,7 +67,7 @@ def traced_body(
     """
     if not callable(fn):
         raise ArgumentError(
-            f"{what} is {described(fn)}, not a function: {fn!r:.60}", remedy="pass a function, not what it returns"
+            f"{what} is {described(fn)}, not a function: {shown(fn)}", remedy="pass a function, not what it returns"
         )
     call = tree.call_structure(in_tree)
     jaxpr, captured, out_tree, leaves = trace_leaves(fn, call, avals, function_name(fn), what)

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from fxad import dtypes, numpy as fnp, random
 from fxad.core import tree
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy import linalg
 from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import flag, to_int
@@ -270,7 +270,7 @@ def _axes(name: str, seq: str, counts: tuple[int, ...]) -> tuple[tuple[int, ...]
     valid = isinstance(seq, str) and len(seq) in counts and (set(seq) <= set("xyz") or set(seq) <= set("XYZ"))
     if not valid or any([a == b for a, b in pairwise(seq)]):
         raise ParameterError(
-            f"{name}: axes {seq!r:.40}", remedy='use letters such as "xyz" or "ZXZ", no axis twice in a row'
+            f"{name}: axes {shown(seq, 40)}", remedy='use letters such as "xyz" or "ZXZ", no axis twice in a row'
         )
     return tuple(["xyz".index(c) for c in seq.lower()]), seq.isupper()
 

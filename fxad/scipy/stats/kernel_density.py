@@ -9,7 +9,7 @@ from typing import TypeAlias, final
 import fxad.numpy as fnp
 from fxad import nn, random
 from fxad.core import tree
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy import linalg
 from fxad.operations.arguments import is_word, number
 from fxad.scipy import special
@@ -155,7 +155,7 @@ def _factor(bw_method: Bandwidth, of_data: GaussianKde) -> ArrayLike:
         return (of_data.neff * (of_data.d + 2) / 4) ** (-1 / (of_data.d + 4))
     if isinstance(bw_method, str):
         raise ParameterError(
-            f"gaussian_kde: bw_method {bw_method!r:.40}", remedy='use "scott", "silverman", a number or a function'
+            f"gaussian_kde: bw_method {shown(bw_method, 40)}", remedy='use "scott", "silverman", a number or a function'
         )
     return number("gaussian_kde", "bw_method", bw_method)
 

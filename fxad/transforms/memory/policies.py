@@ -20,7 +20,7 @@ from typing import Final, TypeGuard, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Aval, Eqn, Primitive, Var, result_vars, source_location
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.marks import Name
@@ -76,7 +76,7 @@ def check_policy(what: str, policy: object) -> Policy:
         remedy = "policies.where(f) takes a function of an equation; one as in JAX takes (prim, *avals, **params)"
     elif isinstance(policy, str):
         remedy = "policies.names(...) chooses by name"
-    raise ArgumentError(f"{what}: {described(policy)} is not a policy: {policy!r:.60}", remedy=remedy)
+    raise ArgumentError(f"{what}: {described(policy)} is not a policy: {shown(policy)}", remedy=remedy)
 
 
 def _takes_parameters(policy: object) -> TypeGuard[Callable[..., bool]]:
@@ -100,7 +100,7 @@ def _answer(policy: Policy, answer: object, eqn: Eqn) -> bool:
         return bool(answer)
     where = source_location(eqn.source)
     raise ArgumentError(
-        f"remat: the policy {policy} answers {described(answer)}, not a bool: {answer!r:.60}",
+        f"remat: the policy {policy} answers {described(answer)}, not a bool: {shown(answer)}",
         remedy="return True for what is stored and False for the rest; without a return a function gives None",
     ).located(equation=describe(eqn), where=str(where or ""))
 
@@ -295,7 +295,7 @@ def costly(ratio: float) -> Policy:
     """
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not ratio >= 0:
         raise ArgumentError(
-            f"costly: the ratio is {ratio!r:.60}, not a number >= 0",
+            f"costly: the ratio is {shown(ratio)}, not a number >= 0",
             remedy="costly(2) stores matrix products and convolutions, and recomputes elementwise operations",
         )
     return Costly(float(ratio))
@@ -320,16 +320,16 @@ def where(predicate: Callable[[Eqn], bool], name: str = "") -> Policy:
     """
     if not callable(predicate):
         raise ArgumentError(
-            f"where: {described(predicate)} is not a function: {predicate!r:.60}",
+            f"where: {described(predicate)} is not a function: {shown(predicate)}",
             remedy="pass a function of an equation that returns a bool; policies.names(...) chooses by name",
         )
     if not isinstance(predicate, Hashable):
         raise ArgumentError(
-            f"where: {described(predicate)} has no hash, and a policy is part of a key: {predicate!r:.60}",
+            f"where: {described(predicate)} has no hash, and a policy is part of a key: {shown(predicate)}",
             remedy="pass a function, or give the class a __hash__",
         )
     if not isinstance(name, str):
-        raise ArgumentError(f"where: the name is {described(name)}, not a str: {name!r:.60}", remedy='name="mine"')
+        raise ArgumentError(f"where: the name is {described(name)}, not a str: {shown(name)}", remedy='name="mine"')
     return Where(predicate, name or str(getattr(predicate, "__name__", type(predicate).__name__)))
 
 
@@ -337,6 +337,6 @@ def _labels(what: str, labels: tuple[str, ...]) -> frozenset[str]:
     for label in labels:
         if not isinstance(label, str):
             raise ArgumentError(
-                f"{what}: {described(label)} is not a name: {label!r:.60}", remedy=f'{what}("a", "b") takes strings'
+                f"{what}: {described(label)} is not a name: {shown(label)}", remedy=f'{what}("a", "b") takes strings'
             )
     return frozenset(labels)

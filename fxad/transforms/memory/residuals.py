@@ -12,7 +12,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, FxadError, described
+from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
@@ -112,7 +112,7 @@ class Residuals(Sequence[Residual]):
         for row in rows:
             if (k := as_row_number(row)) is None:
                 raise ArgumentError(
-                    f"residuals: {row!r:.60} is not the number of a row",
+                    f"residuals: {shown(row)} is not the number of a row",
                     remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
                 )
             if not -len(out) <= k < len(out):
@@ -359,7 +359,7 @@ def _rows(rows: Sequence[object]) -> str:
 def _brief(row: object) -> str:
     """Describe a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
-        return f"{described(row)}: {row!r:.60}"
+        return f"{described(row)}: {shown(row)}"
     where = f" ({row.where.short})" if row.where else ""
     return f"{row.made_by} {row.aval}{where}{'' if row.stored else ', computed again'}"
 

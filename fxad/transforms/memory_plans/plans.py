@@ -16,7 +16,7 @@ from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var, source_location
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import has_derived_rules, reversible
@@ -186,7 +186,7 @@ def _with_item(items: tuple[T, ...], k: int, item: T) -> tuple[T, ...]:
 def _number(what: str, k: object, n: int) -> int:
     number, remedy = as_row_number(k), "print(plan) shows the numbers, from 0"
     if number is None:
-        raise ArgumentError(f"plan: {k!r:.60} is not the number of a {what}", remedy=remedy)
+        raise ArgumentError(f"plan: {shown(k)} is not the number of a {what}", remedy=remedy)
     if not 0 <= number < n:
         raise ArgumentError(f"plan: {what} {number} does not exist: there are {n}", remedy=remedy)
     return number
@@ -201,7 +201,7 @@ def _sizes(sizes: object) -> tuple[int, ...]:
     valid = tuple([m for m in numbers if m is not None and m > 0])
     if len(valid) < len(numbers):
         raise ArgumentError(
-            f"plan: the sizes of segments are {sizes!r:.60}, not ints from 1 on",
+            f"plan: the sizes of segments are {shown(sizes)}, not ints from 1 on",
             remedy="give ints, the outermost first: with_loop(0, (100, 10), policies.nothing)",
         )
     return valid
@@ -217,11 +217,11 @@ def _check_segments(segments: Sequence[Segment], start: int, stop: int, what: st
     for segment in segments:
         if not isinstance(segment, Segment):
             raise ArgumentError(
-                f"plan: {described(segment)} is not a segment: {segment!r:.60}", remedy=_SEGMENTS_OF_A_PLAN
+                f"plan: {described(segment)} is not a segment: {shown(segment)}", remedy=_SEGMENTS_OF_A_PLAN
             )
         if None in (as_row_number(segment.start), as_row_number(segment.stop)) or segment.start > segment.stop:
             raise ArgumentError(
-                f"plan: a segment is from {segment.start!r:.60} to before {segment.stop!r:.60}",
+                f"plan: a segment is from {shown(segment.start)} to before {shown(segment.stop)}",
                 remedy="a segment has two ints, and stops where it starts or later",
             )
         if segment.keep is not None:
