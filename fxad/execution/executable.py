@@ -92,7 +92,8 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     @property
     def units(self) -> Plan:
-        """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table."""
+        """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table. It is that of the
+        program without a budget."""
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
