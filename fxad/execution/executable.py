@@ -91,7 +91,8 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     @property
     def units(self) -> UnitPlan:
-        """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table."""
+        """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table. It is that of the
+        program without a budget."""
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:

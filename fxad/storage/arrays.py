@@ -267,7 +267,7 @@ def _dtype_problem(of_like: object, dtype: dtypes.DType) -> str:
     try:
         wanted = dtypes.as_dtype(of_like)
     except DTypeError:  # one that fxad does not have, such as the other byte order
-        return f"{of_like!s:.60}"
+        return str(of_like)[:60]
     return "" if wanted == dtype else wanted.name
 
 

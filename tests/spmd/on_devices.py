@@ -652,6 +652,26 @@ def _on_two_orders(m: Mesh) -> Any:
 # ------------------------------------------------------------------------------------------------------ text, bad input
 
 
+def test_a_budget_holds_on_each_device(mesh: Mesh) -> None:
+    """The map that is differentiated runs again in the map of the derivative."""
+    ws, x = [np.full((32, 32), 0.01 * (k + 1), np.float32) for k in range(8)], np.full((512, 32), 0.1, np.float32)
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = fnp.sin(fnp.tanh(x @ w)) + x
+        return lax.psum(fnp.sum(x), "j")
+
+    def gradient(f: Any) -> Any:
+        return fx.trace(fx.grad(fx.shard_map(f, mesh=mesh, in_specs=(P(), P("j")), out_specs=P())), ws, x)
+
+    plain: Any = fx.lower(gradient(loss)).compile()
+    limit = plain.memory().temp_bytes // 2
+    lean: Any = fx.lower(gradient(fx.remat(loss, budget=limit))).compile()
+    assert lean.memory().temp_bytes <= limit
+    for a, b in zip(lean(ws, x), plain(ws, x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5)
+
+
 def test_replica_groups_of_nested_axes() -> None:
     text = fx.lower(fx.trace(fx.pmap(fx.pmap(lambda v: (lax.psum(v, "b"), lax.psum(v, "a")), "b"), "a"), X[:2])).text()
     assert "replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]>" in text

@@ -250,7 +250,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
-    def _apply(
+    def apply(
         self,
         emit: Callable[..., Sequence[R]],
         body: Jaxpr,
@@ -303,12 +303,12 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             linear = _with_distinct_residuals(split.linear, len(lins_and_specs), residuals, distinct)
             if any(out_nonzero):
                 operands = [*lins_and_specs, *[sources[a] for a in distinct]]
-                out_tangents = self._apply(ctx.lin, linear, operands, select_by_mask(self.out_specs, out_nonzero))
+                out_tangents = self.apply(ctx.lin, linear, operands, select_by_mask(self.out_specs, out_nonzero))
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both_operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
             both_specs = (*self.out_specs, *select_by_mask(self.out_specs, out_nonzero))
-            both = self._apply(ctx, fused, both_operands, both_specs)
+            both = self.apply(ctx, fused, both_operands, both_specs)
             outs, out_tangents = tuple(both[:n_out]), [Lin(v) for v in both[n_out:]]
         return outs, insert_zeros(out_tangents, out_nonzero, [v.aval for v in outs])
 
@@ -330,7 +330,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         bars_of_parts = b.inline(adjoint, [*shares, *b.inputs(adjoint.in_avals[len(shares) :])])
         sums = [self._sum_over_indices(b, a, spec) for a, spec in zip(bars_of_parts, hole_specs, strict=True)]
         back = b.build(sums, adjoint.name)
-        bars = iter(self._apply(ctx, back, [*cts_and_specs, *residuals_and_specs], hole_specs))
+        bars = iter(self.apply(ctx, back, [*cts_and_specs, *residuals_and_specs], hole_specs))
         return tuple([next(bars) if hole else None for hole in is_hole])
 
     def _share_of_cotangent(self, b: Builder, ct: Atom, spec: MapSpec) -> Atom:

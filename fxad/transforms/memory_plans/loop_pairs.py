@@ -9,8 +9,8 @@ steps:
                                                                                         scan of 4, backwards: d, r -> d)
 
 A segment can be in segments itself. Segments of one step store the carry of each step; a loop over a number of steps
-that is not known runs in these. A pair of branches, `cond` equations of one index, is handled as a loop of one step:
-the second one runs the branch of the first again.
+that is not known runs in these. A pair of branches, `cond` equations of one index, and a pair of maps over the same
+devices are handled as a loop of one step: the second one runs the body of the first again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.core.sizes import at_least
-from fxad.ir import Atom, Atoms, Eqn, Jaxpr
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Primitive
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
@@ -63,7 +64,7 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
             j = made_by.get(a, k)
             if j < k and j not in paired and readers[a] == [k] and a not in results and _alike(flat.eqns[j], eqn):
                 at = flat.eqns[j].outs.index(a) - _fixed(flat.eqns[j])[1]
-                if at >= 0:
+                if at >= 0 and _same_parts(flat.eqns[j].prim, eqn.prim, at, i):
                     by_first.setdefault(j, []).append((at, i))
         if by_first:
             j, stacks = max(
@@ -78,14 +79,16 @@ def _can_run_again(eqn: Eqn) -> bool:
     prim = eqn.prim
     if isinstance(prim, Scan):
         return not prim.effects and at_least(prim.length, 2)
-    return isinstance(prim, Cond) and not prim.effects
+    return isinstance(prim, Cond | ShardMap) and not prim.effects
 
 
 def _fixed(eqn: Eqn) -> tuple[int, int]:
     """Return the operands of an equation before the slices of its steps, or before the operands of its branches, and
     the results before the stacked ones."""
     prim = eqn.prim
-    return (prim.upto + prim.n_consts + prim.n_carry, prim.n_carry) if isinstance(prim, Scan) else (1, 0)
+    if isinstance(prim, Scan):
+        return prim.upto + prim.n_consts + prim.n_carry, prim.n_carry
+    return int(isinstance(prim, Cond)), 0
 
 
 def _alike(first: Eqn, second: Eqn) -> bool:
@@ -93,8 +96,17 @@ def _alike(first: Eqn, second: Eqn) -> bool:
     a, b = first.prim, second.prim
     if isinstance(a, Scan) and isinstance(b, Scan):
         return (a.length, a.upto) == (b.length, b.upto) and (not a.upto or first.ins[0] is second.ins[0])
+    if isinstance(a, ShardMap) and isinstance(b, ShardMap):
+        return (a.mesh, a.devices) == (b.mesh, b.devices)
     same = isinstance(a, Cond) and isinstance(b, Cond) and len(a.branches) == len(b.branches)
     return same and first.ins[0] is second.ins[0]
+
+
+def _same_parts(first: Primitive, second: Primitive, at: int, i: int) -> bool:
+    """Return True if result `at` of the first body is operand `i` of the second: of maps, if it is divided alike."""
+    if isinstance(first, ShardMap) and isinstance(second, ShardMap):
+        return first.out_specs[at] == second.in_specs[i]
+    return True
 
 
 def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
@@ -124,7 +136,7 @@ def divided(flat: Jaxpr, sizes: tuple[int, ...]) -> Jaxpr:
     pairs = body_pairs(flat)
     firsts, seconds = {p.first: p for p in pairs}, {p.second: p for p in pairs}
     loops: dict[int, tuple[_Pair, Atoms, Atoms]] = {}  # with the operands of the first loop, and what it stores
-    branches: dict[int, Atoms] = {}  # the operands of the first branches
+    bodies: dict[int, Atoms] = {}  # the operands of the first branches and maps
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
     for k, eqn in enumerate(flat.eqns):
@@ -145,19 +157,27 @@ def divided(flat: Jaxpr, sizes: tuple[int, ...]) -> Jaxpr:
         elif k in seconds and isinstance(prim, Cond):
             first = flat.eqns[seconds[k].first].prim
             assert isinstance(first, Cond), first
-            both = [_both_branches(f, s, seconds[k].stacks) for f, s in zip(first.branches, prim.branches, strict=True)]
+            both = [_both_bodies(f, s, seconds[k].stacks) for f, s in zip(first.branches, prim.branches, strict=True)]
             read = [i for _, i in seconds[k].stacks]
             others = [a for i, a in enumerate(ins[1:]) if i not in read]
-            outs = b(Cond(tuple(both), prim.batched), ins[0], *branches[seconds[k].first], *others)
+            outs = b(Cond(tuple(both), prim.batched), ins[0], *bodies[seconds[k].first], *others)
             env.update(zip(eqn.outs, outs, strict=True))
+        elif k in seconds and isinstance(prim, ShardMap):
+            first = flat.eqns[seconds[k].first].prim
+            assert isinstance(first, ShardMap), first
+            body = _both_bodies(first.body, prim.body, seconds[k].stacks)
+            read = [i for _, i in seconds[k].stacks]
+            own = [operand for i, operand in enumerate(zip(ins, prim.in_specs, strict=True)) if i not in read]
+            operands = [*zip(bodies[seconds[k].first], first.in_specs, strict=True), *own]
+            env.update(zip(eqn.outs, first.apply(b, body, operands, prim.out_specs), strict=True))
         else:
-            branches[k] = ins[1:]
+            bodies[k] = ins[_fixed(eqn)[0] :] if isinstance(prim, Cond | ShardMap) else ()
             env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
     return dce(b.build(substitute(flat.outs, env), flat.name))
 
 
-def _both_branches(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...]) -> Jaxpr:
-    """Return a branch of the second equation that runs that of the first again: (operands of the first, other operands
+def _both_bodies(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...]) -> Jaxpr:
+    """Return a body of the second equation that runs that of the first again: (operands of the first, other operands
     of the second) -> results of the second."""
     b = Builder()
     again = b.inline(first, b.inputs(first.in_avals))
