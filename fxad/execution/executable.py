@@ -91,8 +91,8 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     @property
     def units(self) -> UnitPlan:
-        """The plan: the units, each compiled once, and the steps that call them. Its `str` is a table. It is that of the
-        program without a budget."""
+        """The plan of the program without a budget: the units, each compiled once, and the steps that call them. Its
+        `str` is a table."""
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:

@@ -34,8 +34,8 @@ def decode(
     """
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):
-        shown = ", ".join(names)[:_MAX_SHOWN] or "none"
-        raise FileFormatError(f"{what} is damaged: its sections are {shown}", remedy=SAVE_AGAIN)
+        sections_text = ", ".join(names)[:_MAX_SHOWN] or "none"
+        raise FileFormatError(f"{what} is damaged: its sections are {sections_text}", remedy=SAVE_AGAIN)
     description, jaxpr = _read_description(what, sections[0]), _parse_program(what, sections[1], primitives)
     at = sections[0].start
     if jaxpr.digest != description["digest"]:
