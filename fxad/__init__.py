@@ -18,5 +18,5 @@ from fxad.execution.executable import lower as lower  # not lazily: it hides the
 
 __version__: Final = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)
 __all__ = [name for name in __all__ if name not in ("test_util", "testing")]  # these two need hypothesis

@@ -1,4 +1,4 @@
-"""fxad in an archive, as compiled modules only, compiled in another folder."""
+"""fxad in an archive, as compiled modules and stubs of packages only, compiled in another folder."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def test_compiled_modules_in_an_archive(tmp_path: Path) -> None:
             compiled = py_compile.compile(str(path), str(tmp_path / "m.pyc"), dfile=f"/elsewhere/{name.as_posix()}")
             assert compiled is not None
             file.write(compiled, name.with_suffix(".pyc").as_posix())
+        for path in sorted(package.rglob("__init__.pyi")):  # data of the packages: what they export
+            file.write(path, path.relative_to(package.parent).as_posix())
     script = tmp_path / "script.py"
     script.write_text(_SCRIPT, encoding="utf-8")
     for hits in (0, 1):

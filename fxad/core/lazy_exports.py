@@ -6,25 +6,47 @@ each name and its file once, for type checkers and for `lazy_loader`.
 
 from __future__ import annotations
 
+import ast
+import pkgutil
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from lazy_loader import attach_stub
+from lazy_loader import attach
 
 from fxad.support.absent import absent
 
 
-def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of the package whose `__init__.py` is `file`.
+def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
     A name may equal that of its own file, but not that of another file of the package. A stub cannot rename, and it
     names files of its own package only: a file with `import ... as ...` does both.
     """
-    load, list_names, names = attach_stub(package, file)
+    load, list_names, names = attach(package, *_stated_names(package))
     known = frozenset(names)
     explain, _ = explained_errors(package)
     return lambda name: load(name) if name in known else explain(name), list_names, names
+
+
+def _stated_names(package: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the files that the stub of a package exports, and the names that it exports of other files.
+
+    `lazy_loader.attach_stub` reads the stub as a file; this also reads it in an archive.
+    """
+    stub = pkgutil.get_data(package, "__init__.pyi")
+    if stub is None:
+        raise ImportError(f"{package}: its loader has no data, and __init__.pyi states what it exports")
+    files: list[str] = []
+    names: dict[str, list[str]] = {}
+    for node in ast.parse(stub).body:
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            exported = [alias.name for alias in node.names]
+            if node.module is None:
+                files += exported
+            else:
+                names.setdefault(node.module, []).extend(exported)
+    return files, names
 
 
 def explained_errors(module: str) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:

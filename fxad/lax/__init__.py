@@ -8,4 +8,4 @@ of SciPy (`betaln`, `multigammaln`, `entr`, `xlogy`, `xlog1py`, `logit`, `expit`
 
 from fxad.core.lazy_exports import lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -116,7 +116,7 @@ def schur(x: ArrayLike, *, compute_schur_vectors: Literal[False], sort_eig_vals:
 def schur(
     x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False
 ) -> tuple[Array, Array] | tuple[Array]:
-    """T, and with `compute_schur_vectors` the unitary Z with x = Z T Z^H; for real x, T has blocks of 2 x 2.
+    """Return T, and with `compute_schur_vectors` the unitary Z with x = Z T Z^H; for real x, T has blocks of 2 x 2.
 
     Raises: ParameterError for `sort_eig_vals`: LAPACK's order is kept; NotDifferentiableError.
     """

@@ -71,7 +71,9 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     Raises: ShapeError if there is no axis between them.
     """
     shape = aval_of(operand, "collapse: operand").shape
-    first, end, _ = builtins.slice(start_dimension, stop_dimension).indices(len(shape))
+    start = to_int("collapse", "start_dimension", start_dimension)
+    stop = None if stop_dimension is None else to_int("collapse", "stop_dimension", stop_dimension)
+    first, end, _ = builtins.slice(start, stop).indices(len(shape))
     if first >= end:
         raise ShapeError(
             f"collapse: no axis from {start_dimension} to {stop_dimension}", remedy="give the axis after the last"

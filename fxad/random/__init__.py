@@ -18,4 +18,4 @@ dtype of floating results is the one asked for, else that of the parameters that
 
 from fxad.core.lazy_exports import lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

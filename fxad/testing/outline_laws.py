@@ -11,7 +11,7 @@ from fxad.transforms import inline, outline, outline_before_ad, reroll
 
 
 def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> None:
-    """outline: see `check_rewrite`; never more equations to compile; `inline` of the result has the equations of the
+    """Check outline, as `check_rewrite` does: never more equations to compile; `inline` of the result has the equations of the
     program, those with effects in order (and possibly dead ones)."""
     check_rewrite(lambda f: outline(f, min_cost, waste), case, shrinks=False)
     out = outline(case.program, min_cost, waste)
@@ -27,7 +27,7 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
 
 
 def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
-    """outline_before_ad, for programs of any length: equal results bit for bit; `inline` of the result has the
+    """Check outline_before_ad, for programs of any length: equal results bit for bit; `inline` of the result has the
     equations of the program."""
     out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
@@ -37,5 +37,5 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
 
 
 def check_reroll(case: Case) -> None:
-    """reroll: equal results bit for bit; idempotent."""
+    """Check reroll: equal results bit for bit; idempotent."""
     check_rewrite(reroll, case, shrinks=False)

@@ -35,4 +35,4 @@ The last three are imported at their first use. Python's executors, which `in_th
 
 from fxad.core.lazy_exports import lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

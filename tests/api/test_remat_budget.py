@@ -14,7 +14,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
-from fxad.errors import ArgumentError, ParameterError, SizeError
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, SizeError
 from fxad.transforms.memory_plans.frontier import frontier
 from fxad.transforms.memory_plans.plans import MemoryPlan
 
@@ -328,3 +328,14 @@ def test_refusals() -> None:
             call()
         assert str(caught.value).startswith(message)
         assert caught.value.remedy == remedy
+
+
+def test_no_plan_has_collectives_of_a_map_around_it() -> None:
+    program = fx.trace(lambda x: fnp.sum(lax.psum(x, "i")), fx.Spec((3,)), axis_env={"i": 2})
+    with pytest.raises(AxisNameError) as e:
+        fx.plan_memory(program, budget=1)
+    assert e.value.message == (
+        "remat: <lambda> has collectives over the axes 'i' of a map around it: it has no memory of its own to fit into"
+        " a budget"
+    )
+    assert e.value.remedy == "give the budget around the map, as in remat(pmap(f), budget=...), or a policy inside it"

@@ -306,11 +306,6 @@ def test_map_over_nothing_and_its_gradient() -> None:
         close(found, np.cos(x))
 
 
-def test_lax_map_does_not_shadow_the_builtin_in_its_module() -> None:
-    assert lax.map.__name__ == "map_"
-    assert lax.map is not map
-
-
 @pytest.mark.parametrize("unroll", [None, 2, 0, True])
 def test_fori_loop_between_known_bounds_is_a_scan(unroll: int | bool | None) -> None:
     def power(x: Any) -> Any:

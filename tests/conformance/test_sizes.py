@@ -48,7 +48,7 @@ def unique_in_numpy(x: np.ndarray[Any, Any], size: int, **how: Any) -> list[np.n
     more = max(size - len(values), 0)
     return [
         np.concatenate([values, np.repeat(values[:1], more)])[:size],
-        np.concatenate([first, np.zeros(more, int)])[:size],
+        np.concatenate([first, np.repeat(first[:1], more)])[:size],
         inverse.reshape(x.shape),
         np.concatenate([counts, np.zeros(more, int)])[:size],
     ]

@@ -160,24 +160,51 @@ def test_dtypes() -> None:
 def test_refusals() -> None:
     a = np.eye(2)
     loose: Any = linalg
-    for call, error, message in (
-        (lambda: linalg.schur(a, "triangular"), ParameterError, "schur: output 'triangular'"),
-        (lambda: loose.schur(a, sort="lhp"), ParameterError, "schur: sort 'lhp': eigenvalues are not ordered"),
-        (lambda: linalg.sqrtm(np.ones((2, 3))), ShapeError, "sqrtm: argument 0 must be square matrices, got f64[2,3]"),
+    for call, error, message, remedy in (
+        (
+            lambda: linalg.schur(a, "triangular"),
+            ParameterError,
+            "schur: output 'triangular'",
+            'use "real" or "complex"',
+        ),
+        (
+            lambda: loose.schur(a, sort="lhp"),
+            ParameterError,
+            "schur: sort 'lhp': eigenvalues are not ordered",
+            "leave it out",
+        ),
+        (
+            lambda: linalg.sqrtm(np.ones((2, 3))),
+            ShapeError,
+            "sqrtm: argument 0 must be square matrices, got f64[2,3]",
+            "give an array of (..., n, n)",
+        ),
         (
             lambda: linalg.rsf2csf(a, np.eye(3)),
             ShapeError,
             "rsf2csf: T and Z are of different sizes: f64[2,2], f64[3,3]",
+            "give the results of schur",
         ),
-        (lambda: linalg.solve_sylvester(a, a, a, method="lu"), ParameterError, "solve_sylvester: method 'lu'"),
-        (lambda: linalg.solve_sylvester(a, a, np.ones(2)), ShapeError, "solve_sylvester: C has the shape (2,)"),
+        (
+            lambda: linalg.solve_sylvester(a, a, a, method="lu"),
+            ParameterError,
+            "solve_sylvester: method 'lu'",
+            'use "schur" or "eigen"',
+        ),
+        (
+            lambda: linalg.solve_sylvester(a, a, np.ones(2)),
+            ShapeError,
+            "solve_sylvester: C has the shape (2,)",
+            "for matrices of 2 and 2 rows it ends with (2, 2)",
+        ),
         (
             lambda: fx.jacfwd(lambda x: linalg.schur(x)[0])(a),
             NotDifferentiableError,
             "schur: the factors have no derivative: the order of eigenvalues and the phases of vectors are free",
+            None,
         ),
     ):
         with pytest.raises(error) as caught:
             call()
         assert caught.value.message == message
-        assert caught.value.remedy
+        assert caught.value.remedy == remedy if remedy else caught.value.remedy

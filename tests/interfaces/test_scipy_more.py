@@ -491,6 +491,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: linalg.pascal(3, "left"), ParameterError, "pascal: kind 'left'", 'use "symmetric", "lower" or "upper"'),
     (lambda: linalg.polar(M, "top"), ParameterError, "polar: side 'top'", 'use "right" or "left"'),
     (lambda: linalg.expm_frechet(M, M, method="SPS"), ParameterError, "expm_frechet: method 'SPS'", "leave it out"),
+    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i"), ParameterError,
+     'eigh_tridiagonal: select_range goes with select="i"', "give both"),
     (lambda: linalg.eigh_tridiagonal(V, V[1:], select="v"), ParameterError, "eigh_tridiagonal: select 'v'",
      'use "a", or "i" with select_range'),
     (lambda: linalg.eigh_tridiagonal(V, V), ShapeError,

@@ -6,4 +6,4 @@ float16 and bfloat16 are errors: compute in float32. If a decomposition fails it
 
 from fxad.core.lazy_exports import lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -52,7 +52,7 @@ class GaussianKde:
         return fnp.exp(self.logpdf(points))
 
     def __call__(self, points: ArrayLike) -> Array:
-        """As `evaluate`."""
+        """Return what `evaluate` does."""
         return self.evaluate(points)
 
     def pdf(self, x: ArrayLike) -> Array:
@@ -104,7 +104,7 @@ class GaussianKde:
         return fnp.sum(self.weights[:, None] * other.weights * fnp.exp(logs))
 
     def resample(self, key: Array, shape: Sequence[int] = ()) -> Array:
-        """Points of the density, drawn with a key of `fxad.random`: (d, *shape)."""
+        """Return points of the density, drawn with a key of `fxad.random`: (d, *shape)."""
         of_point, of_noise = random.split(key)
         chosen = random.choice(of_point, self.n, tuple(shape), p=self.weights)
         noise = random.normal(of_noise, (self.d, *shape), self.dataset.dtype)
