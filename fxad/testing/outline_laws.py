@@ -11,8 +11,8 @@ from fxad.transforms import inline, outline, outline_before_ad, reroll
 
 
 def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> None:
-    """Check outline, as `check_rewrite` does: never more equations to compile; `inline` of the result has the equations of the
-    program, those with effects in order (and possibly dead ones)."""
+    """Check outline, as `check_rewrite` does: never more equations to compile; `inline` of the result has the equations
+    of the program, those with effects in order (and possibly dead ones)."""
     check_rewrite(lambda f: outline(f, min_cost, waste), case, shrinks=False)
     out = outline(case.program, min_cost, waste)
     if eqns_to_compile(out) > eqns_to_compile(case.program):

@@ -56,7 +56,7 @@ class GaussianKde:
         return self.evaluate(points)
 
     def pdf(self, x: ArrayLike) -> Array:
-        """As `evaluate`."""
+        """Return what `evaluate` does."""
         return self.evaluate(x)
 
     def logpdf(self, x: ArrayLike) -> Array:
