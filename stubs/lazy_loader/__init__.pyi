@@ -1,5 +1,7 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-def attach_stub(
-    package_name: str, filename: str
+def attach(
+    package_name: str,
+    submodules: Iterable[str] | None = None,
+    submod_attrs: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]: ...
