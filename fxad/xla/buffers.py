@@ -363,8 +363,15 @@ def delete(buffer: Buffer) -> None:
     that object, it follows the pointer, and the process crashes. So `delete` is called on a clone, which no other
     thread has. The original then reports that it is deleted.
     """
-    if not buffer.is_deleted():
-        buffer.clone().delete()
+    if buffer.is_deleted():
+        return
+    try:
+        clone = buffer.clone()
+    except _jax.JaxRuntimeError:
+        if buffer.is_deleted():  # by another thread, meanwhile
+            return
+        raise
+    clone.delete()
 
 
 def delete_for_user(buffer: Buffer) -> None:
