@@ -66,7 +66,6 @@ from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
 from fxad.lowering.overlapping_updates import Update, overlapping_updates
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
-from fxad.primitives.fusion import POINTWISE
 from fxad.primitives.meshes import (
     DimensionAxes,
     Ids,
@@ -573,12 +572,8 @@ class _Function(_Operations):
         return sharding_attribute(self.module.mesh_number(with_replica_axis(mesh, self.module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """Return a call that depends on a condition that is always true, which XLA cannot prove; see `fxad.ir.Hlo`. The
-        condition reads the last operand.
+        """Return a call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.
 
-        If the body is elementwise and does not read its last operand, the others are selected by the condition. So
-        XLA computes it after the last operand, merges it with no equal operations, which have other operands, and fuses
-        it with its readers. Another body is a branch.
         XLA merges no operations across the border of a branch. It removes an `optimization_barrier` before it merges,
         so a barrier alone does not suffice. The barrier inside the branch keeps XLA from turning a branch of cheap
         operations into a select.
@@ -587,14 +582,6 @@ class _Function(_Operations):
         values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
         if not values or not body.outs:
             return self.call(body, operands)
-
-        if not read_operands(body)[-1] and all([isinstance(prim, POINTWISE) for prim in body.prims]):
-            true = _true(self, *values[-1])
-            selected = [
-                self.op("stablehlo.select", (true, v, self.zeros(a)), (a,))[0] if a.size else v
-                for v, a in zip(operands, body.in_avals, strict=True)
-            ]
-            return self.call(body, selected)
 
         def write_call() -> None:
             results = self.op("stablehlo.optimization_barrier", self.call(body, operands), body.out_avals)

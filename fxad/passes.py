@@ -168,7 +168,7 @@ def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), pas
     else:
         plan = None
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
-    return plan or single_unit(transforms.recompute_elementwise(jaxpr, donate), donate)
+    return plan or single_unit(jaxpr, donate)
 
 
 @by_value

@@ -84,5 +84,4 @@ class Hlo(Protocol):
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """Return `call`, in a form that stops the compiler from merging the body with equal operations outside. For
-        recomputations, and for groups of equations that run one after another. If the body is elementwise and does not
-        read its last operand, the compiler computes it after that one."""
+        recomputations, and for groups of equations that run one after another."""

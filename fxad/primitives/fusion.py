@@ -13,7 +13,7 @@ from fxad.ir import Primitive
 from fxad.primitives.elementwise.arithmetic import Add, Max, Min, Mul, Neg, Sub
 from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
-from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.logic import And, IsFinite, Not, Or, Xor
 from fxad.primitives.elementwise.powers import Abs, IntegerPow, Sign, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
@@ -32,5 +32,3 @@ ARITHMETIC: Final[Kinds] = (
     Add, Sub, Mul, Neg, Max, Min, Abs, Sign, Square, IntegerPow, Floor, Ceil, Round, Clamp, SelectN, Compare,
     And, Or, Xor, Not, IsFinite, ConvertElementType, Real, Imag, Conj, Complex,
 )  # fmt: skip
-# one element of the result from one of each operand, or a place that depends on nothing
-POINTWISE: Final[tuple[type, ...]] = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES)

@@ -84,11 +84,6 @@ MAX_CONSTANT_BYTES: Final = 1 << 12  # of a literal that a plan stores; a unit c
 # more. Smaller segments need less memory, but add conditionals and prevent some fusion. See docs/adr/0042.
 SEGMENT_TIMES: Final = 4
 SEGMENT_BYTES: Final = 1 << 16
-# A value of a whole program is computed again if it has at least `REMATERIALIZED_BYTES`, and if all such values
-# together are at least the part `REMATERIALIZED_PART` of the temporaries. See docs/adr/0097.
-REMATERIALIZED_BYTES: Final = 1 << 14
-REMATERIALIZED_PART: Final = 1 / 16
-MOST_REMATERIALIZED: Final = 1 << 16  # equations of a program that is searched
 WAITING_BYTES: Final = 1 << 16  # equations between units run at once if that frees so many bytes
 LEAST_SHARE: Final = 0.3  # the least part of an estimate of temporaries that XLA needs, relative to the plain program
 EXECUTABLE_BYTES: Final = 112 * 2**10  # resident memory of an executable on the CPU, however small
