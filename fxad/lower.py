@@ -31,7 +31,6 @@ from typing import Final, TypeAlias, cast, final
 from fxad import dtypes, lowering
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import read_operands
 from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, name_equation

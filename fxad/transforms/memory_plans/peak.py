@@ -87,14 +87,14 @@ def _program(jaxpr: Jaxpr) -> _Body:
 
 @by_value
 def _most_bytes(jaxpr: Jaxpr, ins: Mask, outs: Mask) -> int:
-    flat = without_calls(jaxpr)
-    return max(bytes_in_memory(flat, *spans(flat, ins, outs)), default=0)
+    flat = _without_calls(jaxpr)
+    return max(_bytes_in_memory(flat, *spans(flat, ins, outs)), default=0)
 
 
 def _peak_of(body: _Body) -> Peak:
-    flat = without_calls(body.jaxpr)
+    flat = _without_calls(body.jaxpr)
     begin, end = spans(flat, body.ins, body.outs)
-    live, eqns = bytes_in_memory(flat, begin, end), flat.eqns
+    live, eqns = _bytes_in_memory(flat, begin, end), flat.eqns
     if not live:
         return Peak(0, ())
     at = max(range(len(live)), key=live.__getitem__)
@@ -108,7 +108,7 @@ def _peak_of(body: _Body) -> Peak:
     return Peak(live[at], tuple(sorted(values, key=lambda value: -value.aval.nbytes)))
 
 
-def without_calls(jaxpr: Jaxpr) -> Jaxpr:
+def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program without calls, and without `remat` equations that only matter for differentiation."""
 
     def opens(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
@@ -144,7 +144,7 @@ def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
     return {*select_by_mask(eqn.ins, body.ins), *select_by_mask(eqn.outs, body.outs)}
 
 
-def bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
+def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
     """Return the bytes in memory while each equation runs."""
     eqns = flat.eqns
     born, dead = [0] * len(eqns), [0] * (len(eqns) + 1)
@@ -165,7 +165,7 @@ def _sliced_bytes(eqn: Eqn) -> int:
     prim = eqn.prim
     if not isinstance(prim, Scan):  # the rows of a `while` are not counted
         return 0
-    step = without_calls(prim.body)
+    step = _without_calls(prim.body)
     within = [e for e in step.eqns if isinstance(e.prim, HigherOrder)]
     read, computed = {a for e in within for a in e.ins}, {v for e in within for v in e.outs}
     slices_read = [v for v in step.ins[prim.n_consts + prim.n_carry :] if v in read]
