@@ -19,6 +19,7 @@ See docs/adr/0095.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -26,7 +27,7 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, rewrite, subprogram, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import dce, live_eqns
+from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied
@@ -314,6 +315,7 @@ class _Rematerialization:
         small = {v for v in self.made_by if v.aval.nbytes * SMALL <= largest}
         in_order = _in_order([v for v in self.residuals if v not in small], self.level, first_after, len(cuts) - 1)
         self.starts = self._starts(in_order, first_after)
+        self.between = self._values_between()
         self.stored_between, self.returned = schedule.saves()
         results, stored_from = {*flat.outs}, cuts[schedule.recomputed]
         self.available: set[Atom] = {
@@ -321,7 +323,7 @@ class _Rematerialization:
         }
         self.available.update(small, [v for v in self.residuals if v not in in_order])
         for s in self.stored_between:
-            self.available |= self._between(s)
+            self.available |= self.between[s]
         self.b = Builder.like(flat)
         self.env: dict[Atom, Atom] = {}
 
@@ -339,14 +341,15 @@ class _Rematerialization:
         starts[-1] = 0
         return starts
 
-    def _between(self, segment: int) -> set[Atom]:
-        """Return the values that a segment, or a later one, needs from the segments before it."""
-        cut, level = self.schedule.cuts[segment], self.level
-        return {
-            v
-            for v, k in self.made_by.items()
-            if k < cut and (self.last_before.get(v, -1) >= cut or level.get(v, -1) >= segment)
-        }
+    def _values_between(self) -> list[set[Atom]]:
+        """Return, for each cut, the values that the segment after it, or a later one, needs from those before it."""
+        cuts = self.schedule.cuts
+        out: list[set[Atom]] = [set() for _ in cuts]
+        for v, k in self.made_by.items():
+            last = max(bisect_right(cuts, self.last_before.get(v, -1)) - 1, self.level.get(v, -1))
+            for segment in range(bisect_right(cuts, k), last + 1):
+                out[segment].add(v)
+        return out
 
     def program(self) -> Jaxpr:
         """Return the program."""
@@ -367,12 +370,12 @@ class _Rematerialization:
     def _interval(self, segment: int, start: int, stop: int) -> None:
         """Add the equations of an interval, in blocks that compute again what they read."""
         after = self.after
-        returned = set[Atom]().union(*map(self._between, self.returned.get(segment, ()))) - self.available
+        returned = set[Atom]().union(*[self.between[s] for s in self.returned.get(segment, ())]) - self.available
         if start == stop:  # the next interval that is not empty returns them
             self.returned.setdefault(segment - 1, set()).update(self.returned.get(segment, ()))
             return
         if self.schedule.split and self._unavailable(after[start:stop]):
-            self._block((), (returned | self._between(segment)) - self.available, start)
+            self._block((), (returned | self.between[segment]) - self.available, start)
             returned = set()
         for run in _runs(after, start, stop, self.schedule.split):
             needed = self._unavailable(after[run.start : run.stop])
@@ -394,9 +397,20 @@ class _Rematerialization:
         """Return the residuals that equations read and that are to be computed again."""
         return {a for e in eqns for a in e.ins if a in self.made_by and a not in self.available}
 
+    def _computing(self, values: set[Atom]) -> list[Eqn]:
+        """Return the equations that compute values from before the turn from what is available."""
+        needed = set[int]()
+        stack = [*values]
+        while stack:
+            k = self.made_by.get(stack.pop())
+            if k is not None and k not in needed:
+                needed.add(k)
+                stack += [a for a in self.before[k].ins if a not in self.available]
+        return [self.before[k] for k in sorted(needed)]
+
     def _block(self, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
         """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again."""
-        again = live_eqns(self.before, self._unavailable(eqns) | returned, self.available, effects=False)
+        again = self._computing(self._unavailable(eqns) | returned)
         if not again and not eqns:
             return
         results = [v for e in again for v in e.outs if v in returned]
@@ -418,11 +432,24 @@ class _Rematerialization:
 def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
     """Return residuals that are read in the opposite order of their segments: of all such sets the one with most
     bytes."""
-    best: list[tuple[int, _Chain]] = [(0, None)] * n  # for each segment, the set that ends there
+    # A Fenwick tree over the segments, the last one first: of the sets that end at a segment or later, the largest. It
+    # is read and updated in a time that grows with log(n).
+    best: list[tuple[int, _Chain]] = [(0, None)] * (n + 1)
+
+    def largest(k: int) -> tuple[int, _Chain]:
+        found = best[0]
+        while k:
+            found, k = max(found, best[k], key=lambda item: item[0]), k & (k - 1)
+        return found
+
     for v in sorted(residuals, key=lambda v: (first_read[v], -level[v])):
-        size, chain = max(best[level[v] :], key=lambda item: item[0])
-        best[level[v]] = (size + v.aval.nbytes, (v, chain))
-    chain = max(best, key=lambda item: item[0])[1]
+        k = n - level[v]
+        size, chain = largest(k)
+        extended = size + v.aval.nbytes, (v, chain)
+        while k <= n:
+            best[k] = max(best[k], extended, key=lambda item: item[0])
+            k += k & -k
+    chain = largest(n)[1]
     out = set[Var]()
     while chain is not None:
         v, chain = chain
