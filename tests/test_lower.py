@@ -11,6 +11,8 @@ from typing import ClassVar, final
 import numpy as np
 import pytest
 
+import fxad as fx
+import fxad.numpy as fnp
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import CompileError, ParameterError
@@ -297,3 +299,25 @@ def test_every_constant_survives_printing() -> None:
     b.input(F4)
     lit = Lit(np.uint32(0x7FC0BEEF).tobytes(), Aval((), "float32"))
     assert "dense<0x7FC0BEEF>" in lower_jaxpr(b.build([lit])).text()
+
+
+def test_values_that_a_program_compares_are_computed_once() -> None:
+    """A product that is computed again, and fused with a sum, may differ in a bit from the first one. Then the gradient
+    of a maximum loses rows, and a square root of a difference gives nan. See docs/adr/0097."""
+    rng = np.random.default_rng(0)
+    b, x, c = [fnp.asarray(rng.standard_normal((512, 64)), np.float32) for _ in range(3)]
+    w = rng.standard_normal((64, 64)).astype(np.float32) / 8
+
+    def large(y: fx.Array) -> fx.Array:  # the peak of memory
+        return fnp.sum(fnp.concatenate([fnp.sin(y @ w)] * 6) @ w)
+
+    def loss(b: fx.Array, x: fx.Array, c: fx.Array) -> fx.Array:
+        y = x * c
+        return fnp.sum(fnp.max(y + b, axis=1)) * fx.stop_gradient(large(y))
+
+    def root(x: fx.Array, c: fx.Array) -> fx.Array:
+        y = x * c
+        return fnp.sqrt(y - fnp.min(y, axis=1, keepdims=True)) * large(y)
+
+    assert np.all(np.any(np.asarray(fx.jit(fx.grad(loss))(b, x, c)) != 0, axis=1))
+    assert not np.any(np.isnan(np.asarray(fx.jit(root)(x, c))))

@@ -76,6 +76,7 @@ from fxad.tracing.static_args import (
     static_arguments,
 )
 from fxad.tracing.tracer import Tracer, active_trace, user_source
+from fxad.transforms.memory.marks import with_budget
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -99,7 +100,7 @@ class _JitOptions:
 
     def lower(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
-        lowered = replace(lower(program, self.units, self.passes), budget=self.budget)
+        lowered = lower(program, self.units, self.passes)
         if self.donation is None:
             return lowered
         bound = len(program.bound)
@@ -223,6 +224,8 @@ class _ByTypes(Generic[P, R]):
             program = self._cached(call, symbolic_avals, self._trace)
             program = program.replace(specialize_to_types(program, avals))
         options = self.options
+        if options.budget is not None:
+            program = program.replace(with_budget(program.jaxpr, options.budget))
         return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
     def _trace(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
@@ -762,8 +765,8 @@ def jit(
     of bools, as in `donate={"state": (True, False)}`. Without a function, `jit` is a decorator:
     `@jit(static_argnames="n", donate="state")`. `units` and `passes` are those of `lower`.
 
-    `budget` is that of `Lowered.compile`: each executable has at most so many bytes of temporaries, or the call raises
-    with the least bytes that were reached.
+    `budget` is that of `Lowered.compile`: each executable has at most so many bytes of temporaries, or the call raises with
+    the least bytes that were reached. So has an executable of which the function becomes part, and an exported one.
 
     `symbolic` names sizes of the arguments that are not static, as `in_shapes` of `mask` does. The function is traced
     once for all sizes, and compiled for each. `bucketed` compiles fewer programs.

@@ -26,6 +26,7 @@ from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_shard
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
+from fxad.transforms.memory.marks import with_budget
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -77,7 +78,6 @@ class Lowered(_Staged, Generic[P, R_co]):
     donate: tuple[int, ...] = ()  # operands that `compile` donates by default
     choice: UnitsChoice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
-    budget: int | None = None  # bytes of temporaries
 
     @property
     def module(self) -> LoweredModule:
@@ -142,8 +142,10 @@ class Lowered(_Staged, Generic[P, R_co]):
                     remedy="leave out one of them: both say where the program runs",
                 )
         divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
-        limit = self.budget if budget is None else parse_bytes(f"compile of {self.program.name}", budget)
-        return replace(self, program=divided, budget=limit)._compiled(options, donate, target=device, device=device)
+        if budget is not None:
+            limit = parse_bytes(f"compile of {self.program.name}", budget)
+            divided = divided.replace(with_budget(divided.jaxpr, limit))
+        return replace(self, program=divided)._compiled(options, donate, target=device, device=device)
 
     def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of
@@ -164,7 +166,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         operands = donated or options.donate
         check_operands(self.program, operands)
         how = replace(options, donate=operands)
-        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, self.budget, how)
+        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
         return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
@@ -263,26 +265,21 @@ def check_choice(what: str, units: object) -> None:
 
 
 def load_plan(
-    jaxpr: Jaxpr,
-    choice: UnitsChoice,
-    passes: Passes | None,
-    budget: int | None,
-    options: CompileOptions,
-    target: Target,
+    jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> runtime.AnyExecutable:
-    """Return the executable of a program on devices, within its budget and those of its parts. The active cache
-    supplies its units."""
+    """Return the executable of a program on devices, within the budgets of its parts. The active cache supplies its
+    units."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
-    limits = [limit for limit in (budget, least_budget(jaxpr)) if limit is not None]
+    limit = least_budget(jaxpr)
 
     def link(plan: UnitPlan) -> runtime.AnyExecutable:
-        if len(plan.steps) > 1 or passes or limits:
+        if len(plan.steps) > 1 or passes or limit is not None:
             runtime.active_cache().hold_planned(jaxpr)
         return runtime.link(plan, device, options)
 
-    if not limits:
+    if limit is None:
         return link(plan_of(jaxpr, choice, options.donate, passes))
-    return execution.budget.link_within(jaxpr, choice, options.donate, passes, min(limits), link)
+    return execution.budget.link_within(jaxpr, choice, options.donate, passes, limit, link)
 
 
 def specs(structure: Structure, avals: Sequence[Aval]) -> Any:

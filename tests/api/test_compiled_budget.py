@@ -63,6 +63,15 @@ def test_budgets_hold_for_what_is_compiled_and_are_monotone(f: Any) -> None:
         before = held
 
 
+def test_the_budget_of_a_jitted_function_holds_in_a_trace_and_in_an_exported_program() -> None:
+    ws, g = parameters(12), fx.grad(layers)
+    limit = bytes_of(fx.jit(g).lower(ws, X).compile()) // 2
+    exported = fx.jit(g, budget=limit).lower(ws, X).export()
+    outer = fx.jit(fx.grad(fx.jit(layers, budget=limit))).lower(ws, X).compile()
+    for executable in (fx.load_exported(exported), outer):
+        assert bytes_of(executable) <= limit
+
+
 def test_what_nothing_fits_into_and_what_is_no_number_of_bytes_is_refused() -> None:
     program = fx.trace(fx.grad(layers), parameters(4), X)
     with pytest.raises(ParameterError) as caught:

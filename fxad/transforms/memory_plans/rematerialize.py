@@ -402,10 +402,10 @@ class _Rematerialization:
         needed = set[int]()
         stack = [*values]
         while stack:
-            k = self.made_by.get(stack.pop())
-            if k is not None and k not in needed:
-                needed.add(k)
-                stack += [a for a in self.before[k].ins if a not in self.available]
+            v = stack.pop()
+            if isinstance(v, Var) and v in self.made_by and self.made_by[v] not in needed:
+                needed.add(self.made_by[v])
+                stack += [a for a in self.before[self.made_by[v]].ins if a not in self.available]
         return [self.before[k] for k in sorted(needed)]
 
     def _block(self, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
