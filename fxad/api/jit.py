@@ -44,6 +44,7 @@ from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, source_text
 from fxad.operations.arguments import argument_keys, parse_bytes
 from fxad.passes import Passes, check_passes
+from fxad.primitives.marks import with_budget
 from fxad.runtime import ReleaseReason, active_cache, default_device, parts_of
 from fxad.sharding import Shardings, check_shardings, get_mesh
 from fxad.support.constants import CALL_BYTES
@@ -76,7 +77,6 @@ from fxad.tracing.static_args import (
     static_arguments,
 )
 from fxad.tracing.tracer import Tracer, active_trace, user_source
-from fxad.transforms.memory.marks import with_budget
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -14,9 +14,9 @@ from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import flag, function, parse_bytes
 from fxad.passes import Passes, check_passes, run_passes
+from fxad.primitives.marks import with_budget
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.transforms.memory.marks import with_budget
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan

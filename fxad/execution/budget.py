@@ -9,7 +9,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Jaxpr, source_location
 from fxad.passes import Passes, plan_of, run_passes
 from fxad.primitives.control.shard_map import runs_on_devices
-from fxad.transforms.memory.marks import without_budgets
+from fxad.primitives.marks import without_budgets
 from fxad.transforms.memory_plans.peak import peak
 from fxad.transforms.memory_plans.rematerialize import block_bodies, flat_program, recomputations
 from fxad.units.plan import UnitPlan, UnitsChoice

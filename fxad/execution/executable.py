@@ -20,13 +20,12 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.operations.arguments import parse_bytes
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
-from fxad.primitives.marks import least_budget
+from fxad.primitives.marks import least_budget, with_budget
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
 from fxad.tracing.program import Program, Spec
-from fxad.transforms.memory.marks import with_budget
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
+from fxad.core.builder import Builder, rewrite
 from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
@@ -16,6 +17,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Eqn,
+    HigherOrder,
     Hlo,
     HloValues,
     Jaxpr,
@@ -122,6 +124,31 @@ def least_budget(jaxpr: Jaxpr) -> int | None:
     """Return the least limit of the budgets in a program and in its bodies; None if there is none."""
     limits = [prim.limit for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, Budget)]
     return min(limits, default=None)
+
+
+@by_value
+def with_budget(jaxpr: Jaxpr, limit: int) -> Jaxpr:
+    """Return the program with marks on its results: the executable that it becomes part of, or that a derivative or a
+    map of it becomes part of, has at most `limit` bytes of temporaries."""
+    b = Builder.resume(jaxpr)
+    return b.build([b.one(Budget(limit), a) for a in jaxpr.outs], jaxpr.name)
+
+
+@by_value
+def without_budgets(jaxpr: Jaxpr) -> Jaxpr:
+    """Return the program without marks of a budget, also in bodies; the program itself if there are none."""
+    if least_budget(jaxpr) is None:
+        return jaxpr
+
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
+        prim = eqn.prim
+        if isinstance(prim, Budget):
+            return ins
+        if isinstance(prim, HigherOrder) and any([least_budget(body) is not None for body in prim.bodies]):
+            return b.copy(eqn, ins, prim.with_bodies(tuple(map(without_budgets, prim.bodies))))
+        return None
+
+    return rewrite(jaxpr, rule)
 
 
 def unmarked_values(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:

@@ -13,8 +13,7 @@ import fxad.numpy as fnp
 import fxad.text
 from fxad import lax, optim
 from fxad.errors import ArgumentError, ParameterError
-from fxad.primitives.marks import least_budget
-from fxad.transforms.memory.marks import without_budgets
+from fxad.primitives.marks import least_budget, without_budgets
 
 X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
 SHARES = (0.75, 0.5, 0.35, 0.25)
