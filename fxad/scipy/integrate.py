@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final, TypeVar, final
 
 from fxad import dtypes, lax, numpy as fnp
+from fxad.api import staging
 from fxad.api.custom_function import custom_vjp
 from fxad.api.directional import vjp
-from fxad.api.staging import closure_convert
 from fxad.api.trees import ravel
 from fxad.api.vmap import vmap
 from fxad.core import tree
@@ -93,7 +93,7 @@ def odeint(
 
     times = times.astype(dtypes.real_part(start.dtype))
     arrays = [fnp.asarray(x) for x in arguments]
-    closed, captured = closure_convert(slope, start, times[0], arrays)
+    closed, captured = staging.closure_convert(slope, start, times[0], arrays)
     moving = [x.dtype in dtypes.INEXACT for x in (*arrays, *captured)]
     problem = _Problem(
         closed,
