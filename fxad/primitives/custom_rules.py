@@ -257,7 +257,7 @@ Setting: TypeAlias = Lit | Aval | int | bool | str | None
 @final
 @record
 class TransformRule(Record):
-    """What a function states for a transformation that is not part of the core. `transformation` is the key: its name.
+    """The rule of a function for a transformation that is not part of the core. `transformation` is the key: its name.
 
     `programs` are batched, checked and pruned with the function, and the transformation says what they mean. `settings`
     are plain values for it. A rule that raised an error while it was traced has no programs: `error` and `remedy` are

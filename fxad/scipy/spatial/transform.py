@@ -176,7 +176,7 @@ class Rotation:
         return Rotation(linalg.eigh(sums).eigenvectors[..., -1])
 
     def approx_equal(self, other: Rotation, atol: float = 1e-8, degrees: bool = False) -> Array:
-        """Whether the angle between rotations is less than `atol`."""
+        """Return True where the angle between rotations is less than `atol`."""
         angle = (self * other.inv()).magnitude()
         return (fnp.rad2deg(angle) if flag("approx_equal", "degrees", degrees) else angle) < atol
 

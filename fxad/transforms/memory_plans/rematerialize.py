@@ -123,7 +123,7 @@ def turn_of(flat: Jaxpr) -> int:
 @final
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What is stored of the segments, and what is computed again.
+    """The choice of the segments that are stored and of those that are computed again.
 
     turn:       the equations before the turn.
     cuts:       the borders of the segments, as numbers of equations.
@@ -162,7 +162,7 @@ class Schedule:
 @final
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """What a program stores and computes again: the segments of its pairs of loops, the number of the recomputation of
+    """The parts that a program computes again: the segments of its pairs of loops, the number of the recomputation of
     its bodies (None: they stay as they are), and the schedule of its own equations."""
 
     loops: tuple[int, ...] = ()
