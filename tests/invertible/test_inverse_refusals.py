@@ -37,7 +37,6 @@ from fxad.primitives.linalg.qr import Qr
 from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
-from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
 from fxad.testing import calls
@@ -143,7 +142,6 @@ NUMBERS = ((), (0,), (), (), (0,), "clip", False, False)
         (DotGeneral((1,), (0,), (), (), None), (M, M), (True, True), BOTH),
         (TriangularSolve(True, True, False, False, False), (M, M), (True, True), "its matrix is unknown"),
         *[(prim, (M,), (True,), NO_RULE) for prim in DECOMPOSITIONS],
-        (TridiagonalSolve(), (F32, F32, F32, Aval((3, 1), "f32")), (False, False, False, True), NO_RULE),
         *[
             (kind(*NUMBERS), (F32, Aval((2, 1), "i32"), Aval((2,), "f32")), (True, False, False), NO_RULE)
             for kind in (ScatterAdd, ScatterMul)

@@ -11,6 +11,7 @@ from fxad.primitives.argmax import ArgExtremum
 from fxad.primitives.collectives import AxisIndex, Collective
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumExtremum, Cumulative, LinearRecurrence
+from fxad.primitives.dot import Contraction
 from fxad.primitives.elementwise.arithmetic import Max, Min, Rem
 from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, BesselIOverPower, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
@@ -30,16 +31,12 @@ from fxad.primitives.gather_scatter import ScatterAdd, ScatterExtremum, ScatterF
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.index import IndexVectors
-from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eig import Eig
-from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
-from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
-from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
-from fxad.primitives.linalg.schur import Schur
+from fxad.primitives.linalg.family import Matrixwise
+from fxad.primitives.linalg.lu import LuPivotsToPermutation
+from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
-from fxad.primitives.linalg.svd import Svd
-from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.shape import Iota
 from fxad.primitives.sliding import Windowed
@@ -65,7 +62,7 @@ WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Unary, Binary), NO_RULE),
         # published networks do not need these: docs/adr/0098
         **dict.fromkeys((Cumulative, LinearRecurrence, Fft, LinearSolve, Root), NO_RULE),
-        **dict.fromkeys((TridiagonalSolve, Cholesky, Lu, Qr, Eigh, Schur, Svd, ScatterAdd, ScatterMul), NO_RULE),
+        **dict.fromkeys((Matrixwise, Contraction, ScatterAdd, ScatterMul), NO_RULE),
         Incomplete: NO_FORMULA,
         **dict.fromkeys((Abs, Square, Cosh, Sech2, BesselIOverPower), SIGNS),
         **dict.fromkeys((Sin, Cos, Tan), WAVES),
