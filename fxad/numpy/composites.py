@@ -82,7 +82,7 @@ def _call(
         ])  # fmt: skip
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
-    return binder().paste(fn.__name__.lstrip("_"), program, operands)
+    return binder().paste(fn.__name__.lstrip("_"), program, tuple(operands))
 
 
 def _in_order(

@@ -11,9 +11,9 @@ from fxad.errors import ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import to_int
 from fxad.random.arguments import (
-    ShapeLike,
     check_fits,
     check_key,
     float_dtype,

@@ -9,9 +9,9 @@ from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import text
 from fxad.random.arguments import (
-    ShapeLike,
     argument_error,
     check_key,
     float_dtype,

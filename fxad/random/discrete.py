@@ -12,11 +12,11 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.sorting import top_k
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import flag, text
 from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import (
     FLOATS,
-    ShapeLike,
     broadcast_shape,
     check_fits,
     check_key,

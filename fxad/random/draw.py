@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from fxad.dtypes import DType
 from fxad.numpy.composites import Composite, call_composite
-from fxad.random.arguments import ShapeLike, broadcast_shape, check_key, float_dtype, parameter_operand, result_shape
+from fxad.numpy.creation import ShapeLike
+from fxad.random.arguments import broadcast_shape, check_key, float_dtype, parameter_operand, result_shape
 from fxad.tracing.array import Array, ArrayLike
 
 

@@ -13,10 +13,10 @@ from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import to_int
 from fxad.primitives.random import GammaSample
 from fxad.random.arguments import (
-    ShapeLike,
     check_fits,
     check_key,
     float_dtype,

@@ -11,8 +11,8 @@ from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.random.arguments import (
-    ShapeLike,
     broadcast_shape,
     check_key,
     float_dtype,

@@ -13,10 +13,10 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Shape
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import text
 from fxad.random.arguments import (
     FLOATS,
-    ShapeLike,
     argument_error,
     broadcast_shape,
     check_fits,

@@ -10,10 +10,10 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax import linalg
 from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations import promotion
 from fxad.operations.arguments import text, to_int
 from fxad.random.arguments import (
-    ShapeLike,
     argument_error,
     check_fits,
     check_key,
