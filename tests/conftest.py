@@ -15,7 +15,6 @@ from xdist.scheduler import WorkStealingScheduling
 
 import fxad as fx
 import fxad.numpy.composites
-import fxad.random.jit_sampler
 import fxad.tracing.array
 from fxad import runtime
 from fxad.ir import Jaxpr
@@ -124,7 +123,6 @@ def forget() -> None:
     """Drops the programs of other tests from all caches."""
     fx.cache.clear()
     fxad.numpy.composites._programs.clear()
-    fxad.random.jit_sampler._programs.clear()
     fxad.tracing.array.EAGER._programs.clear()  # primitives hold the programs of eager operations and their bodies
     gc.collect()
 

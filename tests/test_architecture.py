@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
+import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -237,19 +239,14 @@ def test_no_stubs_and_no_notes() -> None:
     assert found == []
 
 
-def test_the_path_of_a_call_is_that_of_the_architecture_page() -> None:
-    """The functions of docs/architecture.md, "The path of `jit(grad(f))(x)`", are entered in that order."""
+def steps_of(path: str) -> list[tuple[str, str]]:
+    """Returns files and functions of a path in docs/architecture.md."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    steps = re.findall(r"^\| \d+ \| `(fxad/[\w/]+\.py)` \| `(\w+)` \|", page, re.MULTILINE)
-    assert 10 <= len(steps) <= 15
-    wanted, entered = set(steps), list[tuple[str, str]]()
+    section = page.partition(f"## The path of `{path}`\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| \d+ \| `(fxad/[\w/]+\.py)` \| `(\w+)` \|", section, re.MULTILINE)
 
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            path = frame.f_code.co_filename.rpartition("/fxad/")[2]
-            if (step := (f"fxad/{path}", frame.f_code.co_name)) in wanted:
-                entered.append(step)
 
+def _of_layers() -> None:
     def deep(ws: list[fx.Array], x: fx.Array) -> fx.Array:
         for w in ws:
             centred = x - fnp.mean(x, axis=-1, keepdims=True)
@@ -257,18 +254,67 @@ def test_the_path_of_a_call_is_that_of_the_architecture_page() -> None:
         return fnp.mean(x * x)
 
     ws = [fx.asarray(np.eye(264, dtype=np.float32)) for _ in range(14)]
-    gradient = fx.jit(fx.grad(deep))
+    fx.jit(fx.grad(deep))(ws, ws[0])
+
+
+def _outside_of_jit() -> None:
+    fx.grad(lambda x: fnp.sum(fnp.sin(x) * x))(np.arange(3.0))
+
+
+def _of_values() -> None:
+    ir = fx.trace(lambda x: fnp.sum(fnp.sin(x) * x), np.arange(3.0))
+    fx.lower(fx.grad(fx.remat(ir))).compile()
+
+
+@pytest.mark.parametrize(
+    ("path", "run"),
+    [
+        ("grad(f)(x)", _outside_of_jit),
+        ("lower(grad(remat(ir))).compile()", _of_values),
+        ("jit(grad(f))(x)", _of_layers),
+    ],
+)
+def test_the_path_of_a_call_is_that_of_the_architecture_page(path: str, run: Callable[[], None]) -> None:
+    """The functions that the page lists are entered in that order."""
+    steps = steps_of(path)
+    assert 10 <= len(steps) <= 15
+    wanted, entered = set(steps), list[tuple[str, str]]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            file = frame.f_code.co_filename.rpartition("/fxad/")[2]
+            if (step := (f"fxad/{file}", frame.f_code.co_name)) in wanted:
+                entered.append(step)
+
     with fx.cache.private():
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            gradient(ws, ws[0])
+            run()
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
     rest = iter(entered)
     missing = [step for step in steps if step not in rest]  # each `in` continues in the iterator behind the last match
     assert missing == []
+
+
+def test_the_picture_has_each_package_once_in_the_order_of_imports() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = page.partition("## Packages\n\n```\n")[2].partition("```")[0]
+    rows = [row.partition("│")[0].split() for row in picture.splitlines()]
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (layers,) = [c["layers"] for c in config["tool"]["importlinter"]["contracts"] if c["id"] == "layers"]
+    places: dict[str, list[int]] = {}
+    for k, layer in enumerate(layers):
+        for module in re.findall(r"fxad\.(\w+)", layer):
+            places.setdefault(module, []).append(k)
+    drawn = [package for row in rows for package in row]
+    packages = [p.parent.name for p in (ROOT / "fxad").glob("*/__init__.py")]
+    assert sorted({*packages} - {*drawn}) == []
+    assert len({*drawn}) == len(drawn)
+    for above, below in itertools.pairwise(rows):
+        assert max([k for p in above for k in places[p]]) < min([k for p in below for k in places[p]]), (above, below)
 
 
 def test_no_derivative_calls_an_optimisation() -> None:

@@ -169,6 +169,12 @@ def test_decisions_are_indexed() -> None:
     assert len({r[:4] for r in records}) == len(records), "each has a number of its own"
 
 
+def test_a_decision_is_a_page() -> None:
+    records = (ROOT / "docs" / "adr").glob("[0-9]*.md")
+    long = {p.name: n for p in records if (n := len(p.read_text(encoding="utf-8").splitlines())) > 60}
+    assert long == {}, "context, decision, what was measured, what would change it: git keeps the rest"
+
+
 def test_rule_matrix_is_fresh() -> None:
     """Without drawn cells, which take half a minute. CI checks those with `docs/generate.py --check`."""
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType, MappingProxyType
@@ -467,6 +468,19 @@ class _JittedFunction(Generic[P, R]):
         made.__init__(*others)
         self.__dict__["__qualname__"] = name  # not that of the copy
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: _JittedFunction[Concatenate[Any, Q], T], instance: object, owner: type | None = None
+    ) -> JittedMethod[Q, T]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self._bound_to(instance)
+
+    @abstractmethod
+    def _bound_to(self, instance: object) -> Any:
+        """Return the method of an instance."""
+
     @property
     def _function_by_value(self) -> Callable[P, R]:
         """A copy of the function that pickle finds in a script as an attribute of this object, and cloudpickle pickles by
@@ -540,15 +554,7 @@ class Jitted(_JittedFunction[P, R]):
         held = self._by_types.executables.items()
         return {key: h.executable for key, h in held if h.executable is not None}
 
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
-    @overload
-    def __get__(
-        self: Callable[Concatenate[Any, Q], T], instance: object, owner: type | None = None
-    ) -> JittedMethod[Q, T]: ...
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
+    def _bound_to(self, instance: object) -> Any:
         if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
             return _MethodOfTree(self, instance)
         # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
@@ -636,15 +642,7 @@ class StaticJitted(_JittedFunction[P, R]):
         jitted, others, named = self._split(args, kwargs)
         return jitted.lower(*others, **named)
 
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
-    @overload
-    def __get__(
-        self: Callable[Concatenate[Any, Q], T], instance: object, owner: type | None = None
-    ) -> JittedMethod[Q, T]: ...
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
+    def _bound_to(self, instance: object) -> Any:
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return _MethodOfTree(self, instance)
         numbers = [k - 1 for k in sorted(self._statics.numbers)]

@@ -13,7 +13,7 @@ from fxad.api.device_put import device_put
 from fxad.api.jit import jit
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
-    Axes,
+    MappedAxes,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -49,8 +49,8 @@ def pmap(
     f: Program[P, R],
     axis_name: str | None = None,
     *,
-    in_axes: Axes = 0,
-    out_axes: Axes = 0,
+    in_axes: MappedAxes = 0,
+    out_axes: MappedAxes = 0,
     axis_size: int,
     devices: Sequence[Device] | None = None,
 ) -> Program[P, R]: ...
@@ -59,8 +59,8 @@ def pmap(
     f: Callable[P, R],
     axis_name: str | None = None,
     *,
-    in_axes: Axes = 0,
-    out_axes: Axes = 0,
+    in_axes: MappedAxes = 0,
+    out_axes: MappedAxes = 0,
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -74,8 +74,8 @@ def pmap(
 def pmap(
     *,
     axis_name: str | None = None,
-    in_axes: Axes = 0,
-    out_axes: Axes = 0,
+    in_axes: MappedAxes = 0,
+    out_axes: MappedAxes = 0,
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -90,8 +90,8 @@ def pmap(
     f: Callable[..., object],
     axis_name: str | None = None,
     *,
-    in_axes: Axes = 0,
-    out_axes: Axes = 0,
+    in_axes: MappedAxes = 0,
+    out_axes: MappedAxes = 0,
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -159,7 +159,7 @@ def map_each_index(
     op: str,
     f: Callable[..., object],
     axis_name: str | None,
-    in_axes: Axes,
+    in_axes: MappedAxes,
     axis_size: int | None,
     static_argnums: Argnums,
     static_argnames: Argnames,
@@ -209,7 +209,7 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
 
 
 def _constant_results(
-    what: str, program: Program[..., object], manual: ManualAxes, out_axes: Axes
+    what: str, program: Program[..., object], manual: ManualAxes, out_axes: MappedAxes
 ) -> tuple[object] | None:
     """Return the results of a pmap of a program without equations whose results are no arguments: nothing is compiled.
     They are in a tuple. None for any other program, and if there are more indices than devices."""
@@ -268,7 +268,7 @@ _UNNAMED: Final = "pmap"
 
 
 def _pmapped(
-    what: str, program: Program[..., object], manual: ManualAxes, dims: Sequence[int | None], out_axes: Axes
+    what: str, program: Program[..., object], manual: ManualAxes, dims: Sequence[int | None], out_axes: MappedAxes
 ) -> Program[..., object]:
     ((name, _),) = manual.mesh
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)

@@ -19,7 +19,19 @@ _COMPARED_BY_BITS: Final = frozenset({float, complex, np.float16, np.float32, np
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
 NEEDS_EXACT_KEY: Final = _COMPARED_BY_BITS | {tuple}
 # Values of one of these types are equal exactly if they have equal bits, or are one object.
-COMPARED_BY_EQUALITY: Final = frozenset({int, str, bool, bytes, type(None), type, FunctionType, BuiltinFunctionType})
+COMPARED_BY_EQUALITY: Final = frozenset(
+    {
+        int,
+        str,
+        bool,
+        bytes,
+        type(None),
+        type,
+        FunctionType,
+        BuiltinFunctionType,
+        *[type(np.dtype(c)) for c in "?bBhHiIlLqQefdFD"],
+    }
+)
 
 
 def exact_key(static: Hashable) -> Hashable:

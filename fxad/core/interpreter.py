@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
+from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Sliced, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
@@ -142,7 +142,7 @@ def _run_steps(
             for q, x in zip(indices, values, strict=True):
                 if q is None:
                     predicate = bool(x)
-                elif isinstance(role := layout.result_roles[q], Slice):
+                elif isinstance(role := layout.result_roles[q], Sliced):
                     results[q][(slice(None),) * role.axis + (step,)] = x
             for p, q in carries.items():
                 if q in indices:
@@ -175,4 +175,4 @@ def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
 
 def _slice_of_step(x: NDArray, role: Role, step: int) -> NDArray:
     """Return the part of an operand that a step reads."""
-    return x[(slice(None),) * role.axis + (step,)] if isinstance(role, Slice) else x
+    return x[(slice(None),) * role.axis + (step,)] if isinstance(role, Sliced) else x

@@ -5,8 +5,8 @@ order, checks, kept values, partial evaluation, costs, names in messages. Decisi
 
 The layout of a `scan` of 10 steps over a body `(w, h, x) -> (h, y)`, with a constant w, a carry h and slices x of xs:
 
-    operands: w      h      xs        Group(Constant(), 1), Group(Carry(), 1), Group(Slice(), 1)
-    results:         h      ys        Group(Carry(), 1), Group(Slice(), 1)
+    operands: w      h      xs        Group(Constant(), 1), Group(Carry(), 1), Group(Sliced(), 1)
+    results:         h      ys        Group(Carry(), 1), Group(Sliced(), 1)
     body:     takes the groups of operands 0, 1, 2 and returns the groups of results 0, 1
               Body(body, operands=(0, 1, 2), results=(0, 1), runs=Times(10))
 
@@ -48,7 +48,7 @@ class Carry:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Sliced:
     """Run k reads slice k of the operand along `axis`, and returns slice k of the result. If fewer runs are made, the
     remaining slices of the result are zero."""
 
@@ -89,7 +89,7 @@ class Elements:
     """A run reads elements of the operands, or results of other runs, in an unspecified order, as in a reduction."""
 
 
-Role: TypeAlias = Constant | Carry | Slice | Part | Value | BranchIndex | Count | Elements
+Role: TypeAlias = Constant | Carry | Sliced | Part | Value | BranchIndex | Count | Elements
 
 # In `Body.results`, in place of a group: the body returns a scalar bool, True for a further run. The equation has no
 # such result.

@@ -933,12 +933,6 @@ def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
     return evaluate(size, lambda n: values[n.name] if n.name in values else size_of(n))
 
 
-def typical_size(size: int) -> int:
-    """Return a number for a dimension, to compare orders of products: each named size is 64, or the least that it may
-    be if that is more. Estimates of memory and time take `atoms.nominal`, which is larger."""
-    return substitute_sizes(size, {n.name: maximum(n.at_least, 64) for n in names_of(size)})
-
-
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
     {"//": lambda a, b: a // b, "max": maximum, "min": minimum, "bits": _bit_length}
 )

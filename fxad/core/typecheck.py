@@ -21,7 +21,7 @@ from fxad.core.layout import (
     Part,
     Role,
     Runs,
-    Slice,
+    Sliced,
     Times,
     Unknown,
     UpTo,
@@ -182,7 +182,7 @@ def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval
 def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
     """Return True if an operand or result of type `whole` has the type `of_run` in each run."""
     match role:
-        case Slice(axis):
+        case Sliced(axis):
             return axis <= of_run.ndim and whole is _stack(of_run, axis, runs)
         case Elements() | Part():
             return True

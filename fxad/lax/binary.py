@@ -61,7 +61,7 @@ def apply_binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
         return apply_broadcast(prim, (x, y), e)
 
 
-def _function(signature: F, prim: Primitive, name: str = "") -> F:
+def _binary(signature: F, prim: Primitive, name: str = "") -> F:
     """Return the function of a primitive, with its docstring, and with its name unless another one is given."""
 
     def function(x: ArrayLike, y: ArrayLike) -> Array:
@@ -75,28 +75,28 @@ def _function(signature: F, prim: Primitive, name: str = "") -> F:
     return documented(function, signature, prim, name)
 
 
-add = _function(binary, ADD)
-sub = _function(binary, SUB)
-mul = _function(binary, MUL)
-div = _function(binary, DIV)
-rem = _function(binary, REM)
-max = _function(binary, MAX)
-min = _function(binary, MIN)
-pow = _function(binary, POW)
-atan2 = _function(binary, ATAN2)
-complex = _function(binary, COMPLEX)
-eq = _function(binary, EQ)
-ne = _function(binary, NE)
-lt = _function(binary, LT)
-le = _function(binary, LE)
-gt = _function(binary, GT)
-ge = _function(binary, GE)
-bitwise_and = _function(binary, AND, "bitwise_and")
-bitwise_or = _function(binary, OR, "bitwise_or")
-bitwise_xor = _function(binary, XOR, "bitwise_xor")
-shift_left = _function(binary, SHIFT_LEFT)
-shift_right_logical = _function(binary, SHIFT_RIGHT_LOGICAL)
-shift_right_arithmetic = _function(binary, SHIFT_RIGHT_ARITHMETIC)
+add = _binary(binary, ADD)
+sub = _binary(binary, SUB)
+mul = _binary(binary, MUL)
+div = _binary(binary, DIV)
+rem = _binary(binary, REM)
+max = _binary(binary, MAX)
+min = _binary(binary, MIN)
+pow = _binary(binary, POW)
+atan2 = _binary(binary, ATAN2)
+complex = _binary(binary, COMPLEX)
+eq = _binary(binary, EQ)
+ne = _binary(binary, NE)
+lt = _binary(binary, LT)
+le = _binary(binary, LE)
+gt = _binary(binary, GT)
+ge = _binary(binary, GE)
+bitwise_and = _binary(binary, AND, "bitwise_and")
+bitwise_or = _binary(binary, OR, "bitwise_or")
+bitwise_xor = _binary(binary, XOR, "bitwise_xor")
+shift_left = _binary(binary, SHIFT_LEFT)
+shift_right_logical = _binary(binary, SHIFT_RIGHT_LOGICAL)
+shift_right_arithmetic = _binary(binary, SHIFT_RIGHT_ARITHMETIC)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:

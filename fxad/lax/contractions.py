@@ -13,8 +13,7 @@ from fxad.operations.promotion import optional_dtype
 from fxad.primitives.dot import DotGeneral
 from fxad.tracing.array import Array, ArrayLike, binder
 
-Axes = Sequence[int]
-DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
+DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 
 def dot_general(

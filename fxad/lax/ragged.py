@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.lax.binary import bitwise_and, ge, lt, select
-from fxad.lax.contractions import Axes, DotDimensionNumbers, dot_general
+from fxad.lax.contractions import DotDimensionNumbers, dot_general
 from fxad.lax.creation import broadcasted_iota, full_like
 from fxad.lax.cumulative import cumsum
 from fxad.lax.shapes import broadcast_in_dim, transpose
@@ -20,8 +21,8 @@ class RaggedDotDimensionNumbers(NamedTuple):
     rhs that counts groups, if there is one."""
 
     dot_dimension_numbers: DotDimensionNumbers
-    lhs_ragged_dimensions: Axes
-    rhs_group_dimensions: Axes = ()
+    lhs_ragged_dimensions: Sequence[int]
+    rhs_group_dimensions: Sequence[int] = ()
 
 
 def ragged_dot(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.core.layout import Once, Slice
+from fxad.core.layout import Once, Sliced
 from fxad.errors import CompileError
 from fxad.ir import HigherOrder, Jaxpr, distinct_jaxprs, source_text
 
@@ -60,5 +60,5 @@ def _stack_of(prim: HigherOrder) -> int:
     layout = prim.layout
     runs = [layout.bodies[k].runs for k in layout.running]
     opaque = any([isinstance(r, Once) and r.opaque for r in runs])
-    sliced = any([type(g.role) is Slice for g in (*layout.operands, *layout.results)]) and not layout.has_predicate
+    sliced = any([type(g.role) is Sliced for g in (*layout.operands, *layout.results)]) and not layout.has_predicate
     return 2 if opaque or sliced else 1

@@ -10,13 +10,13 @@ from fxad.errors import DTypeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import flag, to_int
-from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
+from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.tracing.array import Array, ArrayLike, binder
 
 
-def softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
+def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """Return exp(x) / sum(exp(x)) over axes, without overflow; nan if the greatest element is infinite.
 
     Rule:   elements outside `where` are ignored and have weight 0. If all are outside, all weights are 0.
@@ -41,7 +41,7 @@ def _mask_out(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
     return fnp.where(some, fnp.where(where, x, _log_of_zero(x)), 0)
 
 
-def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
+def log_softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """Return log(softmax(x)), without underflow; -inf outside `where`."""
     array = as_inexact_array("log_softmax", x)
     axes = normalize_axes("log_softmax", axis, array.ndim)
@@ -65,7 +65,7 @@ def _stop_gradient_max(x: Array, axes: tuple[int, ...]) -> Array:
 @overload
 def logsumexp(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     b: ArrayLike | None = None,
     keepdims: bool = False,
     return_sign: Literal[False] = False,
@@ -74,7 +74,7 @@ def logsumexp(
 @overload
 def logsumexp(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     b: ArrayLike | None = None,
     keepdims: bool = False,
     *,
@@ -83,7 +83,7 @@ def logsumexp(
 ) -> tuple[Array, Array]: ...
 def logsumexp(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     b: ArrayLike | None = None,
     keepdims: bool = False,
     return_sign: bool = False,
@@ -112,7 +112,7 @@ def logsumexp(
     return (out, jit_composite(_sign_of_positive, out)) if return_sign else out
 
 
-def logmeanexp(x: ArrayLike, axis: Axes = None, where: ArrayLike | None = None, keepdims: bool = False) -> Array:
+def logmeanexp(x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = None, keepdims: bool = False) -> Array:
     """Return log(mean(exp(x))) over axes, without overflow, of the elements where `where` is true."""
     array = as_inexact_array("logmeanexp", x)
     chosen = fnp.broadcast_to(True if where is None else as_array("logmeanexp", where, 2), array.shape)
@@ -173,7 +173,7 @@ def _sign_of_weighted(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool)
 
 def standardize(
     x: ArrayLike,
-    axis: Axes = -1,
+    axis: AxisLike = -1,
     mean: ArrayLike | None = None,
     variance: ArrayLike | None = None,
     epsilon: ArrayLike = 1e-5,

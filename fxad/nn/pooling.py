@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
@@ -15,15 +14,13 @@ from fxad.operations.arguments import flag, to_ints
 from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
 
-Sizes: TypeAlias = Sequence[int]
-
 
 def pool(
     inputs: ArrayLike,
     init: ArrayLike,
     reduce_fn: Callable[[Array, Array], Array],
-    window_shape: Sizes,
-    strides: Sizes | None = None,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
     padding: Pairs = "VALID",
 ) -> Array:
     """Combine the elements of each window of the spatial axes by `reduce_fn`; see `fxad.lax.reduce_window`.
@@ -39,8 +36,8 @@ def _pool(
     x: Array,
     init: ArrayLike,
     reduce_fn: Callable[[Array, Array], Array],
-    window_shape: Sizes,
-    strides: Sizes | None,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None,
     padding: Pairs,
 ) -> Array:
     window = to_ints(name, "window_shape", window_shape)
@@ -58,14 +55,18 @@ def _pool(
     return lax.reduce_window(x, init, reduce_fn, (*ones, *window, 1), (*ones, *steps, 1), pads)
 
 
-def max_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
+def max_pool(
+    inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Pairs = "VALID"
+) -> Array:
     """Return the greatest element of each window; padding is ignored. The derivative goes to the first of equal
     elements."""
     x = as_array("max_pool", inputs)
     return _pool("max_pool", x, extreme_value(x.dtype, -1).value, lax.max, window_shape, strides, padding)
 
 
-def min_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
+def min_pool(
+    inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Pairs = "VALID"
+) -> Array:
     """Return the least element of each window; padding is ignored. The derivative goes to the first of equal
     elements."""
     x = as_array("min_pool", inputs)
@@ -74,8 +75,8 @@ def min_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = Non
 
 def avg_pool(
     inputs: ArrayLike,
-    window_shape: Sizes,
-    strides: Sizes | None = None,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
     padding: Pairs = "VALID",
     count_include_pad: bool = True,
 ) -> Array:

@@ -18,15 +18,7 @@ from fxad.lax.placement import committed_to
 from fxad.operations.arguments import number, to_int
 from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
-from fxad.runtime import (
-    Device,
-    XlaExecutable,
-    XlaRuntimeError,
-    collect_garbage,
-    collection_due,
-    execution_error,
-    process_state,
-)
+from fxad.runtime import Device, XlaExecutable, launch, process_state
 from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
@@ -48,13 +40,7 @@ def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashab
         loaded = None if cached is None or process_state.any_committed else cached[0]()
         if loaded is None:
             return _run_and_remember(op, x, static)
-        buffers = [x._buffer]
-        if next(collection_due):
-            collect_garbage()
-        try:
-            (out,) = loaded.start(buffers).consume_with_handlers(loaded.handlers)
-        except XlaRuntimeError as e:
-            raise execution_error(e, buffers, loaded.producer) from e
+        (out,) = launch(loaded.start, [x._buffer], loaded.handlers, loaded.producer)
         result = Array()
         result._aval, result._buffer = loaded.out_avals[0], out
         return result

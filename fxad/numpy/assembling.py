@@ -30,7 +30,7 @@ from fxad.numpy.shapes import (
 )
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations.arguments import by_numpy, function, plain_ints, text, to_int, to_tuple
-from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
+from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
@@ -147,7 +147,7 @@ def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     return broadcast_to(flat, (times, size)).reshape(-1)[:n].reshape(shape)
 
 
-def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Axes = None) -> Array:
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Array:
     """Return an array without its leading ("f" in `trim`) and trailing ("b") slices of zeros, along some axes; None is
     all of them.
 

@@ -7,12 +7,13 @@ executable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from inspect import signature
 from typing import Final, cast
 
 import numpy as np
 
+from fxad.core.exact_key import exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import plain_number
 from fxad.dtypes import DType
@@ -48,22 +49,31 @@ def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tu
     return _call_composite(fn, args)
 
 
+def call_composite(fn: Composite, operands: Sequence[object], *static: Hashable) -> Array:
+    """Apply `fn` to `operands`, which may be arrays of other libraries, then to `static`."""
+    return _call(fn, operands, static, None)[0]
+
+
 def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
     places = tuple([isinstance(a, _ARRAYS) for a in args])
-    operands = tuple([a for a, is_array in zip(args, places, strict=True) if is_array])
+    operands = [a for a, is_array in zip(args, places, strict=True) if is_array]
+    static = tuple([plain_number(a) for a, is_array in zip(args, places, strict=True) if not is_array])
+    return _call(fn, operands, static, places)
+
+
+def _call(
+    fn: Callable[..., object], operands: Sequence[object], static: tuple[object, ...], places: tuple[bool, ...] | None
+) -> tuple[Array, ...]:
+    """Apply `fn` to operands and static arguments. `places` marks the operands; None: they come first."""
     avals = tuple([a.number_type if type(a) is TracedNumber else aval_of(a) for a in operands])
-    # 0.0 == -0.0 and 1 == True, but they are not the same program: hence the text
-    static = tuple([
-        None if is_array else (plain_number(a), repr(a)) for a, is_array in zip(args, places, strict=True)
-    ])  # fmt: skip
-    key = fn, avals, static
+    key = fn, avals, places, exact_key(static)
     try:
         program = _programs.get(key)
     except TypeError:  # a list, a dict
-        raise _not_static(fn, args) from None
+        raise _not_static(fn, _in_order(operands, static, places)) from None
     if program is None:
-        _check_arrays(fn, args)
-        program = _trace_composite(fn, avals, static)
+        _check_arrays(fn, _in_order(operands, static, places))
+        program = _trace_composite(fn, avals, static, places)
         _programs.put(key, program)
     if TracedNumber in map(type, operands):
         operands = tuple([
@@ -72,7 +82,17 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
         ])  # fmt: skip
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
-    return binder().paste(fn.__name__.lstrip("_"), program, operands)
+    return binder().paste(fn.__name__.lstrip("_"), program, tuple(operands))
+
+
+def _in_order(
+    operands: Iterable[object], static: Iterable[object], places: tuple[bool, ...] | None
+) -> tuple[object, ...]:
+    """Return the arguments of a composite."""
+    if places is None:
+        return *operands, *static
+    operands, static = iter(operands), iter(static)
+    return tuple([next(operands if is_array else static) for is_array in places])
 
 
 def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[tuple[str, str, object]]:
@@ -110,11 +130,13 @@ def _hashes(value: object) -> bool:
 
 
 def _trace_composite(
-    fn: Callable[..., object], avals: tuple[ArgumentType, ...], static: tuple[tuple[object, str] | None, ...]
+    fn: Callable[..., object],
+    avals: tuple[ArgumentType, ...],
+    static: tuple[object, ...],
+    places: tuple[bool, ...] | None,
 ) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
-        remaining = iter(arrays)
-        out = fn(*[next(remaining) if s is None else s[0] for s in static])
+        out = fn(*_in_order(arrays, static, places))
         return cast("list[Array]", list(out) if isinstance(out, tuple | list) else [out])
 
     name = fn.__name__.lstrip("_")

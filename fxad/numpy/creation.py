@@ -26,6 +26,7 @@ from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number
 
 Number: TypeAlias = "int | float | np.generic"
 Nested: TypeAlias = "ArrayLike | Sequence[Nested]"
+# A shape argument; one int is a vector of that size.
 ShapeLike: TypeAlias = "int | Sequence[int]"
 
 

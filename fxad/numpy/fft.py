@@ -22,7 +22,7 @@ from fxad.operations.methods import static_ints
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
 
-Sizes = Sequence[int] | None
+Lengths = Sequence[int] | None
 
 
 def _transform_axis(name: str, kind: str, x: ArrayLike, n: int | None, axis: int, norm: str | None) -> Array:
@@ -30,7 +30,7 @@ def _transform_axis(name: str, kind: str, x: ArrayLike, n: int | None, axis: int
     return apply_op(name, transforms.fft_transform, (x,), name, kind, size, static_ints(name, "axis", (axis,)), norm)
 
 
-def _transform_axes(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, norm: str | None) -> Array:
+def _transform_axes(name: str, kind: str, x: ArrayLike, s: Lengths, axes: Lengths, norm: str | None) -> Array:
     sizes_and_axes = [None if v is None else to_ints(name, what, v) for what, v in (("s", s), ("axes", axes))]
     return apply_op(name, transforms.fft_transform, (x,), name, kind, sizes_and_axes[0], sizes_and_axes[1], norm)
 
@@ -67,43 +67,43 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None =
     return apply_op("ihfft", transforms.antihermitian, (a,), "ihfft", n, axis, norm)
 
 
-def fftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def fftn(a: ArrayLike, s: Lengths = None, axes: Lengths = None, norm: str | None = "backward") -> Array:
     """Return the Fourier transform over several axes: all, or the last `len(s)`."""
     return _transform_axes("fftn", "FFT", a, s, axes, norm)
 
 
-def ifftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def ifftn(a: ArrayLike, s: Lengths = None, axes: Lengths = None, norm: str | None = "backward") -> Array:
     """Return the inverse of `fftn`."""
     return _transform_axes("ifftn", "IFFT", a, s, axes, norm)
 
 
-def rfftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def rfftn(a: ArrayLike, s: Lengths = None, axes: Lengths = None, norm: str | None = "backward") -> Array:
     """Return the Fourier transform of real elements over several axes; the last of them has only the nonredundant
     half."""
     return _transform_axes("rfftn", "RFFT", a, s, axes, norm)
 
 
-def irfftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def irfftn(a: ArrayLike, s: Lengths = None, axes: Lengths = None, norm: str | None = "backward") -> Array:
     """Return the inverse of `rfftn`."""
     return _transform_axes("irfftn", "IRFFT", a, s, axes, norm)
 
 
-def fft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def fft2(a: ArrayLike, s: Lengths = None, axes: Lengths = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the Fourier transform over two axes."""
     return _transform_axes("fft2", "FFT", a, s, axes, norm)
 
 
-def ifft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def ifft2(a: ArrayLike, s: Lengths = None, axes: Lengths = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the inverse of `fft2`."""
     return _transform_axes("ifft2", "IFFT", a, s, axes, norm)
 
 
-def rfft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def rfft2(a: ArrayLike, s: Lengths = None, axes: Lengths = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the Fourier transform of real elements over two axes."""
     return _transform_axes("rfft2", "RFFT", a, s, axes, norm)
 
 
-def irfft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def irfft2(a: ArrayLike, s: Lengths = None, axes: Lengths = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the inverse of `rfft2`."""
     return _transform_axes("irfft2", "IRFFT", a, s, axes, norm)
 

@@ -29,12 +29,12 @@ from fxad.operations import index_arrays
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
+from fxad.operations.promotion import Scalar
 from fxad.operations.updates import checked_mode
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
-Scalar: TypeAlias = bool | int | float | complex
 Where: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | NDArray | Array"
 
 _SIZED: Final = "give `size`: how many elements the result has"

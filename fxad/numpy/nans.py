@@ -20,7 +20,7 @@ from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
 from fxad.operations.arguments import flag, no_out
-from fxad.operations.axes import Axes, normalize_axes
+from fxad.operations.axes import AxisLike, normalize_axes
 from fxad.operations.masked_reductions import NO_CORRECTION, degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.reduce import extreme_value
@@ -46,7 +46,7 @@ def _replace_nan_by_worst(x: Array, greatest: bool) -> Array:
 
 def nansum(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     keepdims: bool = False,
@@ -61,7 +61,7 @@ def _reduced(
     name: str,
     function: Callable[..., Array],
     a: ArrayLike,
-    axis: Axes,
+    axis: AxisLike,
     dtype: object,
     out: None,
     keepdims: bool,
@@ -82,13 +82,13 @@ def _reduced(
     return jit_composite(function, array, *static, *(() if correction is None else (correction,)))
 
 
-def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
+def _sum(x: Array, axis: AxisLike, dtype: DType | None, keepdims: bool) -> Array:
     return apply_op("nansum", reductions.sum, (_replace_nan(x, 0),), axis, keepdims, dtype)
 
 
 def nanprod(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     keepdims: bool = False,
@@ -99,7 +99,7 @@ def nanprod(
     return _reduced("nanprod", _prod, a, axis, dtype, out, keepdims, initial, where)
 
 
-def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
+def _prod(x: Array, axis: AxisLike, dtype: DType | None, keepdims: bool) -> Array:
     return apply_op("nanprod", reductions.prod, (_replace_nan(x, 1),), axis, keepdims, dtype)
 
 
@@ -125,7 +125,7 @@ def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
 
 def nanmax(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
@@ -137,7 +137,7 @@ def nanmax(
 
 def nanmin(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
@@ -147,15 +147,15 @@ def nanmin(
     return _reduced("nanmin", _least, a, axis, None, out, keepdims, initial, where)
 
 
-def _greatest(x: Array, axis: Axes, _: DType | None, keepdims: bool) -> Array:
+def _greatest(x: Array, axis: AxisLike, _: DType | None, keepdims: bool) -> Array:
     return _nan_extremum(x, axis, keepdims, True)
 
 
-def _least(x: Array, axis: Axes, _: DType | None, keepdims: bool) -> Array:
+def _least(x: Array, axis: AxisLike, _: DType | None, keepdims: bool) -> Array:
     return _nan_extremum(x, axis, keepdims, False)
 
 
-def _nan_extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
+def _nan_extremum(x: Array, axis: AxisLike, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
         return apply_op(name, op, (x,), axis, keepdims)
@@ -194,7 +194,7 @@ def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) ->
 
 def nanmean(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     keepdims: bool = False,
@@ -221,7 +221,7 @@ def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) 
 
 def nanvar(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     ddof: float | Array | None = None,
@@ -241,7 +241,7 @@ def nanvar(
 
 def nanstd(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     ddof: float | Array | None = None,

@@ -9,7 +9,7 @@ from typing import cast
 
 import opt_einsum
 
-from fxad.core.sizes import typical_size
+from fxad.core.atoms import nominal
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
@@ -193,6 +193,6 @@ def _path(
         return (tuple(range(len(shapes))),)
     names = {label: opt_einsum.get_symbol(k) for k, label in enumerate(dict.fromkeys(chain(*labels)))}
     terms = ["".join([names[label] for label in term]) for term in (*labels, out)]
-    numbers = [tuple([typical_size(n) for n in shape]) for shape in shapes]
+    numbers = [tuple([nominal(n) for n in shape]) for shape in shapes]
     path, _ = opt_einsum.contract_path(f"{','.join(terms[:-1])}->{terms[-1]}", *numbers, shapes=True)
     return tuple([tuple(step) for step in path])

@@ -15,7 +15,7 @@ from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.numpy.unary import sqrt
 from fxad.operations import masked_reductions, reductions
 from fxad.operations.arguments import flag, no_out
-from fxad.operations.axes import Axes, hashable_axis
+from fxad.operations.axes import AxisLike, hashable_axis
 from fxad.operations.masked_reductions import NO_CORRECTION, is_unmasked
 from fxad.operations.promotion import optional_dtype, to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -25,7 +25,7 @@ from fxad.tracing.tracer import Tracer
 def reduce_masked(
     name: str,
     x: ArrayLike,
-    axis: Axes,
+    axis: AxisLike,
     keepdims: bool,
     *,
     initial: ArrayLike | None = None,
@@ -54,7 +54,7 @@ def _reduce(
     name: str,
     op: Callable[..., Atoms],
     a: ArrayLike,
-    axis: Axes,
+    axis: AxisLike,
     out: object,
     keepdims: bool,
     *,
@@ -82,7 +82,7 @@ def _own_dtype(name: str, a: ArrayLike, dtype: object, promotes: object) -> obje
 
 def sum(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     keepdims: bool = False,
@@ -103,7 +103,7 @@ def sum(
 
 def prod(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     keepdims: bool = False,
@@ -121,7 +121,7 @@ def prod(
 
 def max(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
@@ -133,7 +133,7 @@ def max(
 
 def min(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
@@ -143,7 +143,7 @@ def min(
     return _reduce("min", reductions.min, a, axis, out, keepdims, initial=initial, where=where)
 
 
-def ptp(a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the difference of the greatest and the least element over axes."""
     no_out("ptp", out)
     return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
@@ -151,7 +151,7 @@ def ptp(a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = Fals
 
 def mean(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     keepdims: bool = False,
@@ -164,7 +164,7 @@ def mean(
 
 def var(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     ddof: float | Array | None = None,
@@ -189,7 +189,7 @@ def var(
 
 def std(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     dtype: object = None,
     out: None = None,
     ddof: float | Array | None = None,
@@ -215,7 +215,7 @@ def _about(
     name: str,
     a: ArrayLike,
     center: ArrayLike,
-    axis: Axes,
+    axis: AxisLike,
     dtype: object,
     out: object,
     ddof: float | Array | None,
@@ -236,7 +236,7 @@ def _about(
 def count_share(
     name: str,
     a: ArrayLike,
-    axis: Axes,
+    axis: AxisLike,
     keepdims: bool,
     where: ArrayLike | None,
     correction: float | Array,
@@ -264,20 +264,20 @@ def times_share(spread: Array, share: Array) -> Array:
 
 
 def any(
-    a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
+    a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
 ) -> Array:
     """Return True if an element is not zero."""
     return _reduce("any", reductions.any, a, axis, out, keepdims, where=where)
 
 
 def all(
-    a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
+    a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
 ) -> Array:
     """Return True if no element is zero."""
     return _reduce("all", reductions.all, a, axis, out, keepdims, where=where)
 
 
-def count_nonzero(a: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
     return apply_op("count_nonzero", reductions.count_nonzero, (a,), hashable_axis(axis), keepdims)
 

@@ -17,7 +17,7 @@ from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, conta
 from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int
 from fxad.operations.at import default_fill
-from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
+from fxad.operations.axes import AxisLike, hashable_axis, normalize_axis_index
 from fxad.operations.methods import static_ints
 from fxad.primitives.elementwise.logic import GE, LT
 from fxad.primitives.index import index_dtype
@@ -66,7 +66,7 @@ def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Seque
     return apply_op("moveaxis", shapes.moveaxis, (a,), hashable_axis(source), hashable_axis(destination))
 
 
-def squeeze(a: ArrayLike, axis: Axes = None) -> Array:
+def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
     """Remove axes of size 1: all of them for None."""
     return apply_op("squeeze", shapes.squeeze, (a,), hashable_axis(axis))
 
@@ -89,7 +89,7 @@ def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
     return tuple([broadcast_to(a, shape) for a in arrays])
 
 
-def flip(m: ArrayLike, axis: Axes = None) -> Array:
+def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
     """Reverse the order of the elements along axes."""
     return apply_op("flip", shapes.flip, (m,), hashable_axis(axis))
 
@@ -104,11 +104,11 @@ def flipud(m: ArrayLike) -> Array:
     return flip(m, 0)
 
 
-def roll(a: ArrayLike, shift: ArrayLike | Sequence[ArrayLike], axis: Axes = None) -> Array:
+def roll(a: ArrayLike, shift: ArrayLike | Sequence[ArrayLike], axis: AxisLike = None) -> Array:
     """Shift elements cyclically along axes; None flattens the array. Shifts and axes broadcast, the shifts of one axis
     add up, and shifts may be traced."""
     if not contains_array(shift):
-        return apply_op("roll", shapes.roll, (a,), hashable_axis(cast("Axes", shift)), hashable_axis(axis))
+        return apply_op("roll", shapes.roll, (a,), hashable_axis(cast("AxisLike", shift)), hashable_axis(axis))
     array = as_array("roll", a)
     if axis is None:
         return roll(array.ravel(), shift, 0).reshape(array.shape)

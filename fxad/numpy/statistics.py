@@ -30,7 +30,7 @@ from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
 from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
-from fxad.operations.axes import Axes, hashable_axis, normalize_axes
+from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
@@ -59,7 +59,7 @@ def statistics_dtype(x: Array) -> DType:
 @overload
 def average(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     weights: ArrayLike | None = None,
     returned: Literal[False] = False,
     keepdims: bool = False,
@@ -67,14 +67,18 @@ def average(
 @overload
 def average(
     a: ArrayLike,
-    axis: Axes = None,
+    axis: AxisLike = None,
     weights: ArrayLike | None = None,
     *,
     returned: Literal[True],
     keepdims: bool = False,
 ) -> tuple[Array, Array]: ...
 def average(
-    a: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
+    a: ArrayLike,
+    axis: AxisLike = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
+    keepdims: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Return the mean over axes, weighted by `weights`; with `returned` also the sum of the weights.
 
@@ -247,7 +251,7 @@ METHODS: Final = (*_CONTINUOUS, *_DISCRETE, "midpoint", "averaged_inverted_cdf")
 def quantile(
     a: ArrayLike,
     q: Probabilities,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     overwrite_input: bool = False,
     method: str = "linear",
@@ -271,7 +275,7 @@ def quantile(
 def percentile(
     a: ArrayLike,
     q: Probabilities,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     overwrite_input: bool = False,
     method: str = "linear",
@@ -287,7 +291,7 @@ def percentile(
 def nanquantile(
     a: ArrayLike,
     q: Probabilities,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     overwrite_input: bool = False,
     method: str = "linear",
@@ -303,7 +307,7 @@ def nanquantile(
 def nanpercentile(
     a: ArrayLike,
     q: Probabilities,
-    axis: Axes = None,
+    axis: AxisLike = None,
     out: None = None,
     overwrite_input: bool = False,
     method: str = "linear",
@@ -317,7 +321,7 @@ def nanpercentile(
 
 
 def median(
-    a: ArrayLike, axis: Axes = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """Return the middle element over axes, or the mean of the two middle ones; nan if any is nan."""
     no_out("median", out, overwrite_input)
@@ -325,7 +329,7 @@ def median(
 
 
 def nanmedian(
-    a: ArrayLike, axis: Axes = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """Return `median` without nans; nan if all are nan."""
     no_out("nanmedian", out, overwrite_input)
@@ -337,7 +341,7 @@ def _quantile(
     x: ArrayLike,
     q: Probabilities,
     whole: int,
-    axis: Axes,
+    axis: AxisLike,
     method: str,
     keepdims: bool,
     skip_nans: bool,

@@ -15,7 +15,7 @@ from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType, issubdtype as issubdtype
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
-from fxad.operations.axes import Axes, hashable_axis, normalize_axes
+from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.tracing.array import ArrayLike, aval_of
 from fxad.tracing.tracer import TracedNumber, dtype_of_number
 
@@ -141,7 +141,7 @@ def ndim(a: ArrayLike) -> int:
     return aval_of(a, "ndim: argument 0").ndim
 
 
-def size(a: ArrayLike, axis: Axes = None) -> int:
+def size(a: ArrayLike, axis: AxisLike = None) -> int:
     """Return the number of elements, or the product of the sizes of some axes."""
     aval = aval_of(a, "size: argument 0")
     return prod([aval.shape[k] for k in normalize_axes("size", hashable_axis(axis), aval.ndim)])

@@ -12,7 +12,7 @@ from fxad.operations.arguments import one_or_more
 from fxad.operations.aval_attributes import Typed
 
 # The type of an `axis` argument, and of one that needs at least one axis.
-Axes = int | Sequence[int] | None
+AxisLike = int | Sequence[int] | None
 
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
 
@@ -30,7 +30,7 @@ def normalize_axis_index(op: str, axis: int, ndim: int) -> int:
     return k % ndim
 
 
-def normalize_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
+def normalize_axes(op: str, axis: AxisLike, ndim: int) -> tuple[int, ...]:
     """Return axes in increasing order, each counted from the front. Raises: AxisError for a repeated axis."""
     if axis is None:
         return tuple(range(ndim))
@@ -50,7 +50,7 @@ def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple
     return axes
 
 
-def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
+def hashable_axis(axis: AxisLike) -> int | tuple[int, ...] | None:
     """Return an `axis` argument as a static, hashable value. The operation refuses invalid axes."""
     if axis is None or type(axis) is int:
         return axis

@@ -7,7 +7,7 @@ from math import prod, sqrt
 from fxad import dtypes
 from fxad.core.sizes import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Atoms, Aval, Emit, Lit
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.operations.shapes import moveaxis, slice_axis
@@ -17,14 +17,12 @@ from fxad.primitives.elementwise.powers import SQRT
 from fxad.primitives.fft import Fft
 from fxad.primitives.slicing import pad_along_axis
 
-Sizes = tuple[int, ...]
-
 NORMS = ("backward", "ortho", "forward")
 _MAX_AXES = 3  # the maximum number of axes of one transform
 
 
 def fft_transform(
-    emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
+    emit: Emit, x: Atom, name: str, kind: str, sizes: Shape | None, axes: Shape | None, norm: str | None
 ) -> Atoms:
     """Return one of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
     axis_tuple = _normalize_axes(name, x, sizes, axes)
@@ -57,7 +55,7 @@ def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm
     return emit(CONJ, z)
 
 
-def _normalize_axes(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
+def _normalize_axes(name: str, x: Atom, sizes: Shape | None, axes: Shape | None) -> Shape:
     ndim = x.aval.ndim
     if axes is None:
         if sizes is not None and len(sizes) > ndim:
@@ -95,7 +93,7 @@ def _partial_transforms(kind: str, count: int) -> list[tuple[str, tuple[int, ...
     return [(kind, groups[0]), *others] if kind == "RFFT" else [*others, (kind, groups[0])]
 
 
-def _transform(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes) -> Atom:
+def _transform(emit: Emit, x: Atom, kind: str, axes: Shape, lengths: Shape) -> Atom:
     last = tuple(range(x.aval.ndim - len(axes), x.aval.ndim))
     (moved,) = moveaxis(emit, x, axes, last)
     return moveaxis(emit, emit.one(Fft(kind, lengths), moved), last, axes)[0]

@@ -21,7 +21,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
-from fxad.operations.axes import Axes, normalize_axes
+from fxad.operations.axes import AxisLike, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import (
     accumulation_dtype,
@@ -121,7 +121,7 @@ def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
     return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
 
-def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
+def masked_reduction(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], AxisLike, MaskedReduction]) -> Atoms:
     """Return a reduction of x. Arguments: the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, spec = args
     operands = iter(atoms)

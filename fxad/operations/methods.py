@@ -26,11 +26,11 @@ from fxad.operations import (
 )
 from fxad.operations.arguments import column_major, flag, no_out, to_int, to_tuple
 from fxad.operations.aval_attributes import Typed
-from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
+from fxad.operations.axes import AxisLike, hashable_axis, normalize_axis_index
 from fxad.operations.operators import Operators
 from fxad.operations.promotion import optional_dtype
 
-Scalar: TypeAlias = "np.generic | bool | int | float | complex"
+NumberLike: TypeAlias = "np.generic | bool | int | float | complex"
 
 
 class Methods(Operators):
@@ -51,11 +51,11 @@ class Methods(Operators):
 
     def sum(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         dtype: object = None,
         out: None = None,
         keepdims: bool = False,
-        initial: Self | NDArray | Scalar | None = None,
+        initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
@@ -65,11 +65,11 @@ class Methods(Operators):
 
     def prod(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         dtype: object = None,
         out: None = None,
         keepdims: bool = False,
-        initial: Self | NDArray | Scalar | None = None,
+        initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Return product over axes; narrow integers and bools in 32 bits."""
@@ -79,7 +79,7 @@ class Methods(Operators):
 
     def mean(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         dtype: object = None,
         out: None = None,
         keepdims: bool = False,
@@ -91,7 +91,7 @@ class Methods(Operators):
 
     def var(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         dtype: object = None,
         out: None = None,
         ddof: float | None = None,
@@ -109,7 +109,7 @@ class Methods(Operators):
 
     def std(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         dtype: object = None,
         out: None = None,
         ddof: float | None = None,
@@ -126,10 +126,10 @@ class Methods(Operators):
 
     def max(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         out: None = None,
         keepdims: bool = False,
-        initial: Self | NDArray | Scalar | None = None,
+        initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Return greatest element over axes; nan if any element is nan."""
@@ -137,10 +137,10 @@ class Methods(Operators):
 
     def min(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         out: None = None,
         keepdims: bool = False,
-        initial: Self | NDArray | Scalar | None = None,
+        initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Return least element over axes; nan if any element is nan."""
@@ -148,7 +148,7 @@ class Methods(Operators):
 
     def any(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         out: None = None,
         keepdims: bool = False,
         *,
@@ -159,7 +159,7 @@ class Methods(Operators):
 
     def all(
         self,
-        axis: Axes = None,
+        axis: AxisLike = None,
         out: None = None,
         keepdims: bool = False,
         *,
@@ -172,7 +172,7 @@ class Methods(Operators):
         self,
         name: str,
         op: Callable[..., Atoms],
-        axis: Axes,
+        axis: AxisLike,
         out: object,
         keepdims: bool,
         *,
@@ -232,7 +232,7 @@ class Methods(Operators):
         """Return `ravel`."""
         return self.ravel(order)
 
-    def squeeze(self, axis: Axes = None) -> Self:
+    def squeeze(self, axis: AxisLike = None) -> Self:
         """Without axes of size 1."""
         return self._apply(shapes.squeeze, (), (hashable_axis(axis),))
 
@@ -308,7 +308,9 @@ class Methods(Operators):
         """Return the elements rounded to a number of decimals, ties to even."""
         return self._apply(elementwise.round_to, (), (decimals,))
 
-    def clip(self, min: Self | NDArray | Scalar | None = None, max: Self | NDArray | Scalar | None = None) -> Self:
+    def clip(
+        self, min: Self | NDArray | NumberLike | None = None, max: Self | NDArray | NumberLike | None = None
+    ) -> Self:
         """Not below `min` and then not above `max`; None is no bound."""
         if min is not None and max is not None:
             return self._apply(elementwise.clip, (min, max), ())
@@ -316,7 +318,7 @@ class Methods(Operators):
             return self._apply(elementwise.clip_below, (min,), ())
         return self if max is None else self._apply(elementwise.clip_above, (max,), ())
 
-    def ptp(self, axis: Axes = None, out: None = None, keepdims: bool = False) -> Self:
+    def ptp(self, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Self:
         """Return the greatest element less the least one."""
         return self.max(axis, out, keepdims) - self.min(axis, None, keepdims)
 
@@ -339,7 +341,7 @@ class Methods(Operators):
         fills = index_arrays.fills("nonzero", fill_value, len(shape))
         return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
 
-    def choose(self, choices: Sequence[Self | NDArray | Scalar], out: None = None, mode: str = "clip") -> Self:
+    def choose(self, choices: Sequence[Self | NDArray | NumberLike], out: None = None, mode: str = "clip") -> Self:
         """Return for each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or
         wrapped ("wrap")."""
         no_out("choose", out)
@@ -378,7 +380,7 @@ class Methods(Operators):
 
     def searchsorted(
         self,
-        v: Self | NDArray | Scalar,
+        v: Self | NDArray | NumberLike,
         side: str = "left",
         sorter: Self | NDArray | None = None,
         *,
@@ -406,7 +408,7 @@ class Methods(Operators):
             return self._apply(contractions.only_diagonal, (offset,), (axis1, axis2)).sum((-2, -1), dtype=dtype)
         return self.diagonal(to_int("trace", "offset", cast("int", offset)), axis1, axis2).sum(-1, dtype=dtype)
 
-    def dot(self, other: Self | NDArray | Scalar) -> Self:
+    def dot(self, other: Self | NDArray | NumberLike) -> Self:
         """Return the product summed over the last axis of this and the last but one of `other`."""
         return self._apply(contractions.dot, (other,), ())
 

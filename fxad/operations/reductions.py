@@ -17,7 +17,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive
 from fxad.operations.arguments import flag
-from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
+from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.axes import other_axes
@@ -39,7 +39,7 @@ def accumulation_dtype(dtype: DType) -> DType:
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
 
 
-def count_dtype(op: str, x: Aval, axis: Axes) -> DType:
+def count_dtype(op: str, x: Aval, axis: AxisLike) -> DType:
     """Return the dtype of a number of elements along axes: int32, or int64 if the number may not fit."""
     return index_dtype((math.prod([x.shape[a] for a in normalize_axes(op, axis, x.ndim)]),))
 
@@ -59,7 +59,7 @@ def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], k
 # The signature every reduction below has: x, then axis, keepdims and the rest as static values.
 
 
-def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Atoms:
+def sum(emit: Emit, x: Atom, axis: AxisLike = None, keepdims: bool = False, dtype: DType | None = None) -> Atoms:
     """Sum over axes."""
     if dtype is None:
         is_count = x.aval.dtype is dtypes.bool_
@@ -67,13 +67,13 @@ def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: D
     return _reduce("sum", emit, x, ReduceSum, axis, keepdims, dtype)
 
 
-def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
+def prod(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None) -> Atoms:
     """Return product over axes."""
     return _reduce("prod", emit, x, ReduceProd, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
 
 
 def _extremum(
-    op: str, emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axis: Axes, keepdims: bool
+    op: str, emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axis: AxisLike, keepdims: bool
 ) -> Atoms:
     for a in normalize_axes(op, axis, x.aval.ndim):
         if x.aval.shape[a] == 0:
@@ -81,27 +81,27 @@ def _extremum(
     return _reduce(op, emit, x, prim, axis, keepdims, x.aval.dtype)
 
 
-def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
+def max(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return greatest element over axes; nan if any element is nan."""
     return _extremum("max", emit, x, ReduceMax, axis, keepdims)
 
 
-def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
+def min(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return least element over axes; nan if any element is nan."""
     return _extremum("min", emit, x, ReduceMin, axis, keepdims)
 
 
-def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
+def any(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return True if an element is not zero."""
     return _reduce("any", emit, x, ReduceOr, axis, keepdims, dtypes.bool_)
 
 
-def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
+def all(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return True if no element is zero."""
     return _reduce("all", emit, x, ReduceAnd, axis, keepdims, dtypes.bool_)
 
 
-def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
+def count_nonzero(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
     dtype = count_dtype("count_nonzero", x.aval, axis)
     return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtype)
@@ -112,7 +112,7 @@ def _reduce(
     emit: Emit,
     x: Atom,
     prim: Callable[[tuple[int, ...]], Primitive],
-    axis: Axes,
+    axis: AxisLike,
     keepdims: bool,
     dtype: DType,
 ) -> Atoms:
@@ -132,7 +132,7 @@ def to_moment_dtype(emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom,
     return convert(emit, x, dtypes.accumulated(dtype)), dtype
 
 
-def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
+def mean(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None) -> Atoms:
     """Return mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
     wide, dtype = to_moment_dtype(emit, x, dtype)
@@ -152,17 +152,19 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> 
     return emit.one(DIV, total, Lit.of(divisor if divisor > 0 else nan, total.aval))
 
 
-def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
+def var(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
     """Return variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
     return _spread("var", emit, x, axis, keepdims, dtype, correction)
 
 
-def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
+def std(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
     """Return the standard deviation over axes: the root of the variance."""
     return _spread("std", emit, x, axis, keepdims, dtype, correction)
 
 
-def _spread(op: str, emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
+def _spread(
+    op: str, emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None, correction: float
+) -> Atoms:
     """Return the variance, or its root for the `op` "std"."""
     axes = normalize_axes(op, axis, x.aval.ndim)
     wide, dtype = to_moment_dtype(emit, x, dtype)

@@ -16,7 +16,7 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Var
 from fxad.operations.arguments import to_int
-from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
+from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.axes import other_axes, replace_entry
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
@@ -114,7 +114,7 @@ def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: in
     return (emit_transpose(emit, x, tuple(perm)),)
 
 
-def squeeze(emit: Emit, x: Atom, axis: Axes) -> Atoms:
+def squeeze(emit: Emit, x: Atom, axis: AxisLike) -> Atoms:
     """Without the axes of size 1: all of them for None. Raises: ShapeError for an axis of another size."""
     shape = x.aval.shape
     axes = (
@@ -146,7 +146,7 @@ def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     return (broadcast(emit, x, shape),)
 
 
-def flip(emit: Emit, x: Atom, axis: Axes) -> Atoms:
+def flip(emit: Emit, x: Atom, axis: AxisLike) -> Atoms:
     """Return the elements in reverse order along axes."""
     axes = tuple([k for k in normalize_axes("flip", axis, x.aval.ndim) if x.aval.shape[k] != 1])
     return (emit_rearrange(emit, Rev(axes), x) if axes else x,)

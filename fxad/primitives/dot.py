@@ -52,9 +52,23 @@ def product_dtype(name: str, lhs: Aval, rhs: Aval, preferred: DType | None) -> D
     return preferred
 
 
+class Contraction(Bilinear):
+    """Sums of products over pairs of contracted axes, for each index of the pairs of batch axes.
+
+    The result has the batch axes, then the free axes of lhs, then those of rhs.
+    """
+
+    __slots__ = ()
+
+    lhs_contract: tuple[int, ...]
+    rhs_contract: tuple[int, ...]
+    lhs_batch: tuple[int, ...]
+    rhs_batch: tuple[int, ...]
+
+
 @final
 @primitive
-class DotGeneral(Bilinear):
+class DotGeneral(Contraction):
     """Sum of products over the contracting axes, for each index of the batch axes.
 
     The result has the batch axes, then the free axes of lhs, then those of rhs.

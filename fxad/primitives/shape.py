@@ -139,6 +139,23 @@ class Rearrange(LinearMap, LinearInOne):
         return (out,), (dim,)
 
 
+class Permutation(Rearrange):
+    """A rearrangement in which each element of the operand is one element of the result, and there are no others. So
+    its transpose (`cotangent`) is its inverse."""
+
+    __slots__ = ()
+
+
+class AxisMove(Permutation):
+    """A permutation that moves, drops or inserts axes: elements keep their index along each axis."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def places(self, ndim: int) -> tuple[int | None, ...]:
+        """Return the axis of the result for each of the `ndim` axes of the operand; None for one that is dropped."""
+
+
 @final
 @primitive
 class BroadcastInDim(Rearrange):
@@ -234,7 +251,7 @@ class ReduceSum(Rearrange):
 
 @final
 @primitive
-class Reshape(Rearrange):
+class Reshape(Permutation):
     """The same elements in row-major order, in another shape.
 
     Type: x of any dtype; the number of elements is kept.
@@ -269,7 +286,7 @@ class Reshape(Rearrange):
 
 @final
 @primitive
-class Transpose(Rearrange):
+class Transpose(AxisMove):
     """Axis k of the result is axis `perm[k]` of the operand.
 
     Type: x of any dtype; `perm` a permutation of its axes.
@@ -290,6 +307,9 @@ class Transpose(Rearrange):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0].transpose(self.perm),)
 
+    def places(self, ndim: int) -> tuple[int | None, ...]:
+        return tuple([self.perm.index(a) for a in range(ndim)])
+
     def attributes(self) -> dict[str, str]:
         return {"permutation": i64_array(self.perm)}
 
@@ -303,7 +323,7 @@ class Transpose(Rearrange):
 
 @final
 @primitive
-class Squeeze(Rearrange):
+class Squeeze(AxisMove):
     """Drop `axes` of size 1.
 
     Type: x of any dtype; `axes` increasing axes of x.
@@ -323,6 +343,9 @@ class Squeeze(Rearrange):
                 raise ShapeError(f"squeeze: axis {a} of {x} has size {x.shape[a]}, not 1")
         return (Aval(remove_axes(x.shape, self.axes), x.dtype),)
 
+    def places(self, ndim: int) -> tuple[int | None, ...]:
+        return tuple([None if a in self.axes else a - sum([b < a for b in self.axes]) for a in range(ndim)])
+
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (args[0].reshape(remove_axes(args[0].shape, self.axes)),)
 
@@ -336,7 +359,7 @@ class Squeeze(Rearrange):
 
 @final
 @primitive
-class ExpandDims(Rearrange):
+class ExpandDims(AxisMove):
     """Insert axes of size 1, which are `axes` of the result.
 
     Type: x of any dtype; `axes` increasing axes of the result.
@@ -352,6 +375,9 @@ class ExpandDims(Rearrange):
         (x,) = check_count(self, avals, 1)
         check_axes("expand_dims", self.axes, x.ndim + len(self.axes))
         return (Aval(self.result_shape(x.shape), x.dtype),)
+
+    def places(self, ndim: int) -> tuple[int | None, ...]:
+        return other_axes(self.axes, ndim + len(self.axes))
 
     def result_shape(self, shape: Shape) -> Shape:
         """Return the shape of the result, for an operand of this shape."""
@@ -373,7 +399,7 @@ class ExpandDims(Rearrange):
 
 @final
 @primitive
-class Rev(Rearrange):
+class Rev(Permutation):
     """Reverse the order of elements along `axes`.
 
     Type: x of any dtype; `axes` increasing.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
 from fxad.ir import Aval, Shape, as_shape
+from fxad.numpy.creation import ShapeLike
 from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.tracer import dtype_of_number, is_number, number_array
-
-# A shape argument; one int is a vector of that size.
-ShapeLike: TypeAlias = int | Sequence[int]
 
 FLOATS: Final = dtypes.FLOATING - dtypes.FLOAT8
 _KEY: Final = Aval((2,), dtypes.uint32)

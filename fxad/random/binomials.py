@@ -10,9 +10,10 @@ from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import to_int
 from fxad.random.arguments import (
-    ShapeLike,
     check_fits,
     check_key,
     float_dtype,
@@ -20,7 +21,7 @@ from fxad.random.arguments import (
     result_shape,
 )
 from fxad.random.cipher import literal_of, uniform_01
-from fxad.random.jit_sampler import draw, jit_sampler
+from fxad.random.draw import draw
 from fxad.random.keys import split_keys, split_to_shape
 from fxad.random.rejection import FEW, deviance, repeat_until_accepted
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -158,7 +159,7 @@ def multinomial(
         raise ShapeError(f"{name}: p must have at least one axis, got shape {sizes}")
     check_fits(name, sizes, "p", own)
     check_fits(name, sizes[:-1], "n", aval_of(n, f"{name}: n").shape)
-    return jit_sampler(
+    return call_composite(
         _multinomial,
         (check_key(name, key), parameter_operand(n, chosen), parameter_operand(p, chosen)),
         sizes,

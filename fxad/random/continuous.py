@@ -8,16 +8,17 @@ from typing import Final
 from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import text
 from fxad.random.arguments import (
-    ShapeLike,
     argument_error,
     check_key,
     float_dtype,
     result_shape,
 )
 from fxad.random.cipher import mantissa_bits, uniform_01, uniform_between_scalars
-from fxad.random.jit_sampler import draw, jit_sampler
+from fxad.random.draw import draw
 from fxad.tracing.array import Array, ArrayLike
 
 _MODES: Final = ("low", "high")
@@ -50,7 +51,7 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: object = None, mode: st
     mode = None if mode is None else text("random.gumbel", "mode", mode)
     name = "random.gumbel"
     chosen = gumbel_mode(name, mode)
-    return jit_sampler(
+    return call_composite(
         sample_gumbel, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype), chosen
     )
 

@@ -11,11 +11,12 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.sorting import top_k
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import flag, text
 from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import (
     FLOATS,
-    ShapeLike,
     broadcast_shape,
     check_fits,
     check_key,
@@ -26,7 +27,6 @@ from fxad.random.arguments import (
 )
 from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.continuous import gumbel_mode, sample_gumbel
-from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
 from fxad.random.rejection import FEW, deviance, repeat_until_accepted
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -65,7 +65,7 @@ def categorical(
         raise ShapeError(f"{name}: logits {aval} have no category along axis {at}")
     operands = check_key(name, key), logits
     if replace:
-        return jit_sampler(_categorical, operands, at, sizes, gumbel_mode(name, mode))
+        return call_composite(_categorical, operands, at, sizes, gumbel_mode(name, mode))
     lead = sizes[: len(sizes) - len(own)]
     if sizes[len(lead) :] != own:
         raise ShapeError(f"{name}: without replacement the shape {sizes} must end in the logits' own, {own}")
@@ -74,7 +74,7 @@ def categorical(
             f"{name}: {math.prod(lead)} draws without replacement of {aval.shape[at]} categories",
             remedy="draw fewer, or with replace=True",
         )
-    return jit_sampler(_categorical_distinct, operands, at, sizes, gumbel_mode(name, mode))
+    return call_composite(_categorical_distinct, operands, at, sizes, gumbel_mode(name, mode))
 
 
 def _categorical(key: Array, logits: Array, axis: int, shape: Shape, mode: str) -> Array:
@@ -107,7 +107,7 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtyp
     name = "random.geometric"
     chosen, drawn = integer_dtype(name, dtype), dtypes.accumulated(float_dtype(name, None, p=p))
     operands = check_key(name, key), parameter_operand(p, drawn)
-    return jit_sampler(_geometric, operands, broadcast_shape(name, shape, p=p), chosen, drawn)
+    return call_composite(_geometric, operands, broadcast_shape(name, shape, p=p), chosen, drawn)
 
 
 def _geometric(key: Array, p: Array, shape: Shape, dtype: DType, drawn: DType) -> Array:
@@ -134,7 +134,7 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
     chosen = integer_dtype(name, dtype)
     float_dtype(name, None, lam=lam)
     operands = check_key(name, key), parameter_operand(lam, dtypes.float32)
-    return jit_sampler(_poisson, operands, broadcast_shape(name, shape, lam=lam), chosen)
+    return call_composite(_poisson, operands, broadcast_shape(name, shape, lam=lam), chosen)
 
 
 def _poisson(key: Array, lam: Array, shape: Shape, dtype: DType) -> Array:

@@ -12,10 +12,11 @@ from fxad import lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import to_int
 from fxad.primitives.random import GammaSample
 from fxad.random.arguments import (
-    ShapeLike,
     check_fits,
     check_key,
     float_dtype,
@@ -24,8 +25,8 @@ from fxad.random.arguments import (
 )
 from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.continuous import sample_exponential
+from fxad.random.draw import draw
 from fxad.random.gaussian import sample_normal
-from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys, split_to_shape
 from fxad.random.uniforms import sample_signs
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -166,7 +167,9 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None, 
         raise ShapeError(f"{name}: alpha must have at least one axis, got shape {own}")
     sizes = own[:-1] if shape is None else result_shape(name, shape)
     check_fits(name, sizes, "alpha, but for its last axis,", own[:-1])
-    return jit_sampler(_dirichlet, (check_key(name, key), parameter_operand(alpha, chosen)), (*sizes, own[-1]), chosen)
+    return call_composite(
+        _dirichlet, (check_key(name, key), parameter_operand(alpha, chosen)), (*sizes, own[-1]), chosen
+    )
 
 
 def _dirichlet(key: Array, alpha: Array, shape: Shape, dtype: DType) -> Array:
@@ -269,7 +272,7 @@ def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype:
     if d < 1:
         raise ParameterError(f"{name}: d must be a positive int, got {d!r}")
     check_fits(name, (), "p", aval_of(p, f"{name}: p").shape)
-    return jit_sampler(_ball, (check_key(name, key), parameter_operand(p, chosen)), sizes, d, chosen)
+    return call_composite(_ball, (check_key(name, key), parameter_operand(p, chosen)), sizes, d, chosen)
 
 
 def _ball(key: Array, p: Array, shape: Shape, d: int, dtype: DType) -> Array:

@@ -10,8 +10,9 @@ import numpy as np
 from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.random.arguments import (
-    ShapeLike,
     broadcast_shape,
     check_key,
     float_dtype,
@@ -20,7 +21,7 @@ from fxad.random.arguments import (
     result_shape,
 )
 from fxad.random.cipher import adjacent_float, literal_of, uniform_01, uniform_between, uniform_between_scalars
-from fxad.random.jit_sampler import draw, jit_sampler
+from fxad.random.draw import draw
 from fxad.random.keys import split_keys
 from fxad.random.uniforms import sample_signs
 from fxad.tracing.array import Array, ArrayLike
@@ -153,7 +154,7 @@ def double_sided_maxwell(
     own = broadcast_shape(name, None, loc=loc, scale=scale)
     sizes = (*(result_shape(name, shape) or own), *own)
     operands = check_key(name, key), parameter_operand(loc, chosen), parameter_operand(scale, chosen)
-    return jit_sampler(_double_sided_maxwell, operands, sizes, chosen)
+    return call_composite(_double_sided_maxwell, operands, sizes, chosen)
 
 
 def _double_sided_maxwell(key: Array, loc: Array, scale: Array, shape: Shape, dtype: DType) -> Array:

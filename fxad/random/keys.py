@@ -15,10 +15,10 @@ from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Shape
 from fxad.numpy.apply import as_array
+from fxad.numpy.composites import call_composite
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
 from fxad.random.arguments import check_key, result_shape
 from fxad.random.cipher import threefry, threefry_counters
-from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.tracer import number_array
 
@@ -46,7 +46,7 @@ def key(seed: ArrayLike, *, impl: str | None = None) -> Array:
     if aval.shape:
         remedy = "this is a key already" if aval.shape == (2,) else "map over seeds with fxad.vmap"
         raise ShapeError(f"random.key: a seed is one integer, got {aval}", remedy=remedy)
-    return jit_sampler(_key, (seed,))
+    return call_composite(_key, (seed,))
 
 
 PRNGKey = key  # JAX's older name
@@ -92,7 +92,7 @@ def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
     Raises: ArgumentError, DTypeError, ShapeError for what is not a key; ShapeError for a shape that is none.
     """
     sizes = result_shape("random.split", num)
-    return jit_sampler(split_to_shape, (check_key("random.split", key),), sizes)
+    return call_composite(split_to_shape, (check_key("random.split", key),), sizes)
 
 
 def split_to_shape(key: Array, shape: Shape) -> Array:
@@ -135,7 +135,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         raise DTypeError(f"random.fold_in: data is an integer, got {aval}", remedy="convert it with astype")
     if aval.shape:
         raise ShapeError(f"random.fold_in: data is one integer, got {aval}", remedy="map over it with fxad.vmap")
-    return jit_sampler(_fold_in, (checked, data))
+    return call_composite(_fold_in, (checked, data))
 
 
 def _fold_in(key: Array, data: Array) -> Array:

@@ -12,12 +12,12 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
+from fxad.numpy.composites import call_composite
 from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import check_key, float_dtype, result_shape
 from fxad.random.cipher import random_bits, uniform_01
 from fxad.random.continuous import gumbel_mode, sample_gumbel
-from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
 from fxad.random.uniforms import sample_randint
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
@@ -38,9 +38,9 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     count = _int_argument(name, "x", x)
     if count is not None:
         normalize_axis_index(name, axis, 1)
-        return jit_sampler(_permute_range, (checked,), count)
+        return call_composite(_permute_range, (checked,), count)
     at = normalize_axis_index(name, axis, aval_of(x).ndim)
-    return jit_sampler(_permuted, (checked, x), at, bool(independent))
+    return call_composite(_permuted, (checked, x), at, bool(independent))
 
 
 def _int_argument(op: str, what: str, x: ArrayLike) -> int | None:
@@ -122,13 +122,13 @@ def choice(
             f"{name}: {draws} draws without replacement of {among} elements", remedy="draw fewer, or with replace=True"
         )
     if p is None:
-        drawn = jit_sampler(_choose_indices, (checked,), among, sizes, bool(replace))
+        drawn = call_composite(_choose_indices, (checked,), among, sizes, bool(replace))
     else:
         float_dtype(name, None, p=p)
         if aval_of(p, f"{name}: p").shape != (among,):
             raise ShapeError(f"{name}: p must have one weight for each of {among} elements, got {aval_of(p)}")
-        drawn = jit_sampler(_choose_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
-    return drawn if count is not None else jit_sampler(_take_along, (a, drawn), at)
+        drawn = call_composite(_choose_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
+    return drawn if count is not None else call_composite(_take_along, (a, drawn), at)
 
 
 def _take_along(a: Array, places: Array, axis: int) -> Array:

@@ -12,10 +12,11 @@ from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Shape
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import text
 from fxad.random.arguments import (
     FLOATS,
-    ShapeLike,
     argument_error,
     broadcast_shape,
     check_fits,
@@ -34,7 +35,6 @@ from fxad.random.cipher import (
     uniform_01,
     uniform_between,
 )
-from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
@@ -49,7 +49,7 @@ def bits(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
     chosen = dtypes.uint32 if dtype is None else dtypes.as_dtype(dtype)
     if chosen not in dtypes.UNSIGNED:
         raise DTypeError(f"random.bits: dtype must be an unsigned integer, got {chosen.name}")
-    return jit_sampler(random_bits, (check_key("random.bits", key),), result_shape("random.bits", shape), chosen)
+    return call_composite(random_bits, (check_key("random.bits", key),), result_shape("random.bits", shape), chosen)
 
 
 def uniform(
@@ -67,10 +67,10 @@ def uniform(
     checked, sizes = check_key(name, key), result_shape(name, shape)
     chosen = float_dtype(name, dtype, minval=minval, maxval=maxval)
     if type(minval) in NUMBER_TYPES and type(maxval) in NUMBER_TYPES and (minval, maxval) == (0, 1):
-        return jit_sampler(uniform_01, (checked,), sizes, chosen)
+        return call_composite(uniform_01, (checked,), sizes, chosen)
     for which, bound in (("minval", minval), ("maxval", maxval)):
         check_fits(name, sizes, which, aval_of(bound, f"{name}: {which}").shape)
-    return jit_sampler(
+    return call_composite(
         _uniform, (checked, parameter_operand(minval, chosen), parameter_operand(maxval, chosen)), sizes, chosen
     )
 
@@ -110,7 +110,7 @@ def randint(key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLi
                 f"{name}: {which} must be an integer, got {aval}", remedy="round it and convert it with astype"
             )
         check_fits(name, sizes, which, aval.shape)
-    return jit_sampler(
+    return call_composite(
         sample_randint,
         (checked, _bound_operand(name, "minval", minval, chosen), _bound_operand(name, "maxval", maxval, chosen)),
         sizes,
@@ -216,7 +216,9 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     aval = aval_of(p, f"{name}: p")
     if aval.dtype not in FLOATS:
         raise DTypeError(f"{name}: p must be floating, got {aval}", remedy="a probability lies between 0.0 and 1.0")
-    return jit_sampler(_bernoulli, (checked, parameter_operand(p, aval.dtype)), broadcast_shape(name, shape, p=p), mode)
+    return call_composite(
+        _bernoulli, (checked, parameter_operand(p, aval.dtype)), broadcast_shape(name, shape, p=p), mode
+    )
 
 
 def _bernoulli(key: Array, p: Array, shape: Shape, mode: str) -> Array:
@@ -239,7 +241,7 @@ def rademacher(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> A
     chosen = dtypes.int32 if dtype is None else dtypes.as_dtype(dtype)
     if chosen not in dtypes.SIGNED | FLOATS | dtypes.COMPLEX:
         raise DTypeError(f"{name}: dtype must have a -1, got {chosen.name}")
-    return jit_sampler(sample_signs, (check_key(name, key),), result_shape(name, shape), chosen)
+    return call_composite(sample_signs, (check_key(name, key),), result_shape(name, shape), chosen)
 
 
 def sample_signs(key: Array, shape: Shape, dtype: DType) -> Array:

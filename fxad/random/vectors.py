@@ -9,10 +9,11 @@ from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax import linalg
+from fxad.numpy.composites import call_composite
+from fxad.numpy.creation import ShapeLike
 from fxad.operations import promotion
 from fxad.operations.arguments import text, to_int
 from fxad.random.arguments import (
-    ShapeLike,
     argument_error,
     check_fits,
     check_key,
@@ -21,7 +22,6 @@ from fxad.random.arguments import (
     result_shape,
 )
 from fxad.random.gaussian import sample_normal
-from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _METHODS: Final = ("cholesky", "eigh", "svd")
@@ -56,7 +56,7 @@ def multivariate_normal(
     sizes = promotion.common_shape(name, middle[:-1], spread[:-2]) if shape is None else result_shape(name, shape)
     check_fits(name, sizes, "mean, but for its last axis,", middle[:-1])
     check_fits(name, sizes, "cov, but for its last axes,", spread[:-2])
-    return jit_sampler(_multivariate_normal, (check_key(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
+    return call_composite(_multivariate_normal, (check_key(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
 
 
 def _multivariate_normal(key: Array, mean: Array, cov: Array, shape: Shape, dtype: DType, method: str) -> Array:
@@ -90,7 +90,7 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
         if size < 0:
             raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
     sizes = (*result_shape(name, shape), n, n if m is None else m)
-    return jit_sampler(_orthogonal, (check_key(name, key),), sizes, inexact_dtype(name, dtype))
+    return call_composite(_orthogonal, (check_key(name, key),), sizes, inexact_dtype(name, dtype))
 
 
 def _orthogonal(key: Array, shape: Shape, dtype: DType) -> Array:

@@ -13,7 +13,7 @@ from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
 from fxad.operations import special as operations
 from fxad.operations.arguments import flag, to_int
-from fxad.operations.axes import Axes
+from fxad.operations.axes import AxisLike
 from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.scipy.exponential_integrals import exp1, expi, expn
 from fxad.support.absent import absent
@@ -232,13 +232,13 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     return lax.multigammaln(x, d)
 
 
-def softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
+def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
     """Return exp(x) over its sum; over all elements by default."""
     array = fnp.asarray(x)
     return _softmax(array, tuple(range(array.ndim)) if axis is None else axis)
 
 
-def log_softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
+def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
     """Return the logarithm of `softmax`."""
     array = fnp.asarray(x)
     return _log_softmax(array, tuple(range(array.ndim)) if axis is None else axis)

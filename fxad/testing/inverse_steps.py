@@ -332,7 +332,6 @@ SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
         "swap parts": _on_one_array(_along_last_axis(_swap_parts, lambda x: x)),
         "update one": _on_one_array(_along_last_axis(_update_in_place, lambda x: x * 2.0)),
         "triangular product": _on_one_array(_along_last_axis(_triangular_product, lambda x: x * 1.5)),
-        "cumsum": _on_one_array(_along_last_axis(lambda x, *_: fnp.cumsum(x, axis=-1), lambda x: x)),
         "custom inverse": _on_one_array(custom_inverse_step),
         "custom ivjp": _on_one_array(custom_ivjp_step),
         "custom inverse of state": custom_inverse_of_state_step,

@@ -41,7 +41,7 @@ from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.primitives.index import index_dtype
-from fxad.runtime import collect_garbage, collection_due, process_state
+from fxad.runtime import process_state
 from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.support.tables import headed, preformatted
 from fxad.tracing import placement
@@ -535,8 +535,6 @@ class Eager:
             loaded = None if cached is None else cached()
         except TypeError:  # an array or a list as a parameter: the operation checks it
             loaded = key = None
-        if next(collection_due):
-            collect_garbage()
         if process_state.any_committed and True in map(placement.is_committed, buffers):
             target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
             loaded = self._load_on(target, op, avals, static, key)

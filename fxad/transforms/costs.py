@@ -20,7 +20,7 @@ from fxad.core.sizes import Size
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dot import Contraction
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import Div
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
@@ -32,7 +32,7 @@ from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce import ReduceMax, ReduceMin
-from fxad.primitives.shape import ReduceSum
+from fxad.primitives.shape import Permutation, ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.support.constants import (
     BYTES_PER_MICROSECOND,
@@ -96,12 +96,12 @@ def total_time(eqns: Iterable[Eqn]) -> float:
     return time + written / BYTES_PER_MICROSECOND
 
 
-_COMPUTE: Final[tuple[type, ...]] = (HigherOrder, DotGeneral, ConvGeneralDilated)
+_COMPUTE: Final[tuple[type, ...]] = (HigherOrder, Contraction, ConvGeneralDilated)
 
 
 def _flops(eqn: Eqn) -> float:
     prim = eqn.prim
-    if isinstance(prim, DotGeneral):
+    if isinstance(prim, Contraction):
         shape = eqn.ins[0].aval.shape
         return (
             2.0
@@ -196,8 +196,8 @@ CompileCost: TypeAlias = tuple[Fusion, float]
 
 # these read elements of an operand at other places than those that they write
 REARRANGEMENTS: Final[Kinds] = (*MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
-_CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS)
-_LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
+_CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS, Permutation)
+_LIBRARY: Final[Kinds] = (Contraction, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
 # Classes and families of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name
 # classes: few programs use these primitives, and a name does not import their files.

@@ -45,7 +45,7 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
-from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dot import Contraction
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.support.constants import FEW_IN_KERNEL, MAX_FUSED, REDUCED_WITH, SMALL_BYTES
 from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
@@ -195,7 +195,7 @@ class _Reads:
                 self.count[a] += 1
             if fusion is Fusion.REDUCTION:
                 self.reduced.update(ins)
-            elif type(prim) is DotGeneral:
+            elif isinstance(prim, Contraction):
                 products.update(outs)
                 matrices = [transposed.get(a, a) for a in ins]
                 self.from_memory.update(matrices)

@@ -10,7 +10,7 @@ Threads: one may delete a buffer while others read it (see `delete`). Each of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Final, Protocol, cast, runtime_checkable
 
 import numpy as np
 from typing_extensions import CapsuleType
@@ -30,8 +30,6 @@ from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import waits
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding
 from fxad.xla.sharded import MeshSharding, assembled, divided, gathered, is_sharded, shards
-
-Scalar: TypeAlias = bool | int | float | complex
 
 _COPY: Final = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _SHARE: Final = _jax.HostBufferSemantics.ZERO_COPY
@@ -117,7 +115,7 @@ def constant_buffer(array: NDArray, aval: Aval, device: Device) -> Buffer:
     return _host_put(array, aval, device.sharding, _COPY, committed=False)
 
 
-def _scalar(value: Scalar | np.generic, aval: Aval) -> NDArray:
+def _scalar(value: bool | complex | np.generic, aval: Aval) -> NDArray:
     try:
         return np.asarray(value, aval.dtype) if not isinstance(value, np.generic) else np.asarray(value)
     except (OverflowError, TypeError) as e:

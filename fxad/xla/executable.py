@@ -45,7 +45,6 @@ def launch(
     """Start a program on buffers of exactly its types, and make its results with the handlers, which commit them to the
     device or not. `path` gives the name of an operand in messages.
 
-    The usual calls (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
     Raises: ExecutionError when XLA refuses the call.
     """
     if next(collection_due):

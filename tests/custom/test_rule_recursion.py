@@ -156,6 +156,16 @@ def test_a_program_is_differentiated_to_any_order(tmp_path: Path) -> None:
     np.testing.assert_allclose(float(again(np.float64(0.5))), np.exp(0.5), rtol=1e-14)
 
 
+def test_a_program_of_a_straight_through_rounding_keeps_its_rule_at_each_order() -> None:
+    """Nobody has asked for an order when it is traced, and its body has other derivatives: docs/adr/0048."""
+    rounded: Any = fx.custom_jvp(lambda x: fnp.round(x))
+    rounded.defjvp(lambda primals, dots: (rounded(*primals), dots[0] * rounded(primals[0])))
+    program: Any = fx.trace(rounded, np.float32(2.3))
+    for _ in range(5):
+        program = fx.grad(program)
+        assert float(program(np.float32(2.3))) == 2.0
+
+
 def test_transformed_before_it_is_differentiated() -> None:
     """After batching and dce the rules still call the function itself."""
     f = ruled("vjp")

@@ -10,7 +10,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Hole, Lit, Primitive
 from fxad.primitives import ALL
-from fxad.primitives.cumulative import LinearRecurrence
+from fxad.primitives.cumulative import CumLogSumExp, CumProd, CumSum, LinearRecurrence
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import (
     ADD,
@@ -29,8 +29,12 @@ from fxad.primitives.elementwise import (
     IntegerPow,
 )
 from fxad.primitives.fft import Fft
-from fxad.primitives.gather_scatter import Scatter, ScatterAdd
+from fxad.primitives.gather_scatter import Scatter, ScatterAdd, ScatterMul
+from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.lu import Lu
+from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
@@ -69,6 +73,8 @@ BOTH = "both operands are unknown"
 WRAP = "integers wrap and lose remainders: different int32 operands have the same result"
 COARSE = "float8_e5m2 has too few digits for values to come back"
 PERIODIC = "complex numbers a period apart have the same value"
+NO_RULE = "it has no inverse rule"
+DECOMPOSITIONS = (Cholesky(), Lu(), Qr(False), Eigh(True, True), Schur(True), Svd(True, False))
 NUMBERS = ((), (0,), (), (), (0,), "clip", False, False)
 
 
@@ -129,25 +135,17 @@ NUMBERS = ((), (0,), (), (), (0,), "clip", False, False)
             (True, True),
             "operand 1: the result has no element to read it from",
         ),
-        (Fft("IRFFT", (4,)), (C64,), (True,), "it does not read the imaginary part of the first element"),
-        (LinearRecurrence(0, False), (F32, F32), (True, False), "the first factor is not used"),
+        (Fft("FFT", (3,)), (C64,), (True,), NO_RULE),
+        (LinearRecurrence(0, False), (F32, F32), (False, True), NO_RULE),
+        *[(kind(0, False), (F32,), (True,), NO_RULE) for kind in (CumSum, CumProd, CumLogSumExp)],
         (DotGeneral((0,), (0,), (), (), None), (F32, F32), (False, True), "the matrix is not square"),
         (DotGeneral((1,), (0,), (), (), None), (M, M), (True, True), BOTH),
         (TriangularSolve(True, True, False, False, False), (M, M), (True, True), "its matrix is unknown"),
-        (Eigh(True, False), (M,), (True,), "it gives the values alone, not the vectors"),
-        (Svd(False, False), (M,), (True,), "it gives the values alone, not the vectors"),
-        (
-            ScatterAdd(*NUMBERS),
-            (F32, Aval((2, 1), "i32"), Aval((2,), "f32")),
-            (True, True, False),
-            "the places are not known",
-        ),
-        (
-            ScatterAdd(*NUMBERS),
-            (F32, Aval((2, 1), "i32"), Aval((2,), "f32")),
-            (True, False, True),
-            "updates that meet are added up",
-        ),
+        *[(prim, (M,), (True,), NO_RULE) for prim in DECOMPOSITIONS],
+        *[
+            (kind(*NUMBERS), (F32, Aval((2, 1), "i32"), Aval((2,), "f32")), (True, False, False), NO_RULE)
+            for kind in (ScatterAdd, ScatterMul)
+        ],
         (
             Scatter(*NUMBERS),
             (F32, Aval((2, 1), "i32"), Aval((2,), "f32")),

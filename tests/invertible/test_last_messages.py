@@ -28,18 +28,6 @@ def test_integer_arguments_are_not_determined(argnums: Any) -> None:
     assert e.value.remedy == "trace it on examples first: inverse(trace(tanh, *examples), ...)"
 
 
-def test_an_inverse_without_a_log_determinant() -> None:
-    def factored(a: fx.Array) -> fx.Array:
-        return fx.lax.linalg.cholesky(a, symmetrize_input=False)
-
-    program = fx.trace(factored, np.eye(3))
-    assert np.allclose(fx.inverse(program)(np.eye(3)), np.eye(3))
-    with pytest.raises(NotInvertibleError) as e:
-        fx.inverse(program, log_det=True)
-    assert e.value.message.startswith("inverse: log_det of factored: cholesky")
-    assert e.value.message.endswith("its log-determinant is not known")
-
-
 def test_an_inverse_returns_the_arguments_that_are_not_kept() -> None:
     f = fx.custom_inverse(lambda x, w: x * w, lambda y, w: (y / w, w), keep="w")
     with pytest.raises(TreeError) as e:

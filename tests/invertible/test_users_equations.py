@@ -148,11 +148,10 @@ def test_an_error_of_a_rule_names_the_equation(f: Any) -> None:
     [
         (lambda a, x: a @ x, ("3, 3", "3, n"), "dot_general"),
         (lambda a, x: solve_triangular(a, x), ("3, 3", "3, n"), "triangular_solve"),
-        (lambda a, x: a + fnp.fft.fft(x), ("n, 4", "n, 4"), "fft"),
     ],
 )
 def test_a_log_determinant_that_needs_the_sizes(f: Any, avals: tuple[str, str], name: str) -> None:
-    program = fx.trace(f, *[fx.Spec(shape, "complex64" if name == "fft" else "float32") for shape in avals])
+    program = fx.trace(f, *[fx.Spec(shape, "float32") for shape in avals])
     assert fx.inverse(program, 1)
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(program, 1, log_det=True)
@@ -163,15 +162,18 @@ def test_a_log_determinant_that_needs_the_sizes(f: Any, avals: tuple[str, str], 
 
 
 def test_the_equation_without_a_log_determinant() -> None:
+    scaled = fx.custom_inverse(lambda a: a * fnp.cosh(a), lambda y: y)
+
     def f(a: Any, w: Any) -> Any:
         _ = w * 3
-        return fx.jit(lambda a: lax.linalg.cholesky(a * 2.0, symmetrize_input=False))(a)
+        return fx.jit(lambda a: scaled(a * 2.0))(a)
 
     program = fx.trace(f, np.eye(3), W)
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(program, log_det=True)
     the_equation(program.jaxpr, e.value)
-    assert (e.value.equation, e.value.inside) == ("%1:f64[3,3] = cholesky %0:f64[3,3]", ("call of <lambda>",))
+    assert e.value.equation == "%1:f64[3,3] = call_with_rules %0:f64[3,3]"
+    assert e.value.inside == ("call of <lambda>",)
 
 
 def measured(v: Any) -> Any:

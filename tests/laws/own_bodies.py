@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
-from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, InParallel, Layout, Slice, Unknown
+from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, InParallel, Layout, Sliced, Unknown
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import (
@@ -89,7 +89,7 @@ class MapOver(HigherOrder, Linear):
 
     @property
     def layout(self) -> Layout:
-        along, first = Slice(self.axis), Slice(0)
+        along, first = Sliced(self.axis), Sliced(0)
         rest, more = len(self.body.ins) - self.n_consts - self.n_in, len(self.body.outs) - self.n_out
         return Layout(
             (Group(Constant(), self.n_consts), Group(along, self.n_in), Group(first, rest)),
@@ -246,7 +246,7 @@ class Until(HigherOrder):
 
     @property
     def layout(self) -> Layout:
-        carry, rows = Group(Carry(), self.n_carry), Group(Slice(), len(self.body.outs) - 1 - self.n_carry)
+        carry, rows = Group(Carry(), self.n_carry), Group(Sliced(), len(self.body.outs) - 1 - self.n_carry)
         body = Body(self.body, (0, 1), (PREDICATE, 0, 1), Unknown(self.most), stores=True)
         return Layout((Group(Constant(), self.n_consts), carry), (carry, rows), (body,))
 

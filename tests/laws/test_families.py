@@ -18,16 +18,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 import fxad as fx
+import fxad.numpy as fnp
 from fxad import dtypes, extend
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import NotInvertibleError
 from fxad.ir import (
+    Atom,
     Atoms,
     Aval,
     Avals,
     BatchCtx,
+    Cotangent,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     Jaxpr,
@@ -42,13 +46,18 @@ from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.collectives import Pmin
 from fxad.primitives.cumulative import CumMax, CumMin
+from fxad.primitives.dot import Contraction, DotGeneral
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.gamma import Igamma
 from fxad.primitives.elementwise.logic import Ge, Lt, ShiftLeft
 from fxad.primitives.elementwise.select import Ceil, Floor
 from fxad.primitives.gather_scatter import ScatterMin
+from fxad.primitives.linalg.family import LinearSystem
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.reduce import ALL_BITS, LogicalReduction, Monoid, ReduceAnd, ReduceXor, extreme_value
 from fxad.primitives.reduce_window import ReduceWindowProd
-from fxad.primitives.shape import Rev, align_to_first
+from fxad.primitives.shape import AxisMove, Rev, Transpose, align_to_first
 from fxad.primitives.sort import Sort, SortLike
 from fxad.primitives.top_k import TopK
 from fxad.testing import Application, Domain, Spec, applications, check_primitive, shapes
@@ -154,6 +163,166 @@ def test_a_reduction_takes_what_it_needs_from_its_family() -> None:
     assert compile_cost(ReduceEvery) == compile_cost(ReduceAnd)
 
 
+@final
+@primitive
+class RollAxes(AxisMove):
+    """Axis k of the result is axis k - 1 of the operand; axis 0 is the last one."""
+
+    name: ClassVar[str] = "roll_axes"
+
+    def _transpose(self, ndim: int) -> Transpose:
+        return Transpose(tuple([(a - 1) % ndim for a in range(ndim)]))
+
+    def places(self, ndim: int) -> tuple[int | None, ...]:
+        return self._transpose(ndim).places(ndim)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        return self._transpose(avals[0].ndim).abstract_eval(*avals)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return self._transpose(args[0].ndim).impl(*args)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return self._transpose(ins[0].ndim).lower(hlo, args, ins, outs)
+
+    def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
+        return self._transpose(x.aval.ndim - 1).batch_at(emit, x, dim)
+
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return self._transpose(x.ndim).cotangent(emit, ct, x, others)
+
+
+def test_a_move_of_axes_takes_what_it_needs_from_its_family() -> None:
+    x = np.arange(12.0).reshape(1, 3, 4)
+
+    def rolled(x: Any) -> Any:
+        return extend.bind(RollAxes(), x)[0]
+
+    check_primitive(Application(RollAxes(), (x,)))
+    np.testing.assert_array_equal(fx.inverse(fx.trace(rolled, x))(np.moveaxis(x, -1, 0)), x)
+    log_det = fx.inverse(fx.trace(rolled, x), log_det=True)(np.moveaxis(x, -1, 0))[1]
+    assert float(log_det) == 0.0
+    assert compile_cost(RollAxes) == compile_cost(Transpose)
+    masked = fx.mask(lambda x: fnp.sum(rolled(x) ** 2, axis=2), in_shapes="(1, n, 4)", out_shapes="(4, 1)")
+    for n in range(4):
+        np.testing.assert_allclose(masked(x, sizes={"n": n}), (x[:, :n] ** 2).sum(1).T)
+
+
+@final
+@primitive
+class UnitLowerSolve(LinearSystem):
+    """The X with A X = B, where A is lower triangular with ones on its diagonal."""
+
+    name: ClassVar[str] = "unit_lower_solve"
+    linear_operand: ClassVar[int] = 1
+
+    @property
+    def _solve(self) -> TriangularSolve:
+        return TriangularSolve(True, True, False, False, True)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        return self._solve.abstract_eval(*avals)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return self._solve.impl(*args)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return self._solve.lower(hlo, args, ins, outs)
+
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        return self._solve.batch(ctx, args, dims)
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        return self._solve.jvp(ctx, primals, tangents)
+
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return self._solve.cotangent(emit, ct, x, others)
+
+    def right_hand_side(self, emit: Emit, matrix: Atoms, x: Atom) -> Atom:
+        return self._solve.right_hand_side(emit, matrix, x)
+
+
+def test_a_linear_system_takes_what_it_needs_from_its_family() -> None:
+    a, b = np.random.default_rng(0).normal(size=(4, 4)), np.arange(8.0).reshape(4, 2)
+
+    def solved(a: Any, b: Any) -> Any:
+        return extend.bind(UnitLowerSolve(), a, b)[0]
+
+    check_primitive(Application(UnitLowerSolve(), (a, b)))
+    unit = np.tril(a, -1) + np.eye(4)
+    np.testing.assert_allclose(fx.inverse(fx.trace(solved, a, b), 1)(b, a), unit @ b)
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(fx.trace(solved, a, b), 0)
+    assert e.value.message.endswith("unit_lower_solve is not inverted: its matrix is unknown")
+    masked = fx.mask(solved, in_shapes=("(n, n)", "(n, 2)"), out_shapes="(n, 2)")
+    for n in range(5):
+        want = np.linalg.solve(unit[:n, :n], b[:n])
+        np.testing.assert_allclose(np.asarray(masked(a, b, sizes={"n": n}))[:n], want, atol=1e-12)
+
+
+@final
+@primitive
+class HalfDot(Contraction):
+    """Half of the sums of products over the last axis of lhs and the first of rhs."""
+
+    name: ClassVar[str] = "half_dot"
+    lhs_contract: tuple[int, ...]
+    rhs_contract: tuple[int, ...]
+    lhs_batch: tuple[int, ...] = ()
+    rhs_batch: tuple[int, ...] = ()
+
+    @property
+    def _dot(self) -> DotGeneral:
+        return DotGeneral(self.lhs_contract, self.rhs_contract, self.lhs_batch, self.rhs_batch, None)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        return self._dot.abstract_eval(*avals)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (y,) = self._dot.impl(*args)
+        return (np.multiply(y, np.asarray(0.5, y.dtype)),)
+
+    def _program(self, ins: Avals) -> Jaxpr:
+        b = Builder()
+        y = b.one(self._dot, *b.inputs(ins))
+        return b.build([b.one(MUL, y, Lit.of(0.5, y.aval))], self.name)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return hlo.call(self._program(ins), args)
+
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        (y,), out_dims = self._dot.batch(ctx, args, dims)
+        return (ctx.one(MUL, y, Lit.of(0.5, y.aval)),), out_dims
+
+    def _half(self, emit: Emit, ct: Atom) -> Atom:
+        return emit.one(MUL, ct, Lit.of(0.5, ct.aval))
+
+    def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
+        return self._dot.lhs_cotangent(emit, self._half(emit, ct), lhs, rhs)
+
+    def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
+        return self._dot.rhs_cotangent(emit, self._half(emit, ct), lhs, rhs)
+
+
+def test_a_contraction_takes_what_it_needs_from_its_family() -> None:
+    x, y = np.arange(6.0).reshape(2, 3), np.random.default_rng(0).normal(size=(3, 3))
+    half = HalfDot((1,), (0,))
+
+    def product(x: Any, y: Any) -> Any:
+        return extend.bind(half, x, y)[0]
+
+    check_primitive(Application(half, (x, y)))
+    with pytest.raises(NotInvertibleError) as e:
+        fx.inverse(fx.trace(product, x, y), 0)
+    assert e.value.message.endswith("half_dot is not inverted: it has no inverse rule")
+    assert compile_cost(HalfDot) == compile_cost(DotGeneral)
+    masked = fx.mask(product, in_shapes=("(2, n)", "(n, 3)"), out_shapes="(2, 3)")
+    for n in range(4):
+        np.testing.assert_allclose(masked(x, y, sizes={"n": n}), x[:, :n] @ y[:n] / 2)
+    kept = fx.residuals(fx.trace(fx.remat(lambda x, y: fnp.sum(fnp.sin(product(x, y))), policy=fx.policies.dots), x, y))
+    assert "half_dot" in str(kept)
+
+
 def test_sort_is_masked_by_its_family_too() -> None:
     """Without the row of `Sort`, the table gives the same values."""
     rules = MaskTable(MappingProxyType({k: r for k, r in MASK_RULES.rows.items() if k is not Sort}))
@@ -196,6 +365,11 @@ def names(source: str, name: str) -> bool:
         # where the family is not enough: a measured cost; a key of its own, and eigenvalues in order
         (TopK, {"support/constants.py"}),
         (Sort, {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py"}),
+        # a log-determinant, and solves that others emit; two vectors beside the diagonal
+        (TriangularSolve, {"transforms/inversion/rules/products.py", "transforms/inversion/rules/systems.py"}),
+        (TridiagonalSolve, {"transforms/mask/rules/linalg.py"}),
+        # products are inverted by the structure of the matrix
+        (DotGeneral, {"transforms/inversion/rules/products.py"}),
         *[(kind, set()) for kind in (CumMax, CumMin, ReduceAnd, ReduceXor, ArgMax, ArgMin, ScatterMin, Igamma, Pmin)],
         *[(kind, set()) for kind in (Floor, Ceil, Lt, Ge, ShiftLeft, ReduceWindowProd)],
     ],

@@ -379,7 +379,7 @@ def test_an_error_of_ones_own_primitive_names_the_function_that_applies_it() -> 
 
 # ------------------------------------------------------------------------------------------- layouts that do not fit
 
-_ROW = ex.Slice(0)
+_ROW = ex.Sliced(0)
 
 
 @final
@@ -464,8 +464,8 @@ LAYOUTS = {
     "values": "body 0, <lambda>, takes 1 and returns 1 values; its groups have 1 and 0",
     "predicate": "a loop of an unknown number of runs has no predicate: name PREDICATE among the results of a body",
     "bool": "body 0 returns f32[2] as the predicate: it must be bool[]",
-    "slice": "operand 0 is f32[2], Slice(axis=0); body 0 takes f32[2]",
-    "results": "result 0 is f32[2], Slice(axis=0); body 0 returns f32[2]",
+    "slice": "operand 0 is f32[2], Sliced(axis=0); body 0 takes f32[2]",
+    "results": "result 0 is f32[2], Sliced(axis=0); body 0 returns f32[2]",
     "carry": "groups of operands that are a Carry have the sizes [1], those of results []",
     "index": "there are 0 operands that are a BranchIndex, for bodies that run OneOf",
 }

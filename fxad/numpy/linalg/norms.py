@@ -13,11 +13,11 @@ from fxad.numpy.shapes import diagonal as _diagonal, expand_dims, squeeze
 from fxad.numpy.unary import abs, exp2, floor, log2, sqrt, square
 from fxad.operations import linalg
 from fxad.operations.arguments import flag, number, to_int
-from fxad.operations.axes import Axes, normalize_axis_tuple
+from fxad.operations.axes import AxisLike, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 
-def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
+def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = False, ord: float = 2) -> Array:
     """Return the norm of vectors: (sum of abs(x)**ord) ** (1/ord); the maximum for inf, the minimum for -inf, the
     number of nonzero elements for 0.
 
@@ -63,12 +63,12 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
     return _max_or_zero(rows, (-2, -1), keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
 
 
-def _max_or_zero(sizes: Array, axis: Axes, keepdims: bool) -> Array:
+def _max_or_zero(sizes: Array, axis: AxisLike, keepdims: bool) -> Array:
     """Return the maximum of sizes, which are not negative; 0 over no elements."""
     return sizes.max(axis, keepdims=keepdims, initial=None if sizes.size else 0)
 
 
-def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdims: bool = False) -> Array:
+def norm(x: ArrayLike, ord: str | float | None = None, axis: AxisLike = None, keepdims: bool = False) -> Array:
     """Return the norm of a vector, or of a matrix for an `ord` over two axes; by default the 2-norm of all elements."""
     array = as_array("norm", x)
     if ord is None:
@@ -90,7 +90,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     return apply_op("cross", linalg.cross, (as_array("cross", x1), as_array("cross", x2, 1)), axis)
 
 
-def _root_of_squares(x: Array, axis: Axes, keepdims: bool) -> Array:
+def _root_of_squares(x: Array, axis: AxisLike, keepdims: bool) -> Array:
     """Return the root of the sum of squares. The squares of 16-bit floats are added in float32."""
     if x.dtype in dtypes.COMPLEX:
         re, im = x.real, x.imag
@@ -101,7 +101,7 @@ def _root_of_squares(x: Array, axis: Axes, keepdims: bool) -> Array:
     return (sqrt(square(wide * down).sum(axis, keepdims=keepdims)) * up).astype(x.dtype)
 
 
-def _powers_of_two(sizes: Array, axis: Axes, keepdims: bool) -> tuple[Array, Array]:
+def _powers_of_two(sizes: Array, axis: AxisLike, keepdims: bool) -> tuple[Array, Array]:
     """Return a power of two that brings the largest size close to 1, so that no power of it over- or underflows; and
     its inverse. They are constants of the derivative, and products with them are exact."""
     limit = 1000 if sizes.dtype == dtypes.float64 else 120

@@ -7,7 +7,7 @@ from functools import reduce
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from fxad.core.sizes import typical_size
+from fxad.core.atoms import nominal
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.products import matmul
@@ -115,7 +115,7 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -
             raise ShapeError(f"multi_dot: array {k} must be a matrix, and may be a vector first and last; got {a.aval}")
     first = [1, *matrices[0].shape] if matrices[0].ndim == 1 else [*matrices[0].shape]
     sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in matrices[1:]]]
-    splits = _optimal_splits([typical_size(n) for n in sizes])
+    splits = _optimal_splits([nominal(n) for n in sizes])
     return _multiply_chain(matrices, splits, 0, len(matrices) - 1, precision)
 
 

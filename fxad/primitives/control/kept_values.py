@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rebind_operands, substitute
-from fxad.core.layout import PREDICATE, Carry, Constant, Group, Layout, Once, OneOf, Role, Slice, Unknown
+from fxad.core.layout import PREDICATE, Carry, Constant, Group, Layout, Once, OneOf, Role, Sliced, Unknown
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
@@ -53,7 +53,7 @@ from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.marks import Keep, kept_values, unmarked_values
 
-_STACKS = Slice(0)  # the role of stacked values of any rank
+_STACKS = Sliced(0)  # the role of stacked values of any rank
 
 
 @by_value

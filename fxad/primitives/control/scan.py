@@ -10,7 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
+from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Sliced, Times, UpTo
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
@@ -220,8 +220,8 @@ class Scan(HigherOrder, Linear):
     def layout(self) -> Layout:
         count = (Group(Count(), 1),) if self.upto else ()
         n_xs = len(self.body.ins) - self.n_consts - self.n_carry
-        operands = (*count, Group(Constant(), self.n_consts), Group(Carry(), self.n_carry), Group(Slice(), n_xs))
-        results = Group(Carry(), self.n_carry), Group(Slice(), len(self.body.outs) - self.n_carry)
+        operands = (*count, Group(Constant(), self.n_consts), Group(Carry(), self.n_carry), Group(Sliced(), n_xs))
+        results = Group(Carry(), self.n_carry), Group(Sliced(), len(self.body.outs) - self.n_carry)
         at = len(count)
         runs = UpTo(self.length, self.reverse) if self.upto else Times(self.length, self.reverse)
         return Layout(operands, results, (Body(self.body, (at, at + 1, at + 2), (0, 1), runs, stores=True),))

@@ -11,7 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
+from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Sliced, Value
 from fxad.core.lockstep import run_mapped
 from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
@@ -138,7 +138,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             InParallel(self.count),
             stores=True,
         )
-        return Layout((*operands, Group(Slice(), n_stacks_in)), (*results, Group(Slice(), n_stacks_out)), (body,))
+        return Layout((*operands, Group(Sliced(), n_stacks_in)), (*results, Group(Sliced(), n_stacks_out)), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ShardMap:
         return ShardMap(bodies[0], self.mesh, self.n_consts, self.ins, self.outs, self.devices)

@@ -6,6 +6,7 @@ batching rule serves all: it moves the mapped axis to the front.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast, final
 
@@ -15,7 +16,8 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atoms, Aval, BatchCtx, Dims, NDArray, Primitive, Shape
+from fxad.ir import Atom, Atoms, Aval, BatchCtx, Dims, Emit, NDArray, Primitive, Shape
+from fxad.primitives.families import LinearInOne
 from fxad.primitives.shape import align_batch_axes
 
 TAKES: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
@@ -31,6 +33,16 @@ class Matrixwise(Primitive):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         outs = ctx(self, *align_batch_axes(ctx, args, dims))
         return outs, (0,) * len(outs)
+
+
+class LinearSystem(LinearInOne):
+    """The X with A X = B, as a function of operands that determine A, and of B, which is the last one."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def right_hand_side(self, emit: Emit, matrix: Atoms, x: Atom) -> Atom:
+        """Return B = A X. `matrix` are the operands before B."""
 
 
 # ------------------------------------------------------------------------------------------------------------ types

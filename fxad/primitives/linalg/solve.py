@@ -43,8 +43,8 @@ from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.logic import EQ, GT, NE
 from fxad.primitives.elementwise.powers import ABS, SIGN, SQRT, SQUARE
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
+    LinearSystem,
     Matrixwise,
     check_lapack_dtype,
     check_same_batch,
@@ -69,6 +69,7 @@ from fxad.primitives.linalg.matrices import (
     repeat_as_rows,
     transposed,
     zero_unless,
+    zero_where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, batch_right_hand_side
 from fxad.primitives.operand_checks import check_count
@@ -114,7 +115,7 @@ def _check_constant_factor(name: str, tangents: Sequence[Tangent]) -> None:
 
 @final
 @primitive
-class Solve(LinearInOne):
+class Solve(LinearSystem):
     """The X with op(A) X = B, by the LU decomposition of A; op(A) is A, or its transpose for `transpose_a`.
 
     Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n), B (..., n, m) -> the type of B.
@@ -166,6 +167,22 @@ class Solve(LinearInOne):
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit.one(Solve(not self.transpose_a), *others, ct)
+
+    def right_hand_side(self, emit: Emit, matrix: Atoms, x: Atom) -> Atom:
+        """Compute it with the factors of A that gave X."""
+        (_, lu, pivots), one = matrix, emit.one
+        lower, upper = _triangles(emit, lu)
+        order = column(one, one(LuPivotsToPermutation(x.aval.shape[-2], not self.transpose_a), pivots))
+        if self.transpose_a:
+            return dot(one, transposed(one, upper), dot(one, transposed(one, lower), permuted(one, x, order)))
+        return permuted(one, dot(one, lower, dot(one, upper, x)), order)
+
+
+def _triangles(emit: Emit, lu: Atom) -> tuple[Atom, Atom]:
+    """Return L and U of square matrices from the matrix that stores both."""
+    one, shape = emit.one, lu.aval.shape
+    unit = plus(one, zero_unless(one, lower_mask(emit, shape, -1), lu), identity(emit, lu.aval))
+    return unit, zero_where(one, lower_mask(emit, shape, -1), lu)
 
 
 def _check_factors(name: str, a: Aval, lu: Aval, pivots: Aval) -> tuple[tuple[int, ...], int]:

@@ -28,9 +28,9 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.families import LinearInOne
 from fxad.primitives.linalg.family import (
     Entries,
+    LinearSystem,
     as_entries,
     check_lapack_dtype,
     check_same_batch,
@@ -39,7 +39,18 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.lapack import char_option, lapack_call
-from fxad.primitives.linalg.matrices import conj, dot, lower_mask, minus, transposed, zero_unless, zero_where
+from fxad.primitives.linalg.matrices import (
+    conj,
+    dot,
+    identity,
+    lower_mask,
+    minus,
+    on_diagonal,
+    plus,
+    transposed,
+    zero_unless,
+    zero_where,
+)
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, merge_axes, move_axis
 from fxad.primitives.stablehlo import zeros_constant
@@ -47,7 +58,7 @@ from fxad.primitives.stablehlo import zeros_constant
 
 @final
 @primitive
-class TriangularSolve(LinearInOne):
+class TriangularSolve(LinearSystem):
     """The X with op(A) X = B, or X op(A) = B if not `left_side`; A is triangular.
 
     op(A) is A, transposed if `transpose_a`, conjugated if `conjugate_a`. Only the triangle selected by `lower` is read.
@@ -90,6 +101,16 @@ class TriangularSolve(LinearInOne):
         rhs = b if self.left_side else np.swapaxes(b, -1, -2)
         x = _substitute(as_entries(m), as_entries(rhs), forward=self.lower_a != flip)
         return (x if self.left_side else np.swapaxes(x, -1, -2),)
+
+    def right_hand_side(self, emit: Emit, matrix: Atoms, x: Atom) -> Atom:
+        (a,), one = matrix, emit.one
+        lower = lower_mask(emit, a.aval.shape, 0 if self.lower_a else -1)
+        m = zero_unless(one, lower, a) if self.lower_a else zero_where(one, lower, a)
+        if self.unit_diagonal:
+            m = plus(one, zero_where(one, on_diagonal(emit, a.aval.shape), m), identity(emit, a.aval))
+        m = transposed(one, m) if self.transpose_a else m
+        m = conj(one, m) if self.conjugate_a else m
+        return dot(one, m, x) if self.left_side else dot(one, x, m)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         a, b = args

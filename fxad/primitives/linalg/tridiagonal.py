@@ -25,11 +25,17 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import MUL
-from fxad.primitives.families import LinearInOne
-from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
+from fxad.primitives.linalg.family import (
+    Entries,
+    LinearSystem,
+    Matrixwise,
+    apply_to_each,
+    check_lapack_dtype,
+    matrix_shape,
+)
 from fxad.primitives.linalg.hlo_matrices import has_empty, or_nan
 from fxad.primitives.linalg.lapack import lapack_call
-from fxad.primitives.linalg.matrices import One, X, minus, repeat_as_columns
+from fxad.primitives.linalg.matrices import One, X, minus, plus, repeat_as_columns, times
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.slicing import Pad
 from fxad.primitives.stablehlo import zeros_constant
@@ -37,7 +43,7 @@ from fxad.primitives.stablehlo import zeros_constant
 
 @final
 @primitive
-class TridiagonalSolve(Matrixwise, LinearInOne):
+class TridiagonalSolve(LinearSystem, Matrixwise):
     """The X with A X = B, where A has three diagonals: `dl` below, `d`, and `du` above the main one.
 
     dl[i] is left of d[i] and du[i] right of it; dl[0] and du[n - 1] are ignored. X is nan if the elimination (with
@@ -101,6 +107,12 @@ class TridiagonalSolve(Matrixwise, LinearInOne):
         last = d.aval.ndim - 1
         below, above = _shifted(emit.one, du, last, 1), _shifted(emit.one, dl, last, -1)
         return emit.one(self, below, d, above, ct)
+
+    def right_hand_side(self, emit: Emit, matrix: Atoms, x: Atom) -> Atom:
+        one, rows_axis = emit.one, x.aval.ndim - 2
+        around = _shifted(one, x, rows_axis, 1), x, _shifted(one, x, rows_axis, -1)
+        parts = [times(one, repeat_as_columns(one, d, x.aval.shape), v) for d, v in zip(matrix, around, strict=True)]
+        return plus(one, plus(one, parts[0], parts[1]), parts[2])
 
 
 def _solved(a: Entries, b: Entries) -> tuple[NDArray]:

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
-from fxad.core.layout import PREDICATE, Body, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
+from fxad.core.layout import PREDICATE, Body, BranchIndex, Carry, Constant, Count, Layout, OneOf, Sliced, Unknown
 from fxad.core.masks import merge_by_mask, select_by_mask, split_by_mask
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, Var
 from fxad.primitives.control.bodies import (
@@ -232,7 +232,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
     last_operands, last_results = len(layout.operands) - 1, len(layout.results) - 1
     if body.operands[-1:] != (last_operands,) or body.results[-1:] != (last_results,):
         return None
-    if layout.operands[-1].role != Slice(0) or layout.results[-1].role != Slice(0):
+    if layout.operands[-1].role != Sliced(0) or layout.results[-1].role != Sliced(0):
         return None
     operand_known, step = _split_step(layout, at, in_known, split_body)
     if step.nothing_known:
@@ -407,7 +407,7 @@ def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
     step = layout.bodies[step_at]
     results = [g for g in step.results if g != PREDICATE]
     roles = [layout.operands[g].role for g in step.operands] + [layout.results[g].role for g in results]
-    if len(layout.running) > 2 or roles != [Constant(), Carry(), Carry(), Slice()]:
+    if len(layout.running) > 2 or roles != [Constant(), Carry(), Carry(), Sliced()]:
         return None
     if not isinstance(step.runs, Unknown) or not step.runs.most or step.results[-2:] != tuple(results):
         return None

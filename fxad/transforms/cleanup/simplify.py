@@ -27,7 +27,7 @@ from fxad.primitives.elementwise.logic import AND, NOT, OR, XOR
 from fxad.primitives.elementwise.powers import ABS, IntegerPow
 from fxad.primitives.elementwise.select import SELECT_N, SelectN
 from fxad.primitives.index import Index
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Permutation, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 # The equation that computes each variable of the program under construction.
@@ -37,7 +37,7 @@ _Rule: TypeAlias = Callable[[_Defs, Eqn], _Replacement]
 
 # Operations on floating constants whose result is exact, so that NumPy and XLA compute the same bits.
 _EXACT: Final = frozenset({NEG, ABS, SELECT_N})
-_MOVES: Final = (BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Slice, Index)
+_MOVES: Final = (BroadcastInDim, Permutation, Slice, Index)
 
 
 @by_value

@@ -41,14 +41,14 @@ from fxad.primitives.elementwise.arithmetic import MUL, Add, Mul, Neg, Sub
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ, Not
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze
+from fxad.primitives.shape import BroadcastInDim, Permutation
 from fxad.transforms.inversion.plans import Graph
 from fxad.transforms.inversion.rules.conversion import holds
 
 # The origin of a mask: the value it is computed from, and the operations. A mask and its complement have the same key.
 MaskOrigin: TypeAlias = tuple[Atom, tuple[Primitive, ...]]
 
-MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims, Squeeze, ConvertElementType)
+MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Permutation, ConvertElementType)
 
 
 @final

@@ -17,13 +17,13 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dot import Contraction
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.gather_scatter import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.reduce import ReduceMax, ReduceMin
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.shape import AxisMove, BroadcastInDim, Permutation, ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 # Axes with padding, each with its symbolic size: the padding along the axis is at the indices from this size on.
@@ -116,14 +116,14 @@ _MAX_LITERAL: Final = 2.0**64
 # models add 1e-5 or 1e-12 to it.
 _SAFE_DIVISOR: Final = 2.0**-40
 # Each element of the result is an element of an operand, or zero.
-_MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Index, Pad, Rev, Concatenate)
+_MOVES: Final = (Permutation, BroadcastInDim, Slice, Index, Pad, Concatenate)
 # A lane of the result depends on that lane of the operands, or on an axis that has no lanes any more. `lanewise` is the
 # rule of more of these; here are those whose axes `moved_axes` knows.
 _LANEWISE: Final[tuple[type[Primitive], ...]] = (
     *ew.ELEMENTWISE,
-    *(Transpose, ExpandDims, Squeeze, BroadcastInDim, ReduceSum, Concatenate),
+    *(AxisMove, BroadcastInDim, ReduceSum, Concatenate),
 )
-_LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
+_LINEAR: Final = (*_MOVES, ReduceSum, Contraction, Gather, DynamicSlice)
 
 
 def facts_of_literal(x: Lit) -> PaddingFacts:
@@ -161,7 +161,7 @@ def _zeros(prim: Primitive, args: Atoms, zeros: Sequence[PaddedAxes]) -> PaddedA
         return zeros[0] if _is_positive(args[1]) else NO_AXES
     if isinstance(prim, Concatenate):
         return frozenset([(a, n) for a, n in _common_axes(args, zeros) if a != prim.axis])
-    if isinstance(prim, Transpose | BroadcastInDim | ExpandDims | Squeeze | ReduceSum):
+    if isinstance(prim, AxisMove | BroadcastInDim | ReduceSum):
         return moved_axes(prim, args[0].aval, zeros[0])
     return NO_AXES
 
@@ -180,21 +180,19 @@ def _zeros_unless_infinite(prim: Primitive, args: Atoms, zeros: Sequence[PaddedA
         return zeros[1] if _is_positive(args[0]) else zeros[0] if _is_positive(args[1]) else NO_AXES
     if prim is ew.DIV:
         return zeros[0] if _is_positive(args[1]) else NO_AXES
-    return moved_axes(prim, args[0].aval, zeros[0]) if isinstance(prim, Transpose | ExpandDims) else NO_AXES
+    return moved_axes(prim, args[0].aval, zeros[0]) if isinstance(prim, AxisMove) else NO_AXES
 
 
 def moved_axes(prim: Primitive, x: Aval, axes: PaddedAxes) -> PaddedAxes:
     """Return the places, in the result, of these axes of an operand. Axes that the result does not have are left
     out."""
-    if isinstance(prim, Transpose):
-        return frozenset([(prim.perm.index(a), n) for a, n in axes])
+    if isinstance(prim, AxisMove):
+        places = prim.places(x.ndim)
+        return frozenset([(place, n) for a, n in axes if (place := places[a]) is not None])
     if isinstance(prim, BroadcastInDim):
         return frozenset([(prim.dims[a], n) for a, n in axes])
-    if isinstance(prim, ReduceSum | ReduceMax | ReduceMin | Squeeze):
+    if isinstance(prim, ReduceSum | ReduceMax | ReduceMin):
         return frozenset([(a - sum([b < a for b in prim.axes]), n) for a, n in axes if a not in prim.axes])
-    if isinstance(prim, ExpandDims):
-        places = [a for a in range(x.ndim + len(prim.axes)) if a not in prim.axes]
-        return frozenset([(places[a], n) for a, n in axes])
     return axes
 
 
@@ -289,7 +287,7 @@ def _least_before_rounding(prim: Primitive, args: Atoms, least: Sequence[float |
         return x / y if isinstance(args[1], Lit) and y > 0 else 0.0  # the greatest value of a variable is not known
     if isinstance(prim, ReduceSum):
         return 0.0 if first is not None and first >= 0 else None
-    if isinstance(prim, DotGeneral):
+    if isinstance(prim, Contraction):
         return 0.0 if all([low is not None and low >= 0 for low in least]) else None
     return first if isinstance(prim, _MOVES) else None
 

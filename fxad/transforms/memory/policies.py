@@ -22,7 +22,7 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Aval, Eqn, Primitive, Var, result_vars, source_location
-from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dot import Contraction
 from fxad.primitives.marks import Name
 from fxad.support.constants import BYTES_PER_MICROSECOND
 from fxad.transforms.costs import microseconds
@@ -138,7 +138,7 @@ class Dots(Policy):
     batched: bool = True
 
     def keeps(self, eqn: Eqn) -> bool:
-        return isinstance(eqn.prim, DotGeneral) and (self.batched or not eqn.prim.lhs_batch)
+        return isinstance(eqn.prim, Contraction) and (self.batched or not eqn.prim.lhs_batch)
 
     def __str__(self) -> str:
         return "dots" if self.batched else "dots_without_batch_dims"
@@ -228,7 +228,7 @@ def _asked(policy: Policy, eqn: Eqn, answer: Callable[[], object]) -> bool:
 def _parameters_in_jax(prim: Primitive) -> dict[str, object]:
     """Return the parameters of a primitive by name."""
     params = {f.name: getattr(prim, f.name) for f in fields(prim)}
-    if isinstance(prim, DotGeneral):
+    if isinstance(prim, Contraction):
         contract, batch = (prim.lhs_contract, prim.rhs_contract), (prim.lhs_batch, prim.rhs_batch)
         return {**params, "dimension_numbers": (contract, batch)}
     return {**params, "name": prim.label} if isinstance(prim, Name) else params

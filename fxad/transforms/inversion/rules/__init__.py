@@ -14,11 +14,9 @@ from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.control import CONTROL
 from fxad.transforms.inversion.rules.conversion import CONVERSION
 from fxad.transforms.inversion.rules.elementwise import ELEMENTARY
-from fxad.transforms.inversion.rules.implicit import IMPLICIT
 from fxad.transforms.inversion.rules.indexing import INDEXING
 from fxad.transforms.inversion.rules.products import PRODUCTS
 from fxad.transforms.inversion.rules.refused import REFUSED, WHY_NOT
-from fxad.transforms.inversion.rules.running import RUNNING
 from fxad.transforms.inversion.rules.structure import STRUCTURE
 from fxad.transforms.inversion.rules.systems import SYSTEMS
 
@@ -28,11 +26,9 @@ _ALL: Final = (
     *CONVERSION,
     *STRUCTURE,
     *INDEXING,
-    *RUNNING,
     *PRODUCTS,
     *SYSTEMS,
     *CONTROL,
-    *IMPLICIT,
     *REFUSED,
 )
 

@@ -1,30 +1,24 @@
-"""Structure of the matrices that a program computes: triangular, unitary, or an exponential.
+"""Triangular matrices that a program computes.
 
-Only structure that holds for every value counts. A matrix is triangular if a mask that depends only on indices (`tril`,
-`eye`) makes it so, if a decomposition returns it, or if it is composed of triangular matrices. For example, tril(a) +
+Only a triangle that is there for every value counts. A matrix is triangular if a mask that depends only on indices
+(`tril`, `eye`) makes it so, or if it is composed of triangular matrices. For example, tril(a) +
 eye(n) * d is lower triangular: `tril` chooses by a mask of indices, a product with the matrix `eye(n)` is triangular,
 and so is a sum of two lower triangular matrices.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
-from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Lit, NDArray, Primitive, Var
+from fxad.ir import Atom, Eqn, Lit, NDArray, Var
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.elementwise.arithmetic import Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.complex_parts import Conj
 from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.select import SelectN
-from fxad.primitives.linalg.cholesky import Cholesky
-from fxad.primitives.linalg.eigh import Eigh
-from fxad.primitives.linalg.expm import Expm
-from fxad.primitives.linalg.qr import Qr
-from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.marks import MARKS
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
@@ -32,84 +26,40 @@ from fxad.transforms.inversion.rules.contract import InverseCtx
 
 LOWER: Final = "lower"
 UPPER: Final = "upper"
-UNITARY: Final = "unitary"
 
 _LARGEST: Final = 1 << 22  # elements of the largest mask that is evaluated
 _DEPTH: Final = 8  # the number of equations that are followed back
 
 _SAME: Final = (*MARKS, StopGradient, OptimizationBarrier, ShardingConstraint)  # their results are their operands
-_ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
+_ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, Conj, ConvertElementType)
 # evaluated while the program is inverted, if their operands are constants
 _EVALUATED: Final = (Iota, Compare, Add, Sub, BroadcastInDim, ConvertElementType, SelectN, Transpose)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class MatrixStructure:
-    """The known structure of the matrices on the last two axes of an array."""
-
-    kinds: frozenset[str] = frozenset()
-    exponent: Atom | None = None  # the matrix is the exponential of this one
-
-    @property
-    def transposed(self) -> MatrixStructure:
-        """The structure of the transposes."""
-        other = {LOWER: UPPER, UPPER: LOWER}
-        return MatrixStructure(frozenset([other.get(k, k) for k in self.kinds]))
-
-
-NO_STRUCTURE: Final = MatrixStructure()
-
-
-def structure_of(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> MatrixStructure:
-    """Return the structure of the square matrices on the last two axes of a known operand."""
+def triangles_of(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> frozenset[str]:
+    """Return the kinds of triangle (`LOWER`, `UPPER`) of the matrices on the last two axes of a known operand."""
     n = a.aval.ndim
     if n < 2 or a.aval.shape[-1] != a.aval.shape[-2]:
-        return NO_STRUCTURE
+        return frozenset()
     if isinstance(a, Lit):
-        return MatrixStructure(frozenset({LOWER, UPPER})) if not any(a.bits) else NO_STRUCTURE
+        return frozenset() if any(a.bits) else frozenset({LOWER, UPPER})
     eqn = ctx.producer(a)
-    return NO_STRUCTURE if eqn is None or not depth else _structure_of_result(ctx, a, eqn, depth - 1)
+    return frozenset() if eqn is None or not depth else _triangles_of_result(ctx, a, eqn, depth - 1)
 
 
-def _structure_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> MatrixStructure:
-    prim = eqn.prim
+def _triangles_of_result(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> frozenset[str]:
+    prim, last = eqn.prim, (a.aval.ndim - 2, a.aval.ndim - 1)
     if isinstance(prim, _SAME):
-        return structure_of(ctx, eqn.ins[eqn.outs.index(a)], depth)
+        return triangles_of(ctx, eqn.ins[eqn.outs.index(a)], depth)
     if isinstance(prim, _ENTRYWISE):
-        return MatrixStructure(frozenset([k for k in (LOWER, UPPER) if _keeps_triangle(ctx, eqn, k, depth)]))
+        return frozenset([k for k in (LOWER, UPPER) if _keeps_triangle(ctx, eqn, k, depth)])
     if isinstance(prim, SelectN):
-        return MatrixStructure(_triangles_of_choice(ctx, eqn, depth))
-    if isinstance(prim, Transpose):
-        n = a.aval.ndim
-        swapped = prim.perm == (*range(n - 2), n - 1, n - 2)
-        return structure_of(ctx, eqn.ins[0], depth).transposed if swapped else NO_STRUCTURE
-    if isinstance(prim, Conj):
-        return MatrixStructure(structure_of(ctx, eqn.ins[0], depth).kinds)
-    if isinstance(prim, BroadcastInDim):
-        (x,), last = eqn.ins, (a.aval.ndim - 2, a.aval.ndim - 1)
-        stacked = prim.dims[-2:] == last and x.aval.shape[-2:] == a.aval.shape[-2:]  # the matrix axes are not broadcast
-        return MatrixStructure(structure_of(ctx, x, depth).kinds) if stacked else NO_STRUCTURE
-    return _decomposed(a, eqn, prim)
-
-
-def _decomposed(a: Var, eqn: Eqn, prim: Primitive) -> MatrixStructure:
-    """Return the structure of the factors of decompositions. The matrix is square, so Q, U and V are unitary."""
-    at = eqn.outs.index(a)
-    match prim:
-        case Cholesky():
-            return MatrixStructure(frozenset({LOWER}))
-        case Qr():
-            return MatrixStructure(frozenset({UPPER if at else UNITARY}))
-        case Eigh() | Svd() if at:
-            return MatrixStructure(frozenset({UNITARY}))
-        case Expm():
-            return MatrixStructure(exponent=eqn.ins[0])
-        case _:
-            return NO_STRUCTURE
-
-
-# --------------------------------------------------------------------------------------------------------- triangles
+        return _triangles_of_choice(ctx, eqn, depth)
+    if isinstance(prim, Transpose) and prim.perm == (*range(last[0]), *last[::-1]):
+        return frozenset([LOWER if k == UPPER else UPPER for k in triangles_of(ctx, eqn.ins[0], depth)])
+    if isinstance(prim, BroadcastInDim) and prim.dims[-2:] == last and eqn.ins[0].aval.shape[-2:] == a.aval.shape[-2:]:
+        return triangles_of(ctx, eqn.ins[0], depth)  # the matrix axes are not broadcast
+    return frozenset()
 
 
 def _keeps_triangle(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
@@ -123,7 +73,7 @@ def _keeps_triangle(ctx: InverseCtx, eqn: Eqn, kind: str, depth: int) -> bool:
 
 def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
     """Return True if all elements on the other side of the diagonal are zero."""
-    if kind in structure_of(ctx, a, depth).kinds:
+    if kind in triangles_of(ctx, a, depth):
         return True
     value = static(ctx, a)
     return value is not None and not _beyond_diagonal(value, kind).any()

@@ -1,7 +1,6 @@
 """Inverses of products with known matrices.
 
-The inverse uses the known structure of the matrix: a triangular solve for a triangular matrix, the conjugate transpose
-for a unitary one, exp(-A) for an exponential exp(A), and the LU decomposition for any other square matrix. A zero on
+A triangular matrix is inverted by a triangular solve, any other square matrix by its LU decomposition. A zero on
 the diagonal of a triangular matrix gives nan. A general matrix gives nan if its condition number leaves fewer than a
 third of the digits.
 """
@@ -16,20 +15,19 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hole, Lit, Mask
 from fxad.primitives.dot import DotGeneral, free_axes
-from fxad.primitives.elementwise.arithmetic import MUL, NEG
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.logic import IS_FINITE, LE
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.linalg.expm import Expm
-from fxad.primitives.linalg.matrices import conj, conjugate_transpose, diagonal, dot, identity, transposed
+from fxad.primitives.linalg.matrices import diagonal, identity, transposed
 from fxad.primitives.linalg.solve import Solve, lu_factors
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
 from fxad.transforms.inversion.rules.assembling import unknown_elements
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
-from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, MatrixStructure, structure_of
+from fxad.transforms.inversion.rules.known_matrices import LOWER, triangles_of
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, significand_bits, total
 
 _LAPACK: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
@@ -86,8 +84,7 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
     product = _as_matrix_product(prim, args, y.aval)
     if isinstance(product, str):
         return Refused(product)
-    structure = structure_of(ctx, product.matrix)
-    x = _solve_system(ctx, structure, product, _as_matrices(ctx, product, y))
+    x = _solve_system(ctx, product, _as_matrices(ctx, product, y))
     operand = _as_operand(ctx, product, x, args[unknown].aval)
     return (None, operand) if unknown else (operand, None)
 
@@ -112,19 +109,14 @@ def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
     return x if perm == tuple(range(len(perm))) else ctx.one(Transpose(perm), x)
 
 
-def _solve_system(ctx: InverseCtx, structure: MatrixStructure, product: Product, y: Atom) -> Atom:
+def _solve_system(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
     """Return X with op(A) X = Y."""
-    a, is_transposed = product.matrix, product.is_transposed
-    if structure.exponent is not None:
-        inverse = ctx.one(Expm(), ctx.one(NEG, structure.exponent))
-        return dot(ctx.one, transposed(ctx.one, inverse) if is_transposed else inverse, y)
-    if UNITARY in structure.kinds:
-        return dot(ctx.one, conj(ctx.one, a) if is_transposed else conjugate_transpose(ctx.one, a), y)
+    a, is_transposed, triangles = product.matrix, product.is_transposed, triangles_of(ctx, product.matrix)
     wide = a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32
-    if not structure.kinds:
+    if not triangles:
         x = _by_factors(ctx, emit_convert(ctx, a, wide), is_transposed, emit_convert(ctx, y, wide))
         return emit_convert(ctx, x, y.aval.dtype)
-    solve = TriangularSolve(True, LOWER in structure.kinds, is_transposed, False, False)
+    solve = TriangularSolve(True, LOWER in triangles, is_transposed, False, False)
     x = ctx.one(solve, emit_convert(ctx, a, wide), emit_convert(ctx, y, wide))
     return emit_convert(ctx, finite_solution(ctx, x), y.aval.dtype)
 
@@ -170,13 +162,10 @@ def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown:
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
     product = _as_matrix_product(prim, holes, y.aval)
     assert isinstance(product, Product), "it was solved"
-    structure, a = structure_of(ctx, product.matrix), product.matrix
-    if UNITARY in structure.kinds:
-        return constant(0.0, y)
-    if not structure.kinds and structure.exponent is None:
+    a = product.matrix
+    if not triangles_of(ctx, a):
         a, _ = lu_factors(ctx, emit_convert(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
-    line = diagonal(ctx, ctx.one, a if structure.exponent is None else structure.exponent)
-    each = total(ctx, log_sizes(ctx, line) if structure.exponent is None else line)
+    each = total(ctx, log_sizes(ctx, diagonal(ctx, ctx.one, a)))
     batches = prod(a.aval.shape[:-2])
     return ctx.one(MUL, each, constant(product.columns(y.aval) / max(batches, 1), each))
 

@@ -10,7 +10,8 @@ from fxad.ir import Primitive
 from fxad.primitives.argmax import ArgExtremum
 from fxad.primitives.collectives import AxisIndex, Collective
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.cumulative import CumExtremum
+from fxad.primitives.cumulative import CumExtremum, Cumulative, LinearRecurrence
+from fxad.primitives.dot import Contraction
 from fxad.primitives.elementwise.arithmetic import Max, Min, Rem
 from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, BesselIOverPower, Zeta
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
@@ -24,12 +25,15 @@ from fxad.primitives.elementwise.select import Clamp, Nextafter
 from fxad.primitives.elementwise.sigmoid import Sech2
 from fxad.primitives.elementwise.special import Digamma, Lgamma, Polygamma
 from fxad.primitives.elementwise.trigonometric import Atan2, Cos, Cosh, Sin, Tan
+from fxad.primitives.fft import Fft
 from fxad.primitives.fold import Fold
-from fxad.primitives.gather_scatter import ScatterExtremum
+from fxad.primitives.gather_scatter import ScatterAdd, ScatterExtremum, ScatterFamily, ScatterMul
 from fxad.primitives.host_call import HostCall
+from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.index import IndexVectors
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
+from fxad.primitives.linalg.family import Matrixwise
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
@@ -40,10 +44,12 @@ from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import SortLike
 from fxad.transforms.inversion.rules.arithmetic import TRUTH_VALUE
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, row
+from fxad.transforms.inversion.rules.indexing import SLICES
 
 SIGNS: Final = "x and -x have the same result"
 WAVES: Final = "operands a period apart have the same result"
 ROUNDED: Final = "operands that are close have the same result"
+NO_RULE: Final = "it has no inverse rule"
 NO_FORMULA: Final = "its inverse has no closed form"
 CHOSEN: Final = "it forgets the operand that is not chosen"
 BITS: Final = "bits are lost"
@@ -53,7 +59,10 @@ OTHERS: Final = "its result depends on the values of other indices"
 # by primitive, or by family: a member without a row has the reason of the family
 WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
     {
-        **dict.fromkeys((Unary, Binary), "it has no inverse rule"),
+        **dict.fromkeys((Unary, Binary), NO_RULE),
+        # published networks do not need these: docs/adr/0098
+        **dict.fromkeys((Cumulative, LinearRecurrence, Fft, LinearSolve, Root), NO_RULE),
+        **dict.fromkeys((Matrixwise, Contraction, ScatterAdd, ScatterMul), NO_RULE),
         Incomplete: NO_FORMULA,
         **dict.fromkeys((Abs, Square, Cosh, Sech2, BesselIOverPower), SIGNS),
         **dict.fromkeys((Sin, Cos, Tan), WAVES),
@@ -73,7 +82,7 @@ WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         Atan2: "the length of (x, y) is lost",
         **dict.fromkeys((LogSoftmax, Softmax), "a constant added to all elements changes nothing"),
         Pinv: "it is computed from two forms of the matrix",
-        Geqrf: "its reflections are a means; qr gives back its operand",
+        Geqrf: "its reflections are a means to qr",
         Eig: "its eigenvectors may not span the space",
         Expm: "many matrices have the same exponential",
         LuPivotsToPermutation: "different exchanges lead to the same order",
@@ -88,7 +97,7 @@ WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
 
 def _refusing(kind: type[Primitive], reason: str) -> InverseRow:
     def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Refused:
-        return Refused(reason)
+        return Refused(reason, SLICES if issubclass(kind, ScatterFamily) else "")
 
     return row(kind, solve)
 

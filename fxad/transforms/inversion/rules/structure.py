@@ -19,12 +19,8 @@ from fxad.primitives.index import Index, index_dtype, normalize_index
 from fxad.primitives.reduce import Reduction
 from fxad.primitives.shape import (
     BroadcastInDim,
-    ExpandDims,
+    Permutation,
     ReduceSum,
-    Reshape,
-    Rev,
-    Squeeze,
-    Transpose,
     emit_reshape,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice, emit_slice
@@ -49,17 +45,10 @@ NO_ELEMENT: Final = "the result has no element to read it from"
 # ------------------------------------------------------------------------------------------------------------ moving
 
 
-def _reshape(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
-    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
-
-
-def _transpose(ctx: InverseCtx, prim: Transpose, args: Args, outs: Outs) -> Solved:
-    back = tuple(sorted(range(len(prim.perm)), key=prim.perm.__getitem__))
-    return (ctx.one(Transpose(back), outs[0]),)
-
-
-def _rev(ctx: InverseCtx, prim: Rev, args: Args, outs: Outs) -> Solved:
-    return (ctx.one(prim, outs[0]),)
+def _permutation(ctx: InverseCtx, prim: Permutation, args: Args, outs: Outs) -> Solved:
+    back = prim.cotangent(ctx, outs[0], args[0].aval, ())
+    assert not isinstance(back, Zero)
+    return (back,)
 
 
 # ----------------------------------------------------------------------------------------------------------- copying
@@ -256,9 +245,7 @@ def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[
 
 
 STRUCTURE: Final[tuple[InverseRow, ...]] = (
-    *[row(kind, _reshape, VOLUME) for kind in (Reshape, Squeeze, ExpandDims)],
-    row(Transpose, _transpose, VOLUME),
-    row(Rev, _rev, VOLUME),
+    row(Permutation, _permutation, VOLUME),
     row(BroadcastInDim, _broadcast, VOLUME),
     *[row(kind, _sum, VOLUME) for kind in (ReduceSum, Reduction)],
     row(Concatenate, _concatenate, VOLUME),

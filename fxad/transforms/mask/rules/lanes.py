@@ -14,7 +14,7 @@ from fxad.primitives.elementwise.beta import BETA
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.marks import MARKS
 from fxad.primitives.random import GammaSample, Threefry2x32
-from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
+from fxad.primitives.shape import AxisMove
 from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
@@ -51,9 +51,7 @@ _KINDS: Final[tuple[type[Primitive], ...]] = (
     *SHARDING_CONSTRAINT,
     Threefry2x32,
     GammaSample,
-    Transpose,
-    Squeeze,
-    ExpandDims,
+    AxisMove,
 )
 
 LANEWISE: Final[tuple[MaskRow, ...]] = tuple(

@@ -29,6 +29,7 @@ from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
+from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import (
     as_complex,
@@ -40,9 +41,8 @@ from fxad.primitives.linalg.matrices import (
 )
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.schur import Schur
-from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
 from fxad.primitives.linalg.svd import Svd
-from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import emit_broadcast
@@ -100,6 +100,13 @@ _zeros: Final = _filled_by(_zero)
 
 
 # --------------------------------------------------------------------------------------------------------- solutions
+
+
+def _system(ctx: MaskCtx, prim: LinearSystem, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Square matrices get the identity, and row exchanges stay in place. The padding of the right-hand side is 0."""
+    *matrix, b = zip(args, ins, strict=True)
+    filled = [with_identity(ctx, x, aval) if aval.inexact else _pivots(ctx, x, aval) for x, aval in matrix]
+    return _cleared(ctx, ctx(prim, *filled, _zero(ctx, *b)), outs)
 
 
 def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -356,15 +363,15 @@ _ZERO: Final = "padding is 0"
 _LARGE: Final = "padding has larger values, all different, on its diagonal"
 _FIRST: Final = "padding is the identity, before the matrix where rows may be more than columns"
 
-# A matrix, its factors and its row exchanges, and perhaps right-hand sides.
-_FACTORED: Final = _filled_by(with_identity, with_identity, _pivots, _zero)
+# a matrix, its factors and its row exchanges
+_FACTORED: Final = _filled_by(with_identity, with_identity, _pivots)
 
 LINALG: Final[tuple[MaskRow, ...]] = (
     row(Cholesky, _filled_by(with_identity), _IDENTITY),
-    row(TriangularSolve, _filled_by(with_identity, _zero), _IDENTITY),
+    row(LinearSystem, _system, _IDENTITY),
     row(TridiagonalSolve, _tridiagonal, _IDENTITY),
     row(LuPivotsToPermutation, _permutation, "padding stays in place"),
-    *[row(kind, _FACTORED, _IDENTITY) for kind in (Solve, Slogdet, Det)],
+    *[row(kind, _FACTORED, _IDENTITY) for kind in (Slogdet, Det)],
     row(Lu, _lu, _FIRST),
     row(Qr, _qr, _FIRST),
     *[row(kind, _reflections, _ZERO) for kind in _REFLECTIONS],

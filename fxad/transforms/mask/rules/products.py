@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.ir import Atom, Atoms, Avals, Shape
-from fxad.primitives.dot import DotGeneral, free_axes
+from fxad.primitives.dot import Contraction, free_axes
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, row
 from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
 
 
-def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def _dot(ctx: MaskCtx, prim: Contraction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Mask a product: the padding is 0 in both operands along a contracted axis: 0 times an infinity of the other
     operand is nan. A derivative contracts the free axes too. So along these each operand is finite or cleared. The
     result is cleared along the free axes of an operand: later if the other operand is finite as a whole, else at
@@ -37,7 +37,7 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     return (ctx.cleared_later(out, shape, later_axes),)
 
 
-def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, PaddedAxes]:
+def _same_lanes(ctx: MaskCtx, prim: Contraction, args: Atoms, shape: Shape) -> tuple[Atom, Atom, PaddedAxes]:
     """Return the operands, cleared along pending batch axes whose padding may be infinite; and the batch axes of the
     result whose padding is finite."""
     lhs, rhs = args
@@ -73,4 +73,4 @@ def _moved(axes: PaddedAxes, old: Sequence[int], new: Sequence[int]) -> PaddedAx
     return frozenset([(new[old.index(a)], n) for a, n in axes if a in old])
 
 
-PRODUCTS: Final[tuple[MaskRow, ...]] = (row(DotGeneral, _dot, "padding is 0", clears_operands=False),)
+PRODUCTS: Final[tuple[MaskRow, ...]] = (row(Contraction, _dot, "padding is 0", clears_operands=False),)
