@@ -29,42 +29,31 @@ from benchmarks.models.blocks import NETWORKS, Network, Way
 from benchmarks.models.library import OURS
 from benchmarks.page import taken
 from fxad.errors import ParameterError
-from fxad.transforms.memory_plans.frontier import frontier
-from fxad.transforms.memory_plans.plans import MemoryPlan
+from fxad.transforms.memory_plans.plan import MemoryPlan
+from fxad.transforms.memory_plans.rematerialize import flat_program, recomputations
 
 SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.12, 0.06)
 
 
-def chosen(program: Any, budget: int, reconstruct: bool) -> tuple[MemoryPlan, int]:
+def chosen(gradient: Any, budget: int) -> tuple[MemoryPlan, int]:
     """Returns the plan for a budget, or for the least possible one; and that budget."""
     try:
-        return fx.plan_memory(program, budget=budget, within=fx.grad, reconstruct=reconstruct), budget
+        return fx.plan_memory(gradient, budget=budget), budget
     except ParameterError as e:
-        found = re.search(r"fits is ([\d,]+) bytes", str(e))
+        found = re.search(r"reached is ([\d,]+) bytes", str(e))
         assert found is not None
         budget = int(found[1].replace(",", ""))
-        return fx.plan_memory(program, budget=budget, within=fx.grad, reconstruct=reconstruct), budget
+        return fx.plan_memory(gradient, budget=budget), budget
 
 
 def described(plan: MemoryPlan) -> str:
     """Describes a plan in a few words."""
-
-    def depth(segments: Sequence[Any]) -> int:
-        return max([(s.keep is not None) + depth(s.parts) for s in segments], default=0)
-
-    parts = []
-    if n := sum([not s.stored for s in plan.segments]):
-        parts.append(f"{n} of {len(plan.segments)} segments, {depth(plan.segments)} deep")
-    parts += [
-        f"loop: {', '.join([f'segments of {m}' for m in loop.sizes]) or 'no segments'},"
-        f" {'steps recomputed' if loop.keep is not None else 'steps stored'}"
-        for loop in plan.loops
-        if loop.sizes or loop.keep is not None
-    ]
-    if n := sum([not all([s.stored for s in inner.segments]) for inner in plan.inner]):
-        parts.append("a body in segments" if n == 1 else f"{n} bodies in segments")
-    if any([s.reconstruct for s in plan.segments]):
-        parts = ["reconstructed"]
+    r = plan.recomputation
+    parts = [f"loops in segments of {', '.join(map(str, r.loops))}"] if r.loops else []
+    parts += ["bodies compute values again"] if r.bodies is not None else []
+    if r.schedule is not None:
+        again = sum([not row.stored for row in plan.rows])
+        parts.append(f"{again} of {len(plan.rows)} values computed again")
     return "; ".join(parts) or "plain"
 
 
@@ -88,10 +77,11 @@ def measure(network: Network, seconds: float) -> dict[str, Any]:
     args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
     program = fx.trace(lambda layers, start, xs: network.loss(OURS, Way(), layers, start, xs), *args)
     start = time.process_time()
-    run: fx.Executable[..., Any] = fx.lower(fx.grad(program)).compile()
+    gradient = fx.grad(program)
+    run: fx.Executable[..., Any] = fx.lower(gradient).compile()
     compiling = time.process_time() - start
     start = time.process_time()
-    plans = frontier(program.jaxpr, tuple([a.inexact for a in program.jaxpr.in_avals]))
+    plans = recomputations(flat_program(gradient.jaxpr))
     searching = time.process_time() - start
     plain, value = run.memory().temp_bytes, run(*args)
     rows: list[dict[str, Any]] = []
@@ -102,25 +92,23 @@ def measure(network: Network, seconds: float) -> dict[str, Any]:
         for a in fx.tree.leaves(run(*args)):
             a.block_until_ready()
 
-    reversible = network.name.startswith("RevNet")
-    for reconstruct in (False, True) if reversible else (False,):
-        for share in SHARES:
-            plan, budget = chosen(program, int(share * plain), reconstruct)
-            if plan not in made:
-                made[plan] = fx.lower(fx.grad(fx.remat(program, plan=plan))).compile()
-                agree(value, made[plan](*args))
-                steps.append(partial(step, made[plan]))
-            lean = made[plan]
-            rows.append(
-                {
-                    "name": f"{100 * share:.0f} %" + (", reconstruct" if reconstruct else ""),
-                    "fits": budget == int(share * plain),
-                    "budget": int(share * plain),
-                    "bytes": lean.memory().temp_bytes,
-                    "plan": described(plan),
-                    "contestant": list(made).index(plan),
-                }
-            )
+    for share in SHARES:
+        plan, budget = chosen(gradient, int(share * plain))
+        if plan not in made:
+            made[plan] = fx.lower(gradient, passes=plan.passes).compile()
+            agree(value, made[plan](*args))
+            steps.append(partial(step, made[plan]))
+        lean = made[plan]
+        rows.append(
+            {
+                "name": f"{100 * share:.0f} %",
+                "fits": budget == int(share * plain),
+                "budget": int(share * plain),
+                "bytes": lean.memory().temp_bytes,
+                "plan": described(plan),
+                "contestant": list(made).index(plan),
+            }
+        )
     ways = {"jax, plain": Way()}
     ways |= {
         f"jax.checkpoint: {name}": Way(partial(jax_checkpoint, policy=peer)) for name, (_, peer) in POLICIES.items()

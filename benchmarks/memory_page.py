@@ -42,13 +42,12 @@ of layers, unless XLA fuses a whole network of elementwise operations into one l
 {couplings}
 ## Budgets
 
-`fx.plan_memory(f, budget=bytes, within=fx.grad)` for shares of the bytes of fxad's plain gradient, written by
-`python -m benchmarks.budget`
-([decision 66](adr/0066-a-budget-chooses-a-plan.md), [decision 74](adr/0074-plans-are-nested.md)). Bytes are those of
-the compiled gradient, in kilobytes and as a share of the plain figure. Times are processor times of a step over all
-threads, relative to jax's plain gradient: the best of turns that all rows of a table take one by one. If no plan fits,
-the row is that of the least budget that the error names. The last rows of each table are `jax.checkpoint` of each block
-with its policies.
+`fx.plan_memory(grad(f), budget=bytes)` for shares of the bytes of fxad's plain gradient, written by
+`python -m benchmarks.budget` ([decision 95](adr/0095-a-budget-holds-for-the-executable.md)). Tables of 2026-11-23 are
+those of an earlier planner, which planned before differentiation. Bytes are those of the compiled gradient, in
+kilobytes and as a share of the plain figure. Times are processor times of a step over all threads, relative to jax's
+plain gradient: the best of turns that all rows of a table take one by one. If no plan fits, the row is that of the
+least budget that the error names. The last rows of each table are `jax.checkpoint` of each block with its policies.
 
 ![Bytes against time](images/memory-budget.png)
 

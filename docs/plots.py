@@ -64,13 +64,10 @@ def budgets(data: dict[str, Any]) -> Any:
         rows = network["rows"]
         groups = {
             "fxad: budgets": [r for r in rows if "plan" in r and "reconstruct" not in r["name"]],
-            "fxad: budgets, reconstruct=True": [r for r in rows if "reconstruct" in r["name"]],
             "jax, plain": [r for r in rows if r["name"] == "jax, plain"],
             "jax.checkpoint, its policies": [r for r in rows if r["name"].startswith("jax.checkpoint")],
         }
-        for (name, group), colour, marker in zip(
-            groups.items(), ("#1f77b4", "#2ca02c", "#222222", "#d62728"), "osXd", strict=True
-        ):
+        for (name, group), colour, marker in zip(groups.items(), ("#1f77b4", "#222222", "#d62728"), "oXd", strict=True):
             line = "-" if name.startswith("fxad") else ""
             points = sorted({(r["bytes"] / network["plain"], r["time"]) for r in group}, reverse=True)
             if points:

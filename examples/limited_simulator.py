@@ -4,8 +4,8 @@
 
 A reaction front runs along a rod. Its speed at a place depends on the conductivity there, which is unknown. The
 conductivity is fitted to the final state of the rod. The gradient goes through all 10,000 steps; storing every step
-would take tens of megabytes. `remat(misfit, budget="1 MiB")` finds a plan of nested segments whose compiled gradient
-keeps to the limit. The plan is printed.
+would take tens of megabytes. `plan_memory(gradient, budget="1 MiB")` finds a plan of nested segments with which the
+compiled gradient keeps to the limit. Its line about the loops is printed.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     guess = fnp.full((CELLS,), -0.5, "float32")
     program = fx.trace(misfit, guess, seen)
     start = time.perf_counter()
-    plan = fx.plan_memory(program, budget=options.limit, within=fx.value_and_grad)
+    gradient_of = fx.value_and_grad(program)
+    plan = fx.plan_memory(gradient_of, budget=options.limit)
     took = time.perf_counter() - start
-    lean = fx.remat(program, plan=plan)
-    plain, held = kib(fx.value_and_grad(program)), kib(fx.value_and_grad(lean))
+    slope = fx.lower(gradient_of, passes=plan.passes).compile()
+    plain, held = kib(gradient_of), slope.memory().temp_bytes / 1024
     print("\n".join([line for line in str(plan).splitlines() if line.startswith("loop")]))
     print(f"temporaries of the gradient: {held:,.0f} KiB of {options.limit}; {plain:,.0f} KiB without a limit")
     print(f"found in {took:.1f} s")
 
     rule = optim.adam(0.05)
-    slope = fx.jit(fx.value_and_grad(lean))
     state, errors = rule.init(guess), []
     for _ in range(options.fits):
         error, gradient = slope(guess, seen)

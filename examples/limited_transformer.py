@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         return fx.trace(step, params, state, text)
 
     program = fx.trace(loss, params, text)
-    lean = fx.remat(program, budget=options.limit, within=training)
+    lean = fx.remat(program, budget=options.limit)
     run = fx.lower(training(lean)).compile()
     held = run.memory().temp_bytes / 1024
     plain = fx.lower(training(program)).compile().memory().temp_bytes / 1024

@@ -5,6 +5,7 @@
 - `grad`, `vjp` and the like run BEFORE_DIFFERENTIATION on the program, that of a function as soon as it is traced. So
   `grad(trace(f, x))` is the trace of `grad(f)`. They differentiate what `fx.apply_passes` with this tuple gives. The
   transformations of jaxprs in `fxad.transforms` run no pass.
+- A program with a budget then goes through the first pass of WITHIN_BUDGET under which its executable fits.
 - Compilation calls `plan_of`. It runs BEFORE_COMPILATION if the program is large enough, and plans units of the result.
   If the cost rule of `fxad.units.cost_rule` says that they pay, they are compiled; otherwise the program is compiled
   unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another tuple, which is always run.
@@ -15,15 +16,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from math import inf
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from fxad import transforms
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, ParameterError, described, shown
+from fxad.core.passes import Pass, Passes
+from fxad.errors import ParameterError, shown
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
@@ -38,46 +40,6 @@ from fxad.units.cost_rule import called_body, large_enough, left_to_compile, sav
 from fxad.units.pieces import recomputes
 from fxad.units.plan import UnitPlan, UnitsChoice, linked_plan, single_unit
 from fxad.units.stretches import cut_stretches
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A named pure function from jaxpr to jaxpr. It returns its argument if there is nothing to do."""
-
-    name: str
-    function: Callable[[Jaxpr], Jaxpr] = field(repr=False)
-
-    def __call__(self, jaxpr: Jaxpr) -> Jaxpr:
-        """Return the program after the pass.
-
-        Raises: ArgumentError for a function that does not give a program with the operands and results of its argument.
-        """
-        out: object = self.function(jaxpr)
-        if not isinstance(out, Jaxpr):
-            raise ArgumentError(
-                f"pass {self.name}: its function gives {described(out)}, not a Jaxpr: {shown(out)}",
-                remedy="return a Jaxpr, the given one where there is nothing to do; an analysis is no pass",
-            )
-        if (out.in_avals, out.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
-            raise ArgumentError(
-                f"pass {self.name}: it gives a program of the type {_signature(out)}, {jaxpr.name} has the type"
-                f" {_signature(jaxpr)}",
-                remedy="a pass keeps all operands and results, in their order",
-            )
-        return out
-
-
-Passes: TypeAlias = tuple[Pass, ...]
-
-
-def _signature(jaxpr: Jaxpr) -> str:
-    return f"{_types(jaxpr.in_avals)} -> {_types(jaxpr.out_avals)}"
-
-
-def _types(avals: tuple[Aval, ...]) -> str:
-    return f"({', '.join(map(str, avals))})"
-
 
 # ------------------------------------------------------------------------------------------------------ the pipeline
 
@@ -99,6 +61,11 @@ def _merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
     return transforms.merge_invertible(jaxpr) if has_reversible(jaxpr) else jaxpr
 
 
+def _memory_passes(jaxpr: Jaxpr) -> Iterable[Pass]:
+    """Only a program with a budget imports the planner."""
+    return transforms.memory_passes(jaxpr)
+
+
 BEFORE_DIFFERENTIATION: Final[Passes] = (
     Pass("outline_before_ad", outline_before_ad),
     Pass("merge_invertible", _merge_invertible),
@@ -108,6 +75,8 @@ BEFORE_COMPILATION: Final[Passes] = (
     Pass("merge_bodies", _merge_bodies),
     Pass("outline", _outline),
 )
+# For a program with a budget: functions that give passes, in order. The first under which the program fits runs last.
+WITHIN_BUDGET: Final[tuple[Callable[[Jaxpr], Iterable[Pass]], ...]] = (_memory_passes,)
 # Both, to read and to compare: nothing runs it as a whole.
 PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILATION)
 
@@ -159,6 +128,8 @@ def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), pas
     """
     if passes is not None:
         jaxpr = run_passes(jaxpr, passes)
+        if passes and choice != "none" and (select := passes[-1].units):
+            choice = select(jaxpr)
     if isinstance(choice, tuple):
         plan = _plan_by_choice(jaxpr, choice, donate)
     elif choice == "auto":
@@ -298,6 +269,7 @@ __all__ = [
     "BEFORE_COMPILATION",
     "BEFORE_DIFFERENTIATION",
     "PIPELINE",
+    "WITHIN_BUDGET",
     "Pass",
     "Passes",
     "Stage",

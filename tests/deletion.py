@@ -70,6 +70,12 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/outline_laws.py",),
                 ("tests/api/test_outline*.py", "tests/laws/test_outline*.py"),
             ),
+            PlugIn(
+                "memory_plans",
+                ("fxad/api/budget.py",),
+                ("fxad/testing/budget_laws.py",),
+                ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
+            ),
         )
     }
 )

@@ -6,20 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from fxad import transforms
-from fxad.api.budget import Within, plan_memory
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import before_differentiation, check_no_statics, check_program, lift
 from fxad.core import tree
 from fxad.errors import ArgumentError, described, shown
-from fxad.ir import Jaxpr
-from fxad.operations.arguments import flag, function, parse_bytes
+from fxad.operations.arguments import parse_bytes
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.primitives.marks import with_budget
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
-from fxad.transforms.memory_plans.plans import MemoryPlan, apply_plan
 from fxad.transforms.specialize import check_sizes, size_names, specialize as specialize_jaxpr
 
 P = ParamSpec("P")
@@ -33,10 +30,8 @@ def remat(
     f: Program[P, R],
     *,
     policy: Policy | Callable[..., bool] | None = None,
-    plan: Residuals | MemoryPlan | None = None,
+    plan: Residuals | None = None,
     budget: int | str | None = None,
-    within: Within | None = None,
-    reconstruct: bool = False,
 ) -> Program[P, R]: ...
 @overload
 def remat(
@@ -44,8 +39,6 @@ def remat(
     *,
     policy: Policy | Callable[..., bool] | None = None,
     budget: int | str | None = None,
-    within: Within | None = None,
-    reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool | Sequence[object] = True,
@@ -55,8 +48,6 @@ def remat(
     *,
     policy: Policy | Callable[..., bool] | None = None,
     budget: int | str | None = None,
-    within: Within | None = None,
-    reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool | Sequence[object] = True,
@@ -66,10 +57,8 @@ def remat(
     f: Any,
     *,
     policy: Policy | Callable[..., bool] | None = None,
-    plan: Residuals | MemoryPlan | None = None,
+    plan: Residuals | None = None,
     budget: int | str | None = None,
-    within: Within | None = None,
-    reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool | Sequence[object] = True,
@@ -85,18 +74,14 @@ def remat(
 
     `budget` is a number of bytes, or a text such as "64 MiB". The executable that the function becomes part of, in a
     derivative or a larger step, has at most so many bytes of temporaries: values are computed again until it fits
-    (`Lowered.compile`). With `within`, a plan for the program is chosen at once instead (`plan_memory`): the fastest whose
-    program `within(f)` fits, such as `within=fx.grad`. With `reconstruct=True` such a plan may reconstruct values of
-    functions that have an inverse, as `invertible` does; derivatives are then equal within the error of the
-    reconstruction, and nan if that is large. Without `within`, its program is the gradient in all floating arguments.
+    (`Lowered.compile`). `plan_memory` shows the plan of a program.
 
     Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
             within a fusion and chooses other fusions.
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
-    Raises: ArgumentError for an invalid policy or budget, for `within` or `reconstruct` without a budget, and for a plan
-            of another program; ParameterError, when the executable is compiled, for a budget into which nothing fits,
-            with the least bytes that were reached.
+    Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; ParameterError, when the
+            executable is compiled, for a budget into which nothing fits, with the least bytes that were reached.
     """
     wrong = [x for x in tree.leaves(prevent_cse) if not isinstance(x, bool)]
     if wrong:
@@ -109,28 +94,17 @@ def remat(
         _check_plan(f, policy, plan)
         if budget is not None:
             raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
-    reconstruct = flag("remat", "reconstruct", reconstruct)
-    if budget is None and (reconstruct or within is not None):
-        option = "reconstruct" if reconstruct else "within"
-        raise ArgumentError(f"remat: {option} is given without a budget", remedy='give both: budget="64 MiB"')
     if plan is not None:
         check_no_statics("remat", f, static_argnums, static_argnames)
-        return f.replace(_with_plan(f, plan))
+        return f.replace(transforms.planned(before_differentiation(f).jaxpr, plan))
     limit = None if budget is None else parse_bytes("remat", budget)
-    within = None if within is None else function("remat", "within", within)
     if limit is not None and policy != nothing:
         raise ArgumentError(
             f"remat: both a budget and the policy {policy} are given", remedy="give one; a budget chooses the policies"
         )
 
     def transform(p: Program[..., object]) -> Program[..., object]:
-        if limit is None:
-            jaxpr = transforms.remat(p.jaxpr, policy)
-        elif within is None and not reconstruct:
-            jaxpr = with_budget(p.jaxpr, limit)
-        else:
-            jaxpr = apply_plan(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
-        return p if jaxpr is p.jaxpr else p.replace(jaxpr)
+        return p.replace(transforms.remat(p.jaxpr, policy) if limit is None else with_budget(p.jaxpr, limit))
 
     return lift(
         "remat",
@@ -141,19 +115,8 @@ def remat(
     )
 
 
-def _with_plan(program: Program[..., object], plan: Residuals | MemoryPlan) -> Jaxpr:
-    if isinstance(plan, Residuals):
-        return transforms.planned(before_differentiation(program).jaxpr, plan)
-    if plan.jaxpr is not program.jaxpr:
-        raise ArgumentError(
-            f"remat: the memory plan is for another program: {plan.jaxpr!r}, this is {program.jaxpr!r}",
-            remedy="make it with plan_memory(program, budget=...) of this very program",
-        )
-    return apply_plan(plan)
-
-
 def _check_plan(f: object, policy: Policy, plan: object) -> None:
-    if not isinstance(plan, Residuals | MemoryPlan):
+    if not isinstance(plan, Residuals):
         raise ArgumentError(
             f"remat: plan is {described(plan)}, not what residuals(program) gives: {shown(plan)}",
             remedy="plan=residuals(program).without(k)",

@@ -20,7 +20,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.operations.arguments import parse_bytes
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
-from fxad.primitives.marks import least_budget, with_budget
+from fxad.primitives.marks import least_budget, with_budget, without_budgets
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
@@ -85,14 +85,27 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     @property
     def stages(self) -> Stages:
-        """The program, and the result of each pass that runs before compilation. Its `str` is a table."""
-        return stages_of(self.program.jaxpr, self.choice, self.donate, self.passes)
+        """The program, and the result of each pass that runs before compilation. Its `str` is a table. Cost: a program
+        with a budget is compiled."""
+        jaxpr, passes = self._within_budget
+        return stages_of(jaxpr, self.choice, self.donate, passes)
 
     @property
     def units(self) -> UnitPlan:
-        """The plan of the program without a budget: the units, each compiled once, and the steps that call them. Its
-        `str` is a table."""
-        return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
+        """The plan of the program: the units, each compiled once, and the steps that call them. Its `str` is a table.
+        Cost: a program with a budget is compiled."""
+        jaxpr, passes = self._within_budget
+        return plan_of(jaxpr, self.choice, self.donate, passes)
+
+    @property
+    def _within_budget(self) -> tuple[Jaxpr, Passes | None]:
+        """The program without marks of a budget, and the passes under which it fits into the budget."""
+        jaxpr = self.program.jaxpr
+        if least_budget(jaxpr) is None:
+            return jaxpr, self.passes
+        options = replace(DEFAULT_OPTIONS, donate=self.donate)
+        linked = link_plan(jaxpr, self.choice, self.passes, options, runtime.default_device())
+        return without_budgets(jaxpr), linked[1]
 
     def text(self) -> str:
         """Return StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
@@ -268,6 +281,13 @@ def load_plan(
 ) -> runtime.AnyExecutable:
     """Return the executable of a program on devices, within the budgets of its parts. The active cache supplies its
     units."""
+    return link_plan(jaxpr, choice, passes, options, target)[0]
+
+
+def link_plan(
+    jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
+) -> tuple[runtime.AnyExecutable, Passes | None]:
+    """Return the executable of `load_plan`, and the passes that it is compiled with."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
     limit = least_budget(jaxpr)
 
@@ -277,7 +297,7 @@ def load_plan(
         return runtime.link(plan, device, options)
 
     if limit is None:
-        return link(plan_of(jaxpr, choice, options.donate, passes))
+        return link(plan_of(jaxpr, choice, options.donate, passes)), passes
     return execution.budget.link_within(jaxpr, choice, options.donate, passes, limit, link)
 
 

@@ -85,7 +85,6 @@ MAX_CONSTANT_BYTES: Final = 1 << 12  # of a literal that a plan stores; a unit c
 SEGMENT_TIMES: Final = 4
 SEGMENT_BYTES: Final = 1 << 16
 WAITING_BYTES: Final = 1 << 16  # equations between units run at once if that frees so many bytes
-LEAST_SHARE: Final = 0.3  # the least part of an estimate of temporaries that XLA needs, relative to the plain program
 EXECUTABLE_BYTES: Final = 112 * 2**10  # resident memory of an executable on the CPU, however small
 CHARACTER_BYTES: Final = 12  # resident memory of an executable on the CPU, for each character of its StableHLO
 CALL_BYTES: Final = 6 * 2**10  # what a jitted function has for types of arguments, beside the executable

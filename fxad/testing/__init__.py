@@ -43,6 +43,7 @@ except ImportError as e:  # pragma: no cover
 
 from fxad.testing.applications import Application, Spec, Specs, applications
 from fxad.testing.batching_laws import check_vmap, check_vmap_commutes, check_vmap_identity, check_vmap_nested
+from fxad.testing.budget_laws import check_budgets, check_recomputations
 from fxad.testing.calls import SPECS, calls
 from fxad.testing.compare import close, differ, tolerance, xla
 from fxad.testing.custom_laws import check_adjoint, check_rule
@@ -64,12 +65,9 @@ from fxad.testing.mask_applications import ragged_applications
 from fxad.testing.mask_laws import check_mask
 from fxad.testing.mask_stacks import MASK_STEPS, check_mask_stack, mask_stacks
 from fxad.testing.memory_laws import (
-    check_budgets,
-    check_memory_plans,
     check_partial_eval,
     check_plan,
     check_policy,
-    check_recomputations,
     check_segments,
     some_policies,
 )
@@ -150,7 +148,6 @@ __all__ = [
     "check_outline",
     "check_partial_eval",
     "check_budgets",
-    "check_memory_plans",
     "check_plan",
     "check_policy",
     "check_recomputations",

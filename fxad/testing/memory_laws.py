@@ -6,34 +6,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
 from operator import and_, or_
 from typing import Final, final
 
-import numpy as np
 from hypothesis import strategies as st
 
-from fxad.api.budget import gradient_of, plan_memory
-from fxad.core import tree
 from fxad.core.interpreter import run
 from fxad.core.layout import InParallel, OneOf, Times, Unknown, UpTo
 from fxad.core.typecheck import typecheck
-from fxad.errors import ParameterError
-from fxad.execution.executable import lower
 from fxad.ir import Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail
-from fxad.testing.derivative_laws import check_same_bits, check_same_within_rounding, differentiable_mask
+from fxad.testing.derivative_laws import check_same_bits, differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.unit_laws import split_into_calls
-from fxad.tracing.program import Program
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
 from fxad.transforms.memory.policies import Policy
 from fxad.transforms.memory.residuals import Residuals
-from fxad.transforms.memory_plans.frontier import frontier
-from fxad.transforms.memory_plans.plans import apply_plan
-from fxad.transforms.memory_plans.rematerialize import flat_program, recomputations
 
 
 @final
@@ -146,83 +136,6 @@ def check_plan(case: Case, choose: Sequence[bool]) -> None:
     check_same_bits("a plan", replace(case, program=inline(case.program)), lean)
     if any(mask):
         _check_stored(plan, residuals(lean, mask))
-
-
-def check_memory_plans(case: Case) -> None:
-    """Check that under every plan that a budget may choose, results are equal, and gradients within rounding: bit for
-    bit, if no loop is divided. Estimated bytes fall along the plans, and the first is the program."""
-    mask = differentiable_mask(case)
-    if not any(mask):
-        return
-    plans = frontier(case.program, mask)
-    if apply_plan(plans[0]) is not case.program:
-        fail("the first plan is not the program", case.program, case.args)
-    if any([b.bytes > a.bytes for a, b in pairwise(plans)]):
-        fail("a later plan is larger", case.program, case.args)
-    if any([b.microseconds < a.microseconds for a, b in pairwise(plans[1:])]):
-        fail("a later plan is faster", case.program, case.args)
-    flat = replace(case, program=inline(case.program))
-    for plan in plans[1:]:
-        lean = apply_plan(plan)
-        typecheck(lean)
-        if any([loop.sizes for loop in plan.loops]):
-            if problem := differ(run(lean, case.args), run(case.program, case.args), exact=True):
-                fail(f"a memory plan changed the results: {problem}", case.program, case.args, lean)
-        else:
-            check_same_bits("a memory plan", flat, lean)
-
-
-def check_recomputations(case: Case) -> None:
-    """Every recomputation that a budget may choose, of a program and of its gradient, keeps all results bit for bit."""
-    mask = differentiable_mask(case)
-    programs = [(case.program, case.args)]
-    if any(mask):
-        gradient = vjp_fused(case.program, mask)
-        cotangents = [np.ones(a.shape, a.dtype) for a in gradient.in_avals[len(case.args) :]]
-        programs.append((gradient, (*case.args, *cotangents)))
-    for program, args in programs:
-        flat = flat_program(program)
-        typecheck(flat)
-        results = run(program, args)
-        for lean in (flat, *[r.program(flat) for r in recomputations(flat)]):
-            typecheck(lean)
-            if problem := differ(run(lean, args), results, exact=True):
-                fail(f"a recomputation changed the results: {problem}", program, args, lean)
-
-
-def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None:
-    """Check that compiled gradients keep to a budget, or the error names the least that is found. A smaller budget
-    never needs more memory. Gradients are those without a budget. A budget of the plain bytes returns the same
-    program."""
-    ins, outs = tuple(range(len(case.program.ins))), tuple(range(len(case.program.outs)))
-    program: Program[..., object] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
-    wrt = plan_memory(program, budget="1 TB").wrt
-    if not any(wrt):
-        return
-
-    def temp_bytes(jaxpr: Jaxpr) -> int:
-        return lower(gradient_of(program.replace(jaxpr), wrt)).compile().memory().temp_bytes
-
-    plain = temp_bytes(case.program)
-    if apply_plan(plan_memory(program, budget=plain)) is not case.program:
-        fail("a budget of the plain bytes changes the program", case.program, case.args)
-    before = plain
-    for share in shares:
-        budget = int(share * plain)
-        try:
-            plan = plan_memory(program, budget=budget)
-        except ParameterError as e:
-            least = int(str(e).partition("fits is ")[2].partition(" bytes")[0].replace(",", ""))
-            if least <= budget or least > before:
-                fail(f"the least budget is said to be {least}, {before} bytes were reached", case.program, case.args)
-            if temp_bytes(apply_plan(plan_memory(program, budget=least))) > least:
-                fail(f"the least budget is said to be {least} and is not reached", case.program, case.args)
-            return
-        used = temp_bytes(apply_plan(plan))
-        if used > min(budget, before):
-            fail(f"{used} bytes with a budget of {budget}, {before} before", case.program, case.args, apply_plan(plan))
-        before = used
-        check_same_within_rounding("a budget", case, apply_plan(plan))
 
 
 def _check_stored(plan: Residuals, after: Residuals) -> None:

@@ -12,6 +12,7 @@ from .inversion.invertible import invertible as invertible
 from .inversion.merge_invertible import merge_invertible as merge_invertible
 from .memory.remat import remat as remat
 from .memory.residuals import planned as planned, residuals as residuals
+from .memory_plans.plan import memory_passes as memory_passes
 from .outlining.outline import outline as outline
 from .outlining.outline_before_ad import outline_before_ad as outline_before_ad
 from .outlining.reroll import reroll as reroll

@@ -121,7 +121,6 @@ FLAGS: Final[dict[str, Any]] = {
     "vjp: has_aux": lambda v: fx.vjp(fnp.sin, X, has_aux=v),
     "linearize: has_aux": lambda v: fx.linearize(fnp.sin, X, has_aux=v),
     "inverse: log_det": lambda v: fx.inverse(fnp.sin, log_det=v),
-    "remat: reconstruct": lambda v: fx.remat(fnp.sin, reconstruct=v),
     "shard_map of sin: check_vma": lambda v: fx.shard_map(fnp.sin, {"i": 1}, Spec("i"), Spec("i"), check_vma=v),
     "io_callback: ordered": lambda v: fx.io_callback(lambda: None, None, ordered=v),
     "debug_print: ordered": lambda v: fx.debug_print("", ordered=v),

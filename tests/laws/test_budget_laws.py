@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.testing import Case, cases, check_budgets, check_recomputations
+from fxad.testing import Case, cases, check_budgets, check_recomputations, repeated_cases
 from tests.laws.budget import share
 from tests.laws.nested_blocks import KINDS, Tree, case_of, nested_kinds, trees
 
@@ -102,7 +102,13 @@ def test_compiled_gradients_keep_to_budgets(names: list[str], times: int) -> Non
 
 @pytest.mark.parametrize("name", ["slices", "branch", "with_vjp"])
 def test_recomputations_keep_results(name: str) -> None:
-    check_recomputations(chain([name], 2))
+    check_recomputations(chain([name], 2), [True, False, True, True] * 8)
+
+
+@share(2)
+@given(cases(differentiable=True) | repeated_cases(differentiable=True), st.lists(st.booleans(), max_size=12))
+def test_recomputations_and_edited_plans_keep_results(case: Case, choose: list[bool]) -> None:
+    check_recomputations(case, choose)
 
 
 NESTED: list[Tree] = [

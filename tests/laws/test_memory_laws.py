@@ -7,11 +7,9 @@ from hypothesis import given, strategies as st
 from fxad.testing import (
     Case,
     cases,
-    check_memory_plans,
     check_partial_eval,
     check_plan,
     check_policy,
-    check_recomputations,
     check_segments,
     repeated_cases,
     some_policies,
@@ -38,18 +36,6 @@ def test_segments(case: Case, seed: int) -> None:
 @given(cases(differentiable=True), MASKS)
 def test_plans(case: Case, choose: list[bool]) -> None:
     check_plan(case, choose)
-
-
-@share(2)
-@given(cases(differentiable=True) | repeated_cases(differentiable=True))
-def test_memory_plans(case: Case) -> None:
-    check_memory_plans(case)
-
-
-@share(2)
-@given(cases(differentiable=True) | repeated_cases(differentiable=True))
-def test_recomputations(case: Case) -> None:
-    check_recomputations(case)
 
 
 @share(2)

@@ -1,1 +1,1 @@
-"""Plans for a budget of bytes: which values reverse mode stores, recomputes and reconstructs; and their search."""
+"""The memory planner: which values a program stores, and which it computes again, within a budget of bytes."""

@@ -33,11 +33,11 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Fusion, compile_cost, time_of
+from fxad.transforms.liveness import peak_bytes, spans
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.segments import last_reads, live_bytes
-from fxad.transforms.memory_plans.frontier import cuts_at_minima, layer_cuts
+from fxad.transforms.memory_plans.layers import cuts_at_minima, layer_cuts
 from fxad.transforms.memory_plans.loop_pairs import divided, divisions
-from fxad.transforms.memory_plans.peak import peak_bytes, spans
 
 SMALL: Final = 64  # a value that is so many times smaller than the largest residual is stored
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
@@ -134,6 +134,8 @@ class Schedule:
     forward:    equations before the turn that run together, from one of these numbers to the next.
     split:      each block has at most one kernel after the turn, and a block of its own computes the values that lead
                 to a segment.
+    kept:       values from before the turn, by their numbers, that are stored in any case.
+    dropped:    those that are computed again in any case.
     """
 
     turn: int
@@ -142,6 +144,8 @@ class Schedule:
     levels: tuple[tuple[int, ...], ...]
     forward: tuple[int, ...]
     split: bool = False
+    kept: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
 
     def saves(self) -> tuple[set[int], dict[int, set[int]]]:
         """Return the segments before which all values are stored, and for the interval of a segment those before which
@@ -169,12 +173,19 @@ class Recomputation:
     bodies: int | None = None
     schedule: Schedule | None = None
 
+    def __call__(self, jaxpr: Jaxpr) -> Jaxpr:
+        """Return a program with this recomputation, flat. Law: same value; effects stay, in order."""
+        return jaxpr if self == Recomputation() else self.program(flat_program(jaxpr))
+
     def program(self, flat: Jaxpr) -> Jaxpr:
-        """Return a flat program with this recomputation. Law: same value; effects stay, in order."""
-        out = divided(flat, self.loops) if self.loops else flat
-        if self.bodies is not None:
-            out = _in_bodies(out, self.bodies)
+        """Return a flat program with this recomputation."""
+        out = self.unscheduled(flat)
         return out if self.schedule is None else scheduled(out, self.schedule)
+
+    def unscheduled(self, flat: Jaxpr) -> Jaxpr:
+        """Return a flat program with the recomputations of its loops and bodies only."""
+        out = divided(flat, self.loops) if self.loops else flat
+        return out if self.bodies is None else _in_bodies(out, self.bodies)
 
 
 @by_value
@@ -324,6 +335,14 @@ class _Rematerialization:
         self.available.update(small, [v for v in self.residuals if v not in in_order])
         for s in self.stored_between:
             self.available |= self.between[s]
+        between = set[Atom]().union(*self.between)
+        self.crossing = [v for v in self.made_by if v in first_after or v in between]
+        self.fixed = {v for v in self.crossing if v in results or self.before[self.made_by[v]].prim.effects}
+        self.available.update([v for v in self.crossing if v.index in schedule.kept])
+        self.available.difference_update([v for v in self.crossing if v.index in schedule.dropped])
+        self.again: dict[Atom, list[int]] = {}  # the intervals whose blocks compute a value again
+        self.read_late: set[Atom] = set()  # values that are read after the turn
+        self.interval = len(cuts)
         self.b = Builder.like(flat)
         self.env: dict[Atom, Atom] = {}
 
@@ -370,6 +389,7 @@ class _Rematerialization:
     def _interval(self, segment: int, start: int, stop: int) -> None:
         """Add the equations of an interval, in blocks that compute again what they read."""
         after = self.after
+        self.interval = segment
         returned = set[Atom]().union(*[self.between[s] for s in self.returned.get(segment, ())]) - self.available
         if start == stop:  # the next interval that is not empty returns them
             self.returned.setdefault(segment - 1, set()).update(self.returned.get(segment, ()))
@@ -413,6 +433,8 @@ class _Rematerialization:
         again = self._computing(self._unavailable(eqns) | returned)
         if not again and not eqns:
             return
+        for v in {v for e in again for v in e.outs}:
+            self.again.setdefault(v, []).append(self.interval)
         results = [v for e in again for v in e.outs if v in returned]
         results += [v for e in eqns for v in e.outs if self.last_after.get(v, -1) >= end]
         self._add([*again, *eqns], results)
@@ -422,11 +444,50 @@ class _Rematerialization:
         """Add equations as one block."""
         made = {v for e in eqns for v in e.outs}
         read = dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made])
+        if self.interval < len(self.schedule.cuts):
+            self.read_late.update(read)
         # XLA runs a block when its last operand is known: one from after the turn, if there is any
         ins = sorted(read, key=lambda a: a.index >= 0 and a not in self.made_by)
         self.b.source = eqns[-1].source
         outs = self.b(Remat(subprogram(eqns, ins, results, "block"), True), *substitute(ins, self.env))
         self.env.update(zip(results, outs, strict=True))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A value from before the turn that is read after it, or between two segments, under a schedule.
+
+    `intervals` are the segments in whose intervals it is computed again. `stored` is True if it is in memory at the
+    turn, `fixed` if it is in any case, as a result of the program.
+    """
+
+    var: Var
+    eqn: Eqn
+    intervals: tuple[int, ...]
+    stored: bool
+    fixed: bool
+
+
+def crossings(flat: Jaxpr, schedule: Schedule) -> tuple[Crossing, ...]:
+    """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
+    work = _Rematerialization(flat, schedule)
+    work.program()
+    late = work.read_late | {a for e in work.after for a in e.ins if a not in work.again}
+    out = []
+    for v in work.crossing:
+        intervals = tuple(dict.fromkeys(work.again.get(v, ())))
+        stored = v in work.fixed or (v in late and not intervals)
+        out.append(Crossing(v, work.before[work.made_by[v]], intervals, stored, v in work.fixed))
+    return tuple(out)
+
+
+def plain_schedule(flat: Jaxpr) -> Schedule:
+    """Return the schedule that computes nothing again, with a segment for each layer."""
+    turn = turn_of(flat)
+    before = Jaxpr(flat.ins, flat.eqns[:turn], (), flat.name)
+    cuts = tuple(layer_cuts(before)) if turn else (0, 0)
+    return Schedule(turn, cuts, 0, (), cuts)
 
 
 def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:

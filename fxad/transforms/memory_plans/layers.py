@@ -1,0 +1,64 @@
+"""Cuts of a program into layers: between repeated stretches of equations, and elsewhere where few bytes live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from fxad.ir import Jaxpr
+from fxad.transforms.memory.segments import live_bytes
+
+MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
+MAX_PERIOD: Final = 1024  # equations of a repeated layer
+
+
+def layer_cuts(flat: Jaxpr) -> list[int]:
+    """Return where a program is cut into layers: between repeated stretches, and elsewhere where few bytes live."""
+    live = live_bytes(flat, (False,) * len(flat.ins))
+    labels: dict[object, int] = {}
+    kinds = [
+        labels.setdefault((e.prim, tuple([a.aval for a in e.ins]), tuple([v.aval for v in e.outs])), len(labels))
+        for e in flat.eqns
+    ]
+    inner = sorted({*_cuts_between(kinds, live, 0, len(kinds))} - {0, len(kinds)})
+    return [0, *inner, len(kinds)]
+
+
+def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: int) -> list[int]:
+    """Return the cuts of a stretch of equations, given their kinds."""
+    n = stop - start
+    if n < 4:
+        return [start, stop]
+    # The run that covers most equations; of several, the one with the shortest period. A run is represented by
+    # (equations that it covers, -period, its first equation), so that it is the maximum.
+    best = (0, 0, 0)
+    for period in range(1, min(n // 2, MAX_PERIOD) + 1):
+        run = 0
+        for k in range(start, stop - period):
+            run = run + 1 if kinds[k] == kinds[k + period] else 0
+            if run >= period:
+                best = max(best, (run + period, -period, k - run + 1))
+        if best[0] > 0.8 * n:
+            break
+    covered, period, first = best[0], -best[1], best[2]
+    if covered < n // 2 or period < 2:
+        return cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
+    # layers begin where the fewest bytes live on average; of equal offsets from the start of the run, at the first
+    mean_bytes = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
+    phase = mean_bytes.index(min(mean_bytes))
+    cuts = list(range(first + phase, first + covered + 1, period))
+    before = _cuts_between(kinds, live, start, cuts[0]) if cuts[0] - start > 2 * period else [start]
+    after = _cuts_between(kinds, live, cuts[-1], stop) if stop - cuts[-1] > 2 * period else [stop]
+    return [*before, *cuts, *after]
+
+
+def _mean(numbers: Sequence[int]) -> float:
+    return sum(numbers) / max(1, len(numbers))
+
+
+def cuts_at_minima(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
+    """Return cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
+    ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
+    inside = [min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends) if a < b]
+    return [start, *inside, stop]
