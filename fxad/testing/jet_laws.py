@@ -1,0 +1,91 @@
+"""The laws of Taylor series. See `fxad.testing.transform_laws`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import factorial
+
+import numpy as np
+
+from fxad.core.interpreter import run
+from fxad.core.masks import select_by_mask
+from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.testing.compare import Values, differ, fail, program_tolerance, random_tangents
+from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.programs import Case
+from fxad.testing.transform_laws import check_transform
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.jet.jet import Pattern, jet
+
+_ORDER = 3
+
+
+def check_jet(case: Case) -> None:
+    """Check that the coefficients are those of nested forward mode, along a curve of degree 3 and along a straight
+    line. Of order 1, the program is that of `jvp`."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
+    if not any(mask):
+        return
+    if jet(program, tuple([(m,) for m in mask]))[0] is not jvp(program, mask)[0]:
+        fail("jet of order 1 is not jvp", program)
+    for given in (_ORDER, 1):
+        pattern = tuple([tuple([m and k < given for k in range(_ORDER)]) for m in mask])
+        check_series(program, args, pattern, case.seed)
+
+
+def check_series(program: Jaxpr, args: Values, pattern: Pattern, seed: int = 0) -> None:
+    """Check that coefficients of order 0 to 3 are those of nested forward mode. `pattern`: see `jet`."""
+    series = check_transform(lambda f: jet(f, pattern)[0], program)
+    rows = _random_series(program.in_avals, pattern, seed)
+    given = [c for row, marks in zip(rows, pattern, strict=True) for c in select_by_mask(row, marks)]
+    outs = iter(run(series, [*args, *given]))
+    values = [next(outs) for _ in program.outs]
+    if problem := differ(values, run(program, args), slack=program_tolerance(program, args)):
+        fail(f"jet changed the results: {problem}", program, args, series)
+    has = jet(program, pattern)[1]
+    have = [[next(outs) if m else np.zeros_like(v) for m in marks] for v, marks in zip(values, has, strict=True)]
+    want = nested(program, args, rows, [any(marks) for marks in pattern])
+    tolerance = 1e2 * program_tolerance(program, args)
+    for k in range(_ORDER):
+        mine = [row[k] for row, a in zip(have, program.out_avals, strict=True) if a.inexact]
+        theirs = [row for row, a in zip(want[k], program.out_avals, strict=True) if a.inexact]
+        if problem := differ(mine, theirs, slack=tolerance):
+            fail(f"coefficient {k + 1} differs from nested jvp: {problem}", program, args, series)
+
+
+def _random_series(avals: Sequence[Aval], pattern: Pattern, seed: int) -> list[list[NDArray]]:
+    """Return coefficients 1 to 3 of the operands; zeros where the pattern has none."""
+    drawn = [random_tangents(avals, seed + 7 * k) for k in range(_ORDER)]
+    return [
+        [drawn[k][i] if m else np.zeros(a.shape, a.dtype) for k, m in enumerate(marks)]
+        for i, (a, marks) in enumerate(zip(avals, pattern, strict=True))
+    ]
+
+
+def nested(program: Jaxpr, args: Values, rows: Sequence[Sequence[NDArray]], moves: Sequence[bool]) -> list[Values]:
+    """Return coefficients 1 to 3 of the results by nested forward mode. `rows` are those of the operands; `moves` marks
+    the operands that vary.
+
+    The derivative in t of a program of x and its derivatives is forward mode along their derivatives.
+    """
+    n = len(program.outs)
+    derivatives = [[x, *[(factorial(k) * c).astype(x.dtype) for k, c in enumerate(row, 1)]] for x, row in zip(args, rows, strict=True)]
+    operands = [(i, 0) for i in range(len(args))]  # operand i, differentiated so often
+    found: list[Values] = []
+    current, mask = program, tuple(moves)
+    for k in range(1, _ORDER + 1):
+        fused, has = jvp(current, mask)
+        operands += [(i, d + 1) for (i, d), m in zip(operands, mask, strict=True) if m]
+        # the tangents of the last n results
+        tangents = iter(fused.outs[len(current.outs) :])
+        dots = [next(tangents) if m else None for m in has][-n:]
+        live = [dot for dot in dots if dot is not None]
+        values = iter(run(Jaxpr(fused.ins, fused.eqns, tuple(live), fused.name), [derivatives[i][d] for i, d in operands]))
+        exact = [next(values) if dot is not None else np.zeros(a.shape, a.dtype) for dot, a in zip(dots, program.out_avals, strict=True)]
+        found.append([(x / factorial(k)).astype(x.dtype) if a.inexact else x for x, a in zip(exact, program.out_avals, strict=True)])
+        if len(live) < n:  # results without tangents have no derivatives either
+            program = Jaxpr(program.ins, program.eqns, program.outs, program.name)
+        from fxad.ir import Lit  # noqa
+        outs = tuple([dot if dot is not None else Lit.zero(a) if a.inexact else out for dot, a, out in zip(dots, program.out_avals, fused.outs, strict=False)])
+        current, mask = Jaxpr(fused.ins, fused.eqns, outs, fused.name), tuple([moves[i] and True for i, d in operands])
+    return found
