@@ -93,7 +93,7 @@ def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
     for v, marks in zip(jaxpr.ins, nonzero, strict=True):
         if any(marks):
             coefficients = [s.builder.input(v.aval) if m else None for m in marks]
-            env[v] = s.leaf([s.operand_at_zero(env[v]), *coefficients])
+            env[v] = s.leaf([s.at_zero(env[v]), *coefficients])
     for eqn in jaxpr.eqns:
         try:
             outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, whole=True)
@@ -104,7 +104,7 @@ def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
             raise
         env.update(zip(eqn.outs, outs, strict=True))
     values = [[s.coefficient(env.get(a, a), k) for k in range(order + 1)] for a in jaxpr.outs]  # type: ignore[arg-type]
-    results = [value[0] for value in values if value[0] is not None]
+    results = [s.at_zero(env.get(a, a)) for a in jaxpr.outs]  # type: ignore[arg-type]
     higher = [c for value in values for c in value[1:] if c is not None]
     program = s.builder.build((*results, *higher), f"jet_{jaxpr.name}")
     return dce(program), tuple([tuple([c is not None for c in value[1:]]) for value in values])
@@ -168,10 +168,10 @@ class _SeriesBuilder(Emitter):
     def divided(self, a: Atom, divisor: int) -> Atom:
         return a if divisor == 1 else self.emit(DIV, a, Lit.of(divisor, a.aval))[0]
 
-    def operand_at_zero(self, a: Operand) -> Atom:
+    def at_zero(self, a: Operand) -> Atom:
+        """Return coefficient 0. That of a tangent may be zero."""
         c = self.coefficient(a, 0)
-        assert c is not None
-        return c
+        return Lit.zero(a.aval) if c is None else c
 
     # ------------------------------------------------------------------------------------------------- coefficients
 
@@ -223,12 +223,12 @@ class _SeriesBuilder(Emitter):
         avals = [a.aval for a in operands]
         has = self._tangents_of(prim, avals, varies)[1]
         if not any(has):
-            return self.emit(prim, *[self.operand_at_zero(a) for a in operands])
+            return self.emit(prim, *[self.at_zero(a) for a in operands])
         row = ROWS.get(type(prim))
         if row is not None and row.applies(varies):
             compute = self._by_row(row.series, operands)
         elif _is_affine(prim, operands, varies):
-            compute = self._linear_part(prim, operands)
+            compute = self._linear_part(prim, operands, varies)
         elif _is_product(prim, varies):
             compute = self._product(prim, operands, varies)
         else:
@@ -271,20 +271,23 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------- linear and products
 
-    def _linear_part(self, prim: Primitive, operands: Operands) -> Callable[[int], Series]:
+    def _linear_part(self, prim: Primitive, operands: Operands, varies: Mask) -> Callable[[int], Series]:
         def compute(k: int) -> Series:
-            if k == 0:
-                return self.emit(prim, *[self.operand_at_zero(a) for a in operands])
-            cs = [self.coefficient(a, k) for a in operands]
+            cs = [self.coefficient(a, k) if isinstance(a, Value) or not k else None for a in operands]
             has = tuple([c is not None for c in cs])
+            if k == 0 and (all(has) or not _is_linear(prim, varies)):
+                return self.emit(prim, *[self.at_zero(a) for a in operands])
+            if k == 0:  # a linear map of tangents
+                has = tuple([h and v for h, v in zip(has, varies, strict=True)])
             avals = prim.abstract_eval(*[a.aval for a in operands])
             if not any(has):
                 return (None,) * len(avals)
             if isinstance(prim, Linear) and prim.linear_in(has):
-                args = [self.operand_at_zero(a) if c is None else c for a, c in zip(operands, cs, strict=True)]
+                args = [self.at_zero(a) if c is None else c for a, c in zip(operands, cs, strict=True)]
                 return self.emit(prim, *args)
+            cs = [c if h else None for c, h in zip(cs, has, strict=True)]
             program, nonzero = self._tangents_of(prim, [a.aval for a in operands], has)
-            args = [self.operand_at_zero(a) for a in operands]
+            args = [self.at_zero(a) for a in operands]
             outs = self._emit_program(program, (*args, *[c for c in cs if c is not None]))
             tangents = iter(outs[len(avals) :])
             return tuple([next(tangents) if n else None for n in nonzero])
@@ -305,7 +308,7 @@ class _SeriesBuilder(Emitter):
             a, b = self.coefficient(operands[i], p), self.coefficient(operands[j], q)
             if a is None or b is None:
                 return None
-            args = [self.operand_at_zero(o) if k not in (i, j) else a if k == i else b for k, o in enumerate(operands)]
+            args = [self.at_zero(o) if k not in (i, j) else a if k == i else b for k, o in enumerate(operands)]
             return self.emit(prim, *args)[0]
 
         def compute(k: int) -> Series:
@@ -319,7 +322,7 @@ class _SeriesBuilder(Emitter):
         return compute
 
     def _by_row(self, series: Callable[..., Atom | None], operands: Operands) -> Callable[[int], Series]:
-        getters = [lambda k, a=a: self.coefficient(a, k) for a in operands]
+        getters = [lambda k, a=a: self.coefficient(a, k) if k else self.at_zero(a) for a in operands]
         known: list[Atom | None] = []
 
         def compute(k: int) -> Series:
@@ -357,8 +360,8 @@ class _SeriesBuilder(Emitter):
                 if isinstance(prim, CallWithRules) and not started:
                     # the rule computes the results too
                     started.append(True)
-                    return tuple([self.coefficient(out, 0) for out in expansion()[0]])
-                return self.emit(prim, *[self.operand_at_zero(a) for a in operands])
+                    return tuple([self.at_zero(out) for out in expansion()[0]])
+                return self.emit(prim, *[self.at_zero(a) for a in operands])
             series: list[Atom | None] = []
             for dot in expansion()[1]:
                 c = None if dot is None else self.coefficient(dot, k - 1)
@@ -430,7 +433,7 @@ class _SeriesBuilder(Emitter):
 
     def _known(self, operands: Operands, order: int) -> list[tuple[Atom, list[Atom | None]]]:
         return [
-            (self.operand_at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
+            (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
         ]  # fmt: skip
 
     def _by_layout(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], Series]:
@@ -440,7 +443,7 @@ class _SeriesBuilder(Emitter):
         def compute(k: int) -> Series:
             order = self.order if whole else k
             if order == 0:
-                return self.emit(prim, *[self.operand_at_zero(a) for a in operands])
+                return self.emit(prim, *[self.at_zero(a) for a in operands])
             series = self._emit_bodies(prim, self._known(operands, order), order)
             if whole:
                 node = self._nodes[prim, operands]
