@@ -79,6 +79,7 @@ from .api.inverse import (
     invertible as invertible,
     reconstruction_error as reconstruction_error,
 )
+from .api.jet import jet as jet
 from .api.jit import jit as jit
 from .api.mask import mask as mask, shapecheck as shapecheck
 from .api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
