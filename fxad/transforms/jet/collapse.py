@@ -350,7 +350,7 @@ class _Collapse:
     def _weights(self, a: Atom, axis: int) -> Atom | None:
         """Return the numbers of a value that varies along one axis only; None if it varies along others."""
         if a.aval.ndim == 1:
-            return a if isinstance(a, Var) and a not in self.defs else None
+            return a if isinstance(a, Var) else None
         eqn = self.defs.get(a)
         if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or eqn.prim.dims != (axis,):
             return None
