@@ -43,7 +43,8 @@ main @jet_sin(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[], f32[], f32[]) {
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias, final
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias, final
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce
@@ -218,18 +219,18 @@ class _SeriesBuilder(Emitter):
             return self._apply_function(prim, operands, source, whole)
         if isinstance(prim, Call) and not whole:
             return self.inline(prim.body, operands, source)
-        if isinstance(prim, HigherOrder) and prim.layout.transparent and (whole or not _is_linear(prim, varies)):
+        avals = tuple([a.aval for a in operands])
+        kind = kind_of(prim, avals, varies)
+        if kind == "bodies" and (whole or not _is_linear(prim, varies)):
             return self._node(prim, operands, self._by_layout(prim, operands, whole), None, source)
-        avals = [a.aval for a in operands]
         has = self._tangents_of(prim, avals, varies)[1]
         if not any(has):
             return self.emit(prim, *[self.at_zero(a) for a in operands])
-        row = ROWS.get(type(prim))
-        if row is not None and row.applies(varies):
-            compute = self._by_row(row.series, operands)
-        elif _is_affine(prim, operands, varies):
+        if kind == "row":
+            compute = self._by_row(ROWS[type(prim)].series, operands)
+        elif kind == "linear" or kind == "bodies":
             compute = self._linear_part(prim, operands, varies)
-        elif _is_product(prim, varies):
+        elif kind == "product":
             compute = self._product(prim, operands, varies)
         else:
             compute = self._by_tangent(prim, operands, varies, source)
@@ -417,7 +418,7 @@ class _SeriesBuilder(Emitter):
             jets = [jet(program, pattern) for program in programs]
             union = _union([has for _, has in jets])
             bodies = [_with_pattern(program, has, union) for program, has in jets]
-            batch = [_replaced(r, body) for r, body in zip(prim.rules.batch, bodies[1:], strict=True)]
+            batch = [replace(r, body=body) for r, body in zip(prim.rules.batch, bodies[1:], strict=True)]
             both = CallWithRules(Function(bodies[0], prim.captured, Rules(batch=tuple(batch))))
             outs = self.emit(both, *[c for c, _ in cs], *[c for _, higher in cs for c in higher if c is not None])
             n = len(union)
@@ -546,13 +547,28 @@ def _is_linear(prim: Primitive, varies: Mask) -> bool:
     return isinstance(prim, Linear) and prim.linear_in(varies)
 
 
-def _is_affine(prim: Primitive, operands: Operands, varies: Mask) -> bool:
+Kind: TypeAlias = Literal["bodies", "row", "linear", "product", "tangent rule"]
+
+
+def kind_of(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> Kind:
+    """Return how the series of an equation is computed when the marked operands vary."""
+    if isinstance(prim, HigherOrder) and prim.layout.transparent:
+        return "bodies"
+    row = ROWS.get(type(prim))
+    if row is not None and row.applies(varies):
+        return "row"
+    if _is_affine(prim, avals, varies):
+        return "linear"
+    return "product" if _is_product(prim, varies) else "tangent rule"
+
+
+def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> bool:
     """Return True if the equation is linear in the varying operands, alone or together with constant ones."""
     if not isinstance(prim, Linear):
         return False
     if prim.linear_in(varies):
         return True
-    return not isinstance(prim, HigherOrder) and prim.linear_in(tuple([a.aval.inexact for a in operands]))
+    return not isinstance(prim, HigherOrder) and prim.linear_in(tuple([a.inexact for a in avals]))
 
 
 def _is_product(prim: Primitive, varies: Mask) -> bool:
