@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import factorial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from fxad.api.chosen_arguments import operand_mask
@@ -19,7 +21,7 @@ from fxad.api.lift import (
 from fxad.core import tree
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, Lit
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.program import Program, TangentsName, function_name
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
@@ -33,7 +35,7 @@ Coefficients = Sequence[Any]
 
 
 @overload
-def jet(  # type: ignore[overload-overlap]  # a Program is callable
+def jet(
     f: Program[P, R], /, *, order: int, given: int | None = None
 ) -> Program[[Primals, tuple[Primals, ...]], tuple[R, tuple[R, ...]]]: ...
 @overload
@@ -50,7 +52,7 @@ def jet(
     order: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: object,
+    **kwargs: Any,
 ) -> tuple[R, tuple[R, ...]]: ...
 def jet(
     f: Callable[..., object],
@@ -62,7 +64,7 @@ def jet(
     given: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: object,
+    **kwargs: Any,
 ) -> object:
     """Taylor series: a function of (primals, series) that gives (results, series of results).
 
@@ -89,12 +91,16 @@ def jet(
         order = check_order("jet", order)
         given = order if given is None and series is None else _length(series) if given is None else given
         transformed: Callable[..., object] = _jet(before_differentiation(f), order, _check_given(given, order))
-        return transformed if primals is None and series is None else transformed(
-            as_tuple("jet", "primals", primals), _series_tuple(series), **kwargs
+        return (
+            transformed
+            if primals is None and series is None
+            else transformed(as_tuple("jet", "primals", primals), _series_tuple(series), **kwargs)
         )
     check_function("jet", f)
     if given is not None:
-        raise ArgumentError("jet: `given` is for programs", remedy="a function takes as many coefficients as it is given")
+        raise ArgumentError(
+            "jet: `given` is for programs", remedy="a function takes as many coefficients as it is given"
+        )
     if primals is None and series is None and not kwargs:
         fixed = check_order("jet", order)
         return lambda primals, series, /, **kwargs: jet(
@@ -183,3 +189,53 @@ def _jet(program: Program[..., object], order: int, given: int) -> Program[..., 
         ("primals", TangentsName("series")),
         f"jet_{program.name}",
     )
+
+
+# ------------------------------------------------------------------------------------- the convention of JAX
+
+
+def jet_of_derivatives(
+    fun: Callable[..., Any],
+    primals: Sequence[Any],
+    series: Sequence[Sequence[Any]],
+    *,
+    factorial_scaled: bool = True,
+    **kwargs: object,
+) -> tuple[Any, Any]:
+    """Return the value of `fun` and the derivatives of `fun(x(t))` in t at 0.
+
+    `series` has an entry for each argument: the list of the derivatives of x(t), of orders 1, 2, ...; all lists have one
+    length. The result has such a list in place of each leaf of the value. With `factorial_scaled=False` both are Taylor
+    coefficients, as in `fx.jet`: derivatives divided by factorials.
+
+    Raises: ArgumentError for lists of different lengths, or empty ones; as `fx.jet`.
+    """
+    scaled = flag("jet", "factorial_scaled", factorial_scaled)
+    if not isinstance(primals, Sequence) or not isinstance(series, Sequence) or len(primals) != len(series):
+        raise ArgumentError(
+            f"jet: primals are {shown(primals)} and series are {shown(series)}, not two sequences of one length",
+            remedy="give the list of derivatives of each argument: jet(f, (x, y), ((x_1, x_2), (y_1, y_2)))",
+        )
+    lengths = {len(terms) for terms in series}
+    if len(lengths) != 1 or lengths == {0}:
+        raise ArgumentError(
+            f"jet: the series have the lengths {[len(terms) for terms in series]}",
+            remedy="give as many derivatives of each argument, at least one; the order is their number",
+        )
+    (order,) = lengths
+
+    def divided(term: Any, k: int) -> Any:
+        return tree.map(lambda c: c / factorial(k) if k > 1 and scaled else c, term)
+
+    coefficients = tuple([tuple([divided(terms[k - 1], k) for terms in series]) for k in range(1, order + 1)])
+    out, higher = jet(partial(fun, **kwargs) if kwargs else fun, tuple(primals), coefficients)
+    leaves, structure = tree.flatten(out)
+    rows = [tree.flatten_up_to(structure, c) or [] for c in higher]
+    terms = [
+        [
+            None if row[i] is None else row[i] * factorial(k) if k > 1 and scaled else row[i]
+            for k, row in enumerate(rows, 1)
+        ]
+        for i in range(len(leaves))
+    ]
+    return out, tree.unflatten(structure, terms)

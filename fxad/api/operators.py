@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from math import comb, factorial, gcd, prod
+from math import comb, gcd, prod
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 
-from fxad import numpy as fnp, random
+from fxad import lax, numpy as fnp, random, transforms
 from fxad.api.chosen_arguments import ChosenArguments
 from fxad.api.jet import jet
 from fxad.api.lift import lift
@@ -30,12 +30,10 @@ from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.operations.arguments import plain_ints
+from fxad.passes import Pass, Passes, run_passes
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, Spec, trace
 from fxad.tracing.static_args import Argnums
-from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.cleanup.simplify import simplify
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
 
 P = ParamSpec("P")
@@ -46,13 +44,11 @@ _Sparse: TypeAlias = tuple[tuple[int, int], ...]
 # A coefficient: a number, an array without axes, or a function of the arguments that gives one.
 Coefficient: TypeAlias = "float | Array | Callable[..., object]"
 
-_MOST: Final = 1 << 20  # directions
-
 # ----------------------------------------------------------------------------------------------------------- collapse
 
 
 @overload
-def collapse(f: Program[P, R]) -> Program[P, R]: ...  # type: ignore[overload-overlap]  # a Program is callable
+def collapse(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def collapse(f: Callable[P, R]) -> Callable[P, R]: ...
 def collapse(f: Callable[..., object]) -> object:
@@ -67,11 +63,28 @@ def collapse(f: Callable[..., object]) -> object:
     return lift("collapse", f, lambda p: p.replace(_collapsed(p).jaxpr))
 
 
+# What runs on the program of an operator. `collapse` alone is a pass for any program.
+COLLAPSE: Final[Passes] = (
+    Pass("inline", transforms.inline),
+    Pass("cse", transforms.cse),
+    Pass("simplify", transforms.simplify),
+    Pass("collapse", collapse_jaxpr),
+)
+
+
 def _collapsed(program: Program[..., Any]) -> Program[..., Any]:
-    return program.replace(collapse_jaxpr(simplify(cse(inline(program.jaxpr)))))
+    return program.replace(run_passes(program.jaxpr, COLLAPSE))
 
 
 # ---------------------------------------------------------------------------------------------------------- directions
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """The unit vectors as rows. The program makes them: they are no constant of it."""
+
+    n: int
 
 
 @final
@@ -80,7 +93,7 @@ class _Directions:
     """Directions, one a row, whose series have one order; weights of their coefficients by order."""
 
     order: int
-    rows: NDArray | Array
+    rows: NDArray | Array | _Identity
     weights: Mapping[int, NDArray | Array]
 
 
@@ -117,7 +130,9 @@ def _plan(terms: Mapping[_Sparse, Any], n: int) -> list[_Directions]:
             for i, v in direction:
                 row[i] = v
         orders = sorted({k for d in directions for k in weights[d]})
-        plans.append(_Directions(order, rows, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders}))
+        plans.append(
+            _Directions(order, rows, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
+        )
     return plans
 
 
@@ -147,7 +162,7 @@ class _Estimate:
     """A stochastic estimate from so many random directions."""
 
     samples: int
-    key: object
+    key: Any
 
 
 @final
@@ -227,14 +242,14 @@ class _Operator:
 
     def _sampled(self, directions: _Directions) -> _Directions:
         """Return random rows in place of all, drawn with equal probability, with weights whose mean is that of all."""
-        m = directions.rows.shape[0]
+        m = directions.rows.n if isinstance(directions.rows, _Identity) else directions.rows.shape[0]
         if self.estimate is None or self.estimate.samples >= m:
             return directions
         chosen = random.randint(self.estimate.key, (self.estimate.samples,), 0, m)
         scale = m / self.estimate.samples
         return _Directions(
             directions.order,
-            fnp.asarray(directions.rows)[chosen],
+            _dense(directions.rows)[chosen],
             {k: scale * fnp.asarray(w)[chosen] for k, w in directions.weights.items()},
         )
 
@@ -245,13 +260,19 @@ def _series_along(series: Program[..., Any], primals: tuple[Any, ...], direction
 
 def _split(rows: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """Return the directions of each leaf: stacks of arrays of its shape."""
-    found: list[Any] = []
-    start = 0
+    if isinstance(rows, _Identity) and len(leaves) == 1:  # in the dtype of the only argument, without a conversion
+        (x,) = leaves
+        return (fnp.eye(x.size, dtype=x.dtype).reshape((x.size, *x.shape)),)
+    dense, found, start = _dense(rows), list[Any](), 0
     for x in leaves:
-        part = rows[:, start : start + x.size]
-        found.append(fnp.asarray(part, x.dtype).reshape((rows.shape[0], *x.shape)))
+        part = dense[:, start : start + x.size]
+        found.append(part.astype(x.dtype).reshape((dense.shape[0], *x.shape)))
         start += x.size
     return tuple(found)
+
+
+def _dense(rows: Any) -> Array:
+    return fnp.eye(rows.n, dtype=np.float32) if isinstance(rows, _Identity) else fnp.asarray(rows)
 
 
 def _weighted_sum(weights: Any, y: Array) -> Array:
@@ -259,8 +280,8 @@ def _weighted_sum(weights: Any, y: Array) -> Array:
     if isinstance(weights, np.ndarray) and (weights == weights[0]).all():
         total = y.sum(0)
         return total if weights[0] == 1 else total * float(weights[0])
-    column = fnp.asarray(weights, y.dtype).reshape((-1,) + (1,) * (y.ndim - 1))
-    return (y * fnp.broadcast_to(fnp.asarray(weights, y.dtype).reshape(column.shape), y.shape)).sum(0)
+    by_slice = fnp.asarray(weights, y.dtype)
+    return (y * lax.broadcast_in_dim(by_slice, y.shape, (0,))).sum(0)
 
 
 def _estimate(what: str, samples: object, key: object) -> _Estimate | None:
@@ -271,7 +292,9 @@ def _estimate(what: str, samples: object, key: object) -> _Estimate | None:
         given = "samples" if key is None else "a key"
         raise ArgumentError(f"{what}: {given} is given alone", remedy="an estimate takes both: samples=16, key=key")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ArgumentError(f"{what}: samples is {shown(samples)}, not an int >= 1", remedy="give the number of random directions")
+        raise ArgumentError(
+            f"{what}: samples is {shown(samples)}, not an int >= 1", remedy="give the number of random directions"
+        )
     return _Estimate(samples, key)
 
 
@@ -293,20 +316,6 @@ def _laplacian(
     # of all directions at random, only with weights
     sampled = estimate if weights is not None else None
     return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
-
-
-@final
-class _Identity:
-    """The unit vectors as rows, made by the program."""
-
-    def __init__(self, n: int) -> None:
-        self.shape = (n, n)
-
-    def __getitem__(self, at: Any) -> Any:
-        return fnp.eye(self.shape[0], dtype=np.float32)[at]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        return np.eye(self.shape[0], dtype=dtype)
 
 
 def _flat_weights(what: str, weights: Any, n: int) -> Any:
@@ -365,9 +374,7 @@ def _biharmonic(what: str, f: Any, argnums: Argnums, samples: int | None, key: o
     return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), 4, argnums)
 
 
-def biharmonic(
-    f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: object = None
-) -> Any:
+def biharmonic(f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: object = None) -> Any:
     """Return the function whose value is the Laplacian of the Laplacian of `f`.
 
     With `samples` and a `key` it is an estimate without bias, from so many of the n^2 directions, chosen at random.
@@ -421,7 +428,9 @@ def _operator(
 
 def _multi_index(what: str, index: object) -> tuple[int, ...]:
     powers = plain_ints(index)
-    entries: Iterable[object] = (powers,) if isinstance(powers, int) else powers if isinstance(powers, tuple) else (None,)
+    entries: Iterable[object] = (
+        (powers,) if isinstance(powers, int) else powers if isinstance(powers, tuple) else (None,)
+    )
     found = tuple([p for p in entries if isinstance(p, int) and not isinstance(p, bool) and p >= 0])
     if len(found) != len(tuple(entries)):
         raise ArgumentError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad.core.interpreter import run
 from fxad.core.masks import select_by_mask
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray, Zero
 from fxad.testing.compare import Values, differ, fail, program_tolerance, random_tangents
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
@@ -68,24 +68,26 @@ def nested(program: Jaxpr, args: Values, rows: Sequence[Sequence[NDArray]], move
 
     The derivative in t of a program of x and its derivatives is forward mode along their derivatives.
     """
-    n = len(program.outs)
-    derivatives = [[x, *[(factorial(k) * c).astype(x.dtype) for k, c in enumerate(row, 1)]] for x, row in zip(args, rows, strict=True)]
-    operands = [(i, 0) for i in range(len(args))]  # operand i, differentiated so often
+    n, outs = len(program.outs), program.out_avals
+    derivatives = [
+        [x, *[_times(c, factorial(k)) for k, c in enumerate(row, 1)]] for x, row in zip(args, rows, strict=True)
+    ]
+    operands = [(i, 0) for i in range(len(args))]  # derivative 0 of operand i
     found: list[Values] = []
-    current, mask = program, tuple(moves)
+    current = program
     for k in range(1, _ORDER + 1):
+        mask = tuple([moves[i] for i, _ in operands])
         fused, has = jvp(current, mask)
         operands += [(i, d + 1) for (i, d), m in zip(operands, mask, strict=True) if m]
-        # the tangents of the last n results
+        # the last results are the derivative of order k - 1 of those of the program
         tangents = iter(fused.outs[len(current.outs) :])
         dots = [next(tangents) if m else None for m in has][-n:]
-        live = [dot for dot in dots if dot is not None]
-        values = iter(run(Jaxpr(fused.ins, fused.eqns, tuple(live), fused.name), [derivatives[i][d] for i, d in operands]))
-        exact = [next(values) if dot is not None else np.zeros(a.shape, a.dtype) for dot, a in zip(dots, program.out_avals, strict=True)]
-        found.append([(x / factorial(k)).astype(x.dtype) if a.inexact else x for x, a in zip(exact, program.out_avals, strict=True)])
-        if len(live) < n:  # results without tangents have no derivatives either
-            program = Jaxpr(program.ins, program.eqns, program.outs, program.name)
-        from fxad.ir import Lit  # noqa
-        outs = tuple([dot if dot is not None else Lit.zero(a) if a.inexact else out for dot, a, out in zip(dots, program.out_avals, fused.outs, strict=False)])
-        current, mask = Jaxpr(fused.ins, fused.eqns, outs, fused.name), tuple([moves[i] and True for i, d in operands])
+        slopes = [Zero(a).instantiate() if dot is None else dot for dot, a in zip(dots, outs, strict=True)]
+        current = Jaxpr(fused.ins, fused.eqns, tuple(slopes), fused.name)
+        values = run(current, [derivatives[i][d] for i, d in operands])
+        found.append([_times(x, 1 / factorial(k)) for x in values])
     return found
+
+
+def _times(x: NDArray, factor: float) -> NDArray:
+    return np.multiply(x, factor).astype(x.dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from fxad import testing
 from fxad.testing import Case, cases
 from fxad.testing.jet_laws import check_jet
 

@@ -128,13 +128,19 @@ def test_coefficients(kind: type[Primitive]) -> None:
     for _ in range(3):
         values = [rng.uniform(low, high) for low, high in intervals]
         slopes = [rng.uniform(0.5, 1.5) if m else 0.0 for m in moves]
-        outs = run(series, [np.float64(x) for x in values] + [np.float64(s) for s, m in zip(slopes, moves, strict=True) if m])
+        outs = run(
+            series, [np.float64(x) for x in values] + [np.float64(s) for s, m in zip(slopes, moves, strict=True) if m]
+        )
         higher = iter(outs[1:])
         have = [float(outs[0]), *[float(next(higher)) if m else 0.0 for m in has[0]]]
         with mpmath.workdps(40):
-            curve = lambda t: function(*[mpmath.mpf(x) + mpmath.mpf(s) * t for x, s in zip(values, slopes, strict=True)])
+            curve = lambda t: function(
+                *[mpmath.mpf(x) + mpmath.mpf(s) * t for x, s in zip(values, slopes, strict=True)]
+            )
             want = [float(c) for c in mpmath.taylor(curve, 0, ORDER + 1)]
         # the condition: how coefficient k changes with the operands, and with the coefficients before it
         for k in range(ORDER + 1):
-            condition = abs(want[k]) + (k + 1) * abs(want[k + 1]) * max(map(abs, values)) + 0.1 * max(map(abs, want[: k + 1]))
+            condition = (
+                abs(want[k]) + (k + 1) * abs(want[k + 1]) * max(map(abs, values)) + 0.1 * max(map(abs, want[: k + 1]))
+            )
             assert abs(have[k] - want[k]) <= 1e-13 * condition, (k, have[k], want[k], values)

@@ -18,7 +18,7 @@ In the example, the products of all examples with `w` become one product.
 >>> print(collapse(program.jaxpr))
 main @total(%arg0: f32[3,2], %arg1: f32[7,3]) -> (f32[2]) {
   %0: f32[3] = reduce_sum[axes=(0,)] %arg1
-  %1: f32[2] = dot_general[lhs_contract=(0,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(), preferred=None] %0, %arg0
+  %1: f32[2] = dot_general[lhs_contract=(0,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(), preferred=none] %0, %arg0
   return %1
 }
 <BLANKLINE>
@@ -45,7 +45,16 @@ from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.families import of_family
 from fxad.primitives.linearity import is_zero
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose, emit_broadcast
+from fxad.primitives.shape import (
+    BroadcastInDim,
+    ExpandDims,
+    ReduceSum,
+    Reshape,
+    Rev,
+    Squeeze,
+    Transpose,
+    emit_broadcast,
+)
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.map_bodies import map_bodies
 
@@ -66,8 +75,10 @@ class Along:
 _Row: TypeAlias = Callable[[Primitive, Sequence[Aval], int], Along | None]
 
 
-def _after_removal(axes: Sequence[int], axis: int) -> tuple[int, ...]:
-    """Return axes without one of them, numbered as in an array without it."""
+def _after_removal(axes: Sequence[int], axis: int | None) -> tuple[int, ...]:
+    """Return axes without one of them, numbered as in an array without it. None: all stay."""
+    if axis is None:
+        return tuple(axes)
     return tuple([a - (a > axis) for a in axes if a != axis])
 
 
@@ -182,16 +193,14 @@ def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
         at = lhs_free[axis - n_batch], None
     else:
         at = None, rhs_free[axis - n_batch - len(lhs_free)]
-    left, right = [
-        (lambda axes, k=k: axes if k is None else _after_removal(axes, k)) for k in at
-    ]  # fmt: skip
+    left, right = at
     return Along(
         replace(
             prim,
-            lhs_contract=left(prim.lhs_contract),
-            lhs_batch=left(prim.lhs_batch),
-            rhs_contract=right(prim.rhs_contract),
-            rhs_batch=right(prim.rhs_batch),
+            lhs_contract=_after_removal(prim.lhs_contract, left),
+            lhs_batch=_after_removal(prim.lhs_batch, left),
+            rhs_contract=_after_removal(prim.rhs_contract, right),
+            rhs_batch=_after_removal(prim.rhs_batch, right),
         ),
         at,
     )
@@ -400,10 +409,20 @@ class _Collapse:
         return b.build(substitute(self.jaxpr.outs, env), self.jaxpr.name)
 
     def _emit_moved(
-        self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], eqn: Eqn, moved: _Moved, form: _Sum
+        self,
+        b: Builder,
+        env: dict[Atom, Atom],
+        sums: dict[tuple[Atom, _Sum], Atom],
+        eqn: Eqn,
+        moved: _Moved,
+        form: _Sum,
     ) -> Atom:
         if moved.prim is None:
-            (total,) = [self._sum_of(b, env, sums, a, f) for a, f in zip(eqn.ins, moved.operands, strict=True) if isinstance(f, _Sum)]
+            (total,) = [
+                self._sum_of(b, env, sums, a, f)
+                for a, f in zip(eqn.ins, moved.operands, strict=True)
+                if isinstance(f, _Sum)
+            ]
             return total
         args: list[Atom] = []
         for a, how in zip(eqn.ins, moved.operands, strict=True):

@@ -25,13 +25,13 @@ In the example, coefficient 3 of sin(x0 + t) is -cos(x0) / 6.
 main @jet_sin(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[], f32[], f32[]) {
   %0: f32[] = sin %arg0
   %1: f32[] = cos %arg0
-  %2: f32[] = mul %1, %arg1
+  %2: f32[] = mul %arg1, %1
   %3: f32[] = neg %0
-  %4: f32[] = mul %3, %arg1
+  %4: f32[] = mul %arg1, %3
   %5: f32[] = mul %arg1, %4
   %6: f32[] = div %5, 2.0:f32[]
   %7: f32[] = neg %2
-  %8: f32[] = mul %7, %arg1
+  %8: f32[] = mul %arg1, %7
   %9: f32[] = div %8, 2.0:f32[]
   %10: f32[] = mul %arg1, %9
   %11: f32[] = div %10, 3.0:f32[]
@@ -52,7 +52,7 @@ from fxad.core.layout import Layout
 from fxad.core.masks import mask_or
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive, Source, Var
+from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive, Source, Var
 from fxad.primitives.control.call import Call, callee
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules
@@ -94,7 +94,7 @@ def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
     for v, marks in zip(jaxpr.ins, nonzero, strict=True):
         if any(marks):
             coefficients = [s.builder.input(v.aval) if m else None for m in marks]
-            env[v] = s.leaf([s.at_zero(env[v]), *coefficients])
+            env[v] = s.leaf(v.aval, [s.at_zero(env[v]), *coefficients])
     for eqn in jaxpr.eqns:
         try:
             outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, whole=True)
@@ -104,8 +104,8 @@ def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
             locate(e, eqn)
             raise
         env.update(zip(eqn.outs, outs, strict=True))
-    values = [[s.coefficient(env.get(a, a), k) for k in range(order + 1)] for a in jaxpr.outs]  # type: ignore[arg-type]
-    results = [s.at_zero(env.get(a, a)) for a in jaxpr.outs]  # type: ignore[arg-type]
+    values = [[s.coefficient(env.get(a, a), k) for k in range(order + 1)] for a in jaxpr.outs]
+    results = [s.at_zero(env.get(a, a)) for a in jaxpr.outs]
     higher = [c for value in values for c in value[1:] if c is not None]
     program = s.builder.build((*results, *higher), f"jet_{jaxpr.name}")
     return dce(program), tuple([tuple([c is not None for c in value[1:]]) for value in values])
@@ -176,11 +176,11 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------------- coefficients
 
-    def leaf(self, coefficients: Sequence[Atom | None]) -> Value:
+    def leaf(self, aval: Aval, coefficients: Sequence[Atom | None]) -> Value:
         """Return the value with given coefficients."""
         node = _Node(lambda k: (coefficients[k],), None)
         node.at = {k: (c,) for k, c in enumerate(coefficients)}
-        value = Value(node, 0, coefficients[0].aval)  # type: ignore[union-attr]
+        value = Value(node, 0, aval)
         node.outs = (value,)
         return value
 
@@ -210,9 +210,10 @@ class _SeriesBuilder(Emitter):
     def apply(self, prim: Primitive, operands: Operands, source: Source, whole: bool = False) -> Operands:
         """Return the results of an equation. `whole`: all coefficients of the operands are known already."""
         self.builder.source = source
+        atoms = [a for a in operands if not isinstance(a, Value)]
+        if len(atoms) == len(operands):
+            return self.emit(prim, *atoms)
         varies = tuple([isinstance(a, Value) for a in operands])
-        if not any(varies):
-            return self.emit(prim, *operands)  # type: ignore[arg-type]
         if not prim.effects and (node := self._nodes.get((prim, operands))) is not None:
             return node.outs
         if isinstance(prim, CallWithRules) and not self._has_rules(prim, varies):
@@ -221,7 +222,7 @@ class _SeriesBuilder(Emitter):
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
         kind = kind_of(prim, avals, varies)
-        if kind == "bodies" and (whole or not _is_linear(prim, varies)):
+        if kind == "bodies" and isinstance(prim, HigherOrder) and (whole or not _is_linear(prim, varies)):
             return self._node(prim, operands, self._by_layout(prim, operands, whole), None, source)
         has = self._tangents_of(prim, avals, varies)[1]
         if not any(has):
@@ -335,9 +336,7 @@ class _SeriesBuilder(Emitter):
 
     # --------------------------------------------------------------------------------------------- the tangent rule
 
-    def _by_tangent(
-        self, prim: Primitive, operands: Operands, varies: Mask, source: Source
-    ) -> Callable[[int], Series]:
+    def _by_tangent(self, prim: Primitive, operands: Operands, varies: Mask, source: Source) -> Callable[[int], Series]:
         expanded: list[tuple[Operands, list[Operand | None]]] = []
 
         def expansion() -> tuple[Operands, list[Operand | None]]:

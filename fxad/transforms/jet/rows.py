@@ -41,9 +41,7 @@ class Row:
     applies: Callable[[Mask], bool]
 
 
-def _quotient(
-    e: Emitter, k: int, operands: Sequence[Coefficient], known: Sequence[Atom | None]
-) -> Atom | None:
+def _quotient(e: Emitter, k: int, operands: Sequence[Coefficient], known: Sequence[Atom | None]) -> Atom | None:
     x, y = operands
     first = y(0)
     assert first is not None
