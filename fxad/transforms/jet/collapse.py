@@ -26,6 +26,7 @@ main @total(%arg0: f32[3,2], %arg1: f32[7,3]) -> (f32[2]) {
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -33,7 +34,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -484,4 +485,35 @@ def collapse(jaxpr: Jaxpr) -> Jaxpr:
     Law:  the same value up to rounding: terms are added in another order.
     Cost: one pass backward, one forward.
     """
-    return dce(_Collapse(map_bodies(jaxpr, collapse)).run())
+    return dce(_Collapse(_with_outer_factors(map_bodies(jaxpr, collapse))).run())
+
+
+def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
+    """Return the program with `c * (x * y)` in place of `x * (c * y)`, for factors c that are broadcast: a sum over the
+    new axes moves past these only. Only products that are used once are changed."""
+    uses = Counter([a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs))
+    defs: dict[Atom, Eqn] = {}
+
+    def is_broadcast(a: Atom) -> bool:
+        return a in defs and isinstance(defs[a].prim, BroadcastInDim)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        if eqn.prim == MUL and eqn.outs[0].aval.inexact:
+            for k in (1, 0):
+                inner, x = defs.get(ins[k]), ins[1 - k]
+                if inner is None or inner.prim != MUL or uses[eqn.ins[k]] != 1 or is_broadcast(x):
+                    continue
+                c, y = inner.ins if is_broadcast(inner.ins[0]) else inner.ins[::-1]
+                if is_broadcast(c) and not is_broadcast(y):
+                    product = b.one(MUL, x, y)
+                    defs[product] = b.eqns[-1]
+                    outs = b(MUL, product, c)
+                    defs[outs[0]] = b.eqns[-1]
+                    return outs
+        if eqn.prim == MUL or isinstance(eqn.prim, BroadcastInDim):
+            outs = b.copy(eqn, ins)
+            defs[outs[0]] = b.eqns[-1]
+            return outs
+        return None
+
+    return rewrite(jaxpr, rule)
