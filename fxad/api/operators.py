@@ -58,7 +58,7 @@ def collapse(f: Callable[..., object]) -> object:
     The sum over a batch of a linear map is the map of the sum. So a trace of a Jacobian, a Laplacian, a Gauss-Newton
     diagonal or a sum of gradients over examples carries one value in place of one for each slice.
 
-    Law:  same value up to rounding: terms are added in another order. Idempotent.
+    Law:  same value up to rounding: terms are added in another order.
     """
     return lift("collapse", f, lambda p: p.replace(_collapsed(p).jaxpr))
 

@@ -38,6 +38,7 @@ from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
+from fxad.core.stack import with_enough_stack
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
@@ -55,6 +56,7 @@ from fxad.primitives.shape import (
     Squeeze,
     Transpose,
     emit_broadcast,
+    emit_reshape,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.map_bodies import map_bodies
@@ -240,7 +242,8 @@ def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
 @final
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first."""
+    """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first, which are the
+    elements of a value."""
 
     axis: int
     weights: Atom | None = None
@@ -362,9 +365,11 @@ class _Collapse:
         if a.aval.ndim == 1:
             return a if isinstance(a, Var) else None
         eqn = self.defs.get(a)
-        if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or eqn.prim.dims != (axis,):
+        if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or axis not in eqn.prim.dims:
             return None
-        return eqn.ins[0] if eqn.ins[0].aval.shape == (a.aval.shape[axis],) else None
+        (x,) = eqn.ins
+        size = a.aval.shape[axis]
+        return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None
 
     def _is_constant(self, a: Atom, axis: int) -> bool:
         """Return True if all slices of a value along an axis are the same, and `_slice_of` gives one of them."""
@@ -397,9 +402,8 @@ class _Collapse:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
             if v is not None and v in self.moved:
-                (form,) = [f for f in self.wants[v] if isinstance(f, _Sum)]
-                sums[v, form] = self._emit_moved(b, env, sums, eqn, self.moved[v], form)
-            elif v is not None and v in self.first:
+                continue  # it is added where its sum is read: weights may be computed after it
+            if v is not None and v in self.first:
                 axis = self.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = _after_removal(eqn.prim.axes, axis)
@@ -418,6 +422,7 @@ class _Collapse:
         moved: _Moved,
         form: _Sum,
     ) -> Atom:
+        b.source = eqn.source
         if moved.prim is None:
             (total,) = [
                 self._sum_of(b, env, sums, a, f)
@@ -439,10 +444,12 @@ class _Collapse:
     def _copies(self, b: Builder, env: dict[Atom, Atom], a: Atom, count: int, form: _Sum) -> Atom:
         """Return the sum of `count` equal slices."""
         if form.weights is not None:
-            total = b.one(ReduceSum((0,)), env.get(form.weights, form.weights))
+            weights = env.get(form.weights, form.weights)
+            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), weights)
             return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
+    @with_enough_stack
     def _sum_of(
         self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], a: Atom, form: _Sum
     ) -> Atom:
@@ -451,10 +458,12 @@ class _Collapse:
             if is_zero(a):
                 return a.with_shape(shape)
             return self._copies(b, env, a.with_shape(shape), a.aval.shape[form.axis], form)
+        if (a, form) not in sums and a in self.moved:
+            sums[a, form] = self._emit_moved(b, env, sums, self.defs[a], self.moved[a], form)
         if (a, form) not in sums:
             x = env.get(a, a)
             if form.weights is not None:
-                weights = env.get(form.weights, form.weights)
+                weights = emit_reshape(b, env.get(form.weights, form.weights), (x.aval.shape[form.axis],))
                 x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (form.axis,)))
             sums[a, form] = b.one(ReduceSum((form.axis,)), x)
         return sums[a, form]
