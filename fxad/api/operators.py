@@ -306,7 +306,7 @@ def _laplacian(
 ) -> Any:
     estimate = _estimate(what, samples, key)
 
-    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
+    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
             return None, [_Directions(2, signs, {2: np.full(estimate.samples, 2 / estimate.samples)})]
@@ -366,7 +366,7 @@ def value_and_laplacian(
 
 
 def _biharmonic(what: str, f: Any, argnums: Argnums, samples: int | None, key: object, with_value: bool) -> Any:
-    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
+    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
         terms: dict[_Sparse, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
         return None, _plan(terms, n)

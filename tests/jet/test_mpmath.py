@@ -112,6 +112,10 @@ def _primitive(kind: type[Primitive]) -> Primitive:
     return OPERANDS[kind.name] if kind.name in OPERANDS else kind()
 
 
+def _along(function: Callable[..., Number], values: list[float], slopes: list[float]) -> Callable[[Number], Number]:
+    return lambda t: function(*[mpmath.mpf(x) + mpmath.mpf(s) * t for x, s in zip(values, slopes, strict=True)])
+
+
 def test_every_elementwise_primitive_is_here() -> None:
     names = {k.name for k in ALL if issubclass(k, Unary | Binary)}
     assert names == {*FUNCTIONS, *CONSTANT, *COMPLEX, *PARTLY}
@@ -134,10 +138,7 @@ def test_coefficients(kind: type[Primitive]) -> None:
         higher = iter(outs[1:])
         have = [float(outs[0]), *[float(next(higher)) if m else 0.0 for m in has[0]]]
         with mpmath.workdps(40):
-            curve = lambda t: function(
-                *[mpmath.mpf(x) + mpmath.mpf(s) * t for x, s in zip(values, slopes, strict=True)]
-            )
-            want = [float(c) for c in mpmath.taylor(curve, 0, ORDER + 1)]
+            want = [float(c) for c in mpmath.taylor(_along(function, values, slopes), 0, ORDER + 1)]
         # the condition: how coefficient k changes with the operands, and with the coefficients before it
         for k in range(ORDER + 1):
             condition = (

@@ -99,10 +99,14 @@ def test_biharmonic() -> None:
     np.testing.assert_allclose(fx.biharmonic(lambda x: (x**2).sum() ** 2)(X), 8 * 3 * 5, rtol=1e-12)
 
 
+def partial_derivative(f: Callable[[fx.Array], fx.Array], i: int) -> Callable[[fx.Array], fx.Array]:
+    return lambda x: fx.grad(f)(x)[i]
+
+
 def nested(f: Callable[[fx.Array], fx.Array], index: tuple[int, ...]) -> Callable[[fx.Array], fx.Array]:
     for i, power in enumerate(index):
         for _ in range(power):
-            f = (lambda g, i: lambda x: fx.grad(g)(x)[i])(f, i)
+            f = partial_derivative(f, i)
     return f
 
 
@@ -128,7 +132,9 @@ def test_polarisation_is_exact_on_monomials() -> None:
         directions = _along_directions(tuple(enumerate(index)))
         for monomial in product(range(order + 1), repeat=len(index)):
             if sum(monomial) == order:
-                values = [w * np.prod([dict(v).get(i, 0) ** p for i, p in enumerate(monomial)]) for v, w in directions.items()]
+                values = [
+                    w * np.prod([dict(v).get(i, 0) ** p for i, p in enumerate(monomial)]) for v, w in directions.items()
+                ]
                 want = np.prod([np.prod(range(1, p + 1)) for p in index]) if monomial == index else 0.0
                 assert sum(values) == want, (index, monomial)
 
@@ -215,22 +221,82 @@ def test_relu_has_the_derivatives_of_its_pieces() -> None:
 
 
 REFUSED = {
-    "integers": (lambda: fx.laplacian(scalar)(np.arange(3)), NotDifferentiableError, "laplacian: argument x of scalar has type i64[3], not real floating"),
-    "complex": (lambda: fx.laplacian(lambda x: (x * x).sum())(X + 1j), NotDifferentiableError, "has type c128[3], not real floating"),
-    "result": (lambda: fx.laplacian(fnp.argmax)(X), NotDifferentiableError, "laplacian: result of argmax has type i32[], not real floating"),
-    "weights": (lambda: fx.laplacian(scalar, weights=np.ones(2))(X), ShapeError, "laplacian: weights have 2 elements, the argument has 3"),
-    "length": (lambda: fx.operator(scalar, {(1, 1): 1.0})(X), ArgumentError, "operator: the multi-index (1, 1) has 2 entries, the argument has 3 elements"),
-    "negative": (lambda: fx.operator(scalar, {(1, -1, 0): 1.0})(X), ArgumentError, "operator: (1, -1, 0) is no multi-index"),
-    "not an int": (lambda: fx.operator(scalar, {(1.0, 0, 0): 1.0})(X), ArgumentError, "operator: (1.0, 0, 0) is no multi-index"),
-    "text": (lambda: fx.operator(scalar, {"xx": 1.0})(X), ArgumentError, "operator: 'xx' is no multi-index"),
-    "no terms": (lambda: fx.operator(scalar, {})(X), ArgumentError, "operator: the terms are {}, not a dict of multi-indices"),
-    "coefficient": (lambda: fx.operator(scalar, {(1, 1, 0): np.ones(2)})(X), ArgumentError, "operator: the coefficient of (1, 1, 0) is"),
-    "samples": (lambda: fx.laplacian(scalar, samples=3)(X), ArgumentError, "laplacian: samples is given alone"),
-    "key": (lambda: fx.biharmonic(scalar, key=fx.random.PRNGKey(0))(X), ArgumentError, "biharmonic: a key is given alone"),
-    "no samples": (lambda: fx.laplacian(scalar, samples=0, key=fx.random.PRNGKey(0))(X), ArgumentError, "laplacian: samples is 0, not an int >= 1"),
-    "argnums": (lambda: fx.laplacian(scalar, 1)(X), ArgumentError, "laplacian: argnums 1 does not fit scalar"),
-    "function": (lambda: fx.laplacian(3), ArgumentError, "laplacian"),
-}  # fmt: skip
+    "integers": (
+        lambda: fx.laplacian(scalar)(np.arange(3)),
+        NotDifferentiableError,
+        "laplacian: argument x of scalar has type i64[3], not real floating",
+    ),
+    "complex": (
+        lambda: fx.laplacian(lambda x: (x * x).sum())(X + 1j),
+        NotDifferentiableError,
+        "has type c128[3], not real floating",
+    ),
+    "result": (
+        lambda: fx.laplacian(fnp.argmax)(X),
+        NotDifferentiableError,
+        "laplacian: result of argmax has type i32[], not real floating",
+    ),
+    "weights": (
+        lambda: fx.laplacian(scalar, weights=np.ones(2))(X),
+        ShapeError,
+        "laplacian: weights have 2 elements, the argument has 3",
+    ),
+    "length": (
+        lambda: fx.operator(scalar, {(1, 1): 1.0})(X),
+        ArgumentError,
+        "operator: the multi-index (1, 1) has 2 entries, the argument has 3 elements",
+    ),
+    "negative": (
+        lambda: fx.operator(scalar, {(1, -1, 0): 1.0})(X),
+        ArgumentError,
+        "operator: (1, -1, 0) is no multi-index",
+    ),
+    "not an int": (
+        lambda: fx.operator(scalar, {(1.0, 0, 0): 1.0})(X),
+        ArgumentError,
+        "operator: (1.0, 0, 0) is no multi-index",
+    ),
+    "text": (
+        lambda: fx.operator(scalar, {"xx": 1.0})(X),
+        ArgumentError,
+        "operator: 'xx' is no multi-index",
+    ),
+    "no terms": (
+        lambda: fx.operator(scalar, {})(X),
+        ArgumentError,
+        "operator: the terms are {}, not a dict of multi-indices",
+    ),
+    "coefficient": (
+        lambda: fx.operator(scalar, {(1, 1, 0): np.ones(2)})(X),
+        ArgumentError,
+        "operator: the coefficient of (1, 1, 0) is",
+    ),
+    "samples": (
+        lambda: fx.laplacian(scalar, samples=3)(X),
+        ArgumentError,
+        "laplacian: samples is given alone",
+    ),
+    "key": (
+        lambda: fx.biharmonic(scalar, key=fx.random.PRNGKey(0))(X),
+        ArgumentError,
+        "biharmonic: a key is given alone",
+    ),
+    "no samples": (
+        lambda: fx.laplacian(scalar, samples=0, key=fx.random.PRNGKey(0))(X),
+        ArgumentError,
+        "laplacian: samples is 0, not an int >= 1",
+    ),
+    "argnums": (
+        lambda: fx.laplacian(scalar, 1)(X),
+        ArgumentError,
+        "laplacian: argnums 1 does not fit scalar",
+    ),
+    "function": (
+        lambda: fx.laplacian(3),
+        ArgumentError,
+        "laplacian",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

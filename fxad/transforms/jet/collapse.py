@@ -1,7 +1,7 @@
 """`collapse`: a sum over an axis moves through linear equations towards the operands.
 
-The sum over a batch of a linear map is the map of the sum: sum_i A x_i = A sum_i x_i. So `reduce_sum` of a value that is
-used for nothing else is moved before the equation that computes it, if this equation maps each slice along the axis
+The sum over a batch of a linear map is the map of the sum: sum_i A x_i = A sum_i x_i. So `reduce_sum` of a value that
+is used for nothing else is moved before the equation that computes it, if this equation maps each slice along the axis
 alike and is linear in the slices. The equation then runs once, and not once for each slice.
 
 In a vmapped Taylor series of order K, coefficient K enters every equation linearly. Their sum over directions, such as
@@ -129,7 +129,7 @@ def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     return Along(Reshape(_without(prim.shape, axis)), (at,))
 
 
-def _transpose(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+def _transpose(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Transpose)
     at = prim.perm[axis]
     return Along(Transpose(_after_removal(prim.perm, at)), (at,))
@@ -152,7 +152,7 @@ def _expand_dims(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
     return Along(ExpandDims(_after_removal(added, axis)), (at,))
 
 
-def _rev(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+def _rev(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Rev)
     return None if axis in prim.axes else Along(Rev(_after_removal(prim.axes, axis)), (axis,))
 
@@ -164,7 +164,7 @@ def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     return Along(Slice(*[_without(values, axis) for values in (prim.starts, prim.limits, prim.strides)]), (axis,))
 
 
-def _pad(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Pad)
     if prim.low[axis] or prim.high[axis] or prim.interior[axis]:
         return None
@@ -392,7 +392,7 @@ class _Collapse:
                 return
             axis = to.axes[0]
 
-    # ---------------------------------------------------------------------------------------------- forward: the program
+    # ------------------------------------------------------------------------------------------ forward: the program
 
     def _rebuild(self) -> Jaxpr:
         b = Builder.like(self.jaxpr)
@@ -488,8 +488,8 @@ class _Collapse:
 def collapse(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program in which sums over an axis are taken as early as linear equations allow, also in bodies.
 
-    A sum moves before an equation if the value is used for nothing else, and the equation is linear in the operands that
-    vary along the axis, and treats all slices alike.
+    A sum moves before an equation if the value is used for nothing else, and the equation is linear in the operands
+    that vary along the axis, and treats all slices alike.
 
     Law:  the same value up to rounding: terms are added in another order.
     Cost: one pass backward, one forward.

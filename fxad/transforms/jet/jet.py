@@ -5,8 +5,8 @@ The rule is a program of primitives, so it is evaluated in series too: coefficie
 tangent, divided by k + 1. The recursion ends in equations that are linear and in products.
 
 A value that varies with t is a result of a node: a primitive with operands. Equal nodes are one node, so the tangent
-program of `sin(x)`, which is `sin(x)` and `cos(x) * x_dot`, meets the node of `sin(x)` again. Each node computes each of
-its coefficients once, when it is needed:
+program of `sin(x)`, which is `sin(x)` and `cos(x) * x_dot`, meets the node of `sin(x)` again. A node computes each
+coefficient once, when it is needed:
 
 - results that do not vary are constants, which are atoms of the new program;
 - an equation that is affine in its varying operands: its linear part, applied to coefficient k of the operands;
@@ -44,22 +44,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, cast, final
 
-from fxad.core.builder import Builder, single_equation
+from fxad.core.builder import Builder
 from fxad.core.dce import dce
 from fxad.core.layout import Layout
 from fxad.core.masks import mask_or
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive, Source, Var
+from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, JvpCtx, Lin, Linear, Lit, Mask, Primitive, Source, Var, Zero, as_lin
 from fxad.primitives.control.call import Call, callee
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Function, Rules
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.linear_call import LinearCall
-from fxad.transforms.ad.jvp import check_differentiable, jvp
+from fxad.transforms.ad.jvp import ForwardBuilder, check_differentiable, jvp
 from fxad.transforms.jet.rows import ROWS, Emitter, Series
 from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
@@ -205,7 +205,7 @@ class _SeriesBuilder(Emitter):
             node.at[k] = found
         return found
 
-    # -------------------------------------------------------------------------------------------- from equations to nodes
+    # ----------------------------------------------------------------------------------------- from equations to nodes
 
     def apply(self, prim: Primitive, operands: Operands, source: Source, whole: bool = False) -> Operands:
         """Return the results of an equation. `whole`: all coefficients of the operands are known already."""
@@ -268,7 +268,7 @@ class _SeriesBuilder(Emitter):
         """Return forward mode of one equation."""
         key = (prim, *avals, varies)
         if key not in self._tangent_programs:
-            self._tangent_programs[key] = jvp(single_equation(prim, avals), varies)
+            self._tangent_programs[key] = _tangent_program(prim, avals, varies)
         return self._tangent_programs[key]
 
     # ------------------------------------------------------------------------------------------- linear and products
@@ -540,6 +540,16 @@ def _with_pattern(series: Jaxpr, has: Pattern, wants: Pattern) -> Jaxpr:
 
 
 # ------------------------------------------------------------------------------------------------- kinds of equations
+
+
+def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> tuple[Jaxpr, Mask]:
+    """Return `jvp` of the program of one equation. An error names the equation of the user's program, not this one."""
+    b = ForwardBuilder()
+    primals = b.inputs(avals)
+    tangents = tuple([as_lin(b.input(a)) if v else Zero(a) for a, v in zip(avals, varies, strict=True)])
+    outs, dots = prim.jvp(cast(JvpCtx, b), primals, tangents)
+    has = tuple([isinstance(dot, Lin) for dot in dots])
+    return b.build([*outs, *[dot.var for dot in dots if isinstance(dot, Lin)]], prim.name), has
 
 
 def _is_linear(prim: Primitive, varies: Mask) -> bool:
