@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -318,12 +319,17 @@ def test_convention_of_jax() -> None:
 
 PROGRAM = fx.trace(fnp.sin, fx.Spec((3,)))
 ONES = np.ones(3, np.float32)
-REFUSED = {
+ORDER = "give the number of coefficients beyond the value; the value itself is that of the function"
+GIVEN = "give at least one coefficient, and at most as many as the order; the others are zero"
+CALL = "jet(f, (x, y), ((x_1, y_1), (x_2, y_2)))"
+Refused = tuple[Callable[[], object], type[Exception], str, str]
+REFUSED: dict[str, Refused] = {
     **{
         f"order {order!r}": (
-            lambda order=order: fx.jet(PROGRAM, order=order),
+            partial(fx.jet, PROGRAM, order=order),
             ArgumentError,
             f"jet: the order is {order!r}, not an int >= 1",
+            ORDER,
         )
         for order in (0, -1, 2.0, True, None, "2")
     },
@@ -331,76 +337,85 @@ REFUSED = {
         lambda: fx.jet(fnp.sin, order=0),
         ArgumentError,
         "jet: the order is 0, not an int >= 1",
+        ORDER,
     ),
     "no order": (
         lambda: fx.jet(fnp.sin, (ONES,), ()),
         ArgumentError,
         "jet: the order is 0, not an int >= 1",
+        ORDER,
     ),
     "too many": (
         lambda: fx.jet(fnp.sin, (ONES,), ((ONES,),) * 3, order=2),
         ArgumentError,
         "jet: 3 coefficients are given, and the order is 2",
+        GIVEN,
     ),
     "given": (
         lambda: fx.jet(PROGRAM, order=2, given=0),
         ArgumentError,
         "jet: 0 coefficients are given, and the order is 2",
+        GIVEN,
     ),
     "given to a function": (
         lambda: fx.jet(fnp.sin, order=2, given=1),
         ArgumentError,
         "jet: `given` is for programs",
+        "a function takes as many coefficients as it is given",
     ),
     "series": (
-        lambda: fx.jet(fnp.sin, (ONES,), ONES),
+        lambda: fx.jet(fnp.sin, (ONES,), 1.0),
         ArgumentError,
-        "jet: series is",
+        "jet: series is 1.0, not a tuple with an entry per order",
+        CALL,
     ),
     "coefficient": (
-        lambda: fx.jet(fnp.sin, (ONES,), (ONES,)),
+        lambda: fx.jet(fnp.sin, (ONES,), (1.0,)),
         ArgumentError,
-        "jet: series[0] is",
+        "jet: series[0] is a float, not a tuple with an entry per argument",
+        CALL,
     ),
     "primals": (
-        lambda: fx.jet(fnp.sin, ONES, ((ONES,),)),
+        lambda: fx.jet(fnp.sin, 1.0, ((ONES,),)),
         ArgumentError,
-        "jet: primals is",
+        "jet: primals is a float, not a tuple with an entry per argument",
+        CALL,
     ),
     "shape": (
         lambda: fx.jet(PROGRAM, order=2)((ONES,), ((ONES,), (ONES[:2],))),
         ShapeError,
         "argument series[1][0] has shape (2,)",
+        "tangents have the tree, shapes and dtypes of the arguments",
     ),
     "integers": (
         lambda: fx.jet(lambda n: n * 2, (1,), ((1,), (1,))),
         TreeError,
-        "argument series is",
+        "argument series is ((*,), (*,)), it was traced as ((None,), (None,))",
+        "with None for integers and bools",
     ),
-    "function": (
-        lambda: fx.jet(3, order=2),
-        ArgumentError,
-        "jet",
-    ),
+    "function": (lambda: fx.jet(3, order=2), ArgumentError, "jet: ", "pass the function itself"),
     "lengths": (
         lambda: experimental.jet(fnp.add, (1.0, 2.0), ([1.0], [1.0, 2.0])),
         ArgumentError,
         "jet: the series have the lengths [1, 2]",
+        "give as many derivatives of each argument, at least one; the order is their number",
     ),
     "arguments": (
         lambda: experimental.jet(fnp.sin, (1.0,), ()),
         ArgumentError,
-        "not two sequences of one length",
+        "jet: primals are (1.0,) and series are (), not two sequences of one length",
+        "give the list of derivatives of each argument: jet(f, (x, y), ((x_1, x_2), (y_1, y_2)))",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
-    call, error, message = REFUSED[case]
+    call, error, message, remedy = REFUSED[case]
     with pytest.raises(error) as caught:
         call()
     assert message in str(caught.value)
+    assert remedy in str(caught.value)
 
 
 def test_a_primitive_without_a_derivative_is_named_with_its_line() -> None:
