@@ -31,7 +31,7 @@ from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
-from fxad.tracing.array import Array
+from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.program import Program, Spec, trace
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
@@ -162,7 +162,7 @@ class _Estimate:
     """A stochastic estimate from so many random directions."""
 
     samples: int
-    key: Any
+    key: ArrayLike
 
 
 @final
@@ -284,7 +284,7 @@ def _weighted_sum(weights: Any, y: Array) -> Array:
     return (y * lax.broadcast_in_dim(by_slice, y.shape, (0,))).sum(0)
 
 
-def _estimate(what: str, samples: object, key: object) -> _Estimate | None:
+def _estimate(what: str, samples: object, key: ArrayLike | None) -> _Estimate | None:
     if samples is None and key is None:
         return None
     samples = plain_ints(samples)
@@ -302,8 +302,8 @@ def _estimate(what: str, samples: object, key: object) -> _Estimate | None:
 
 
 def _laplacian(
-    what: str, f: Any, argnums: Argnums, weights: Any, samples: int | None, key: object, with_value: bool
-) -> Any:
+    what: str, f: Any, argnums: Argnums, weights: Any, samples: int | None, key: ArrayLike | None, with_value: bool
+) -> object:
     estimate = _estimate(what, samples, key)
 
     def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
@@ -329,14 +329,32 @@ def _flat_weights(what: str, weights: Any, n: int) -> Any:
     return flat
 
 
+@overload
+def laplacian(
+    f: Program[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, R]: ...
+@overload
+def laplacian(
+    f: Callable[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, R]: ...
 def laplacian(
     f: Callable[..., Any],
     argnums: Argnums = 0,
     weights: Any = None,
     *,
     samples: int | None = None,
-    key: object = None,
-) -> Any:
+    key: ArrayLike | None = None,
+) -> object:
     """Return the function whose value is the Laplacian of `f`: the sum of the second derivatives in each element of an
     argument, for each element of the results.
 
@@ -353,19 +371,39 @@ def laplacian(
     return _laplacian("laplacian", f, argnums, weights, samples, key, False)
 
 
+@overload
+def value_and_laplacian(
+    f: Program[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, tuple[R, R]]: ...
+@overload
+def value_and_laplacian(
+    f: Callable[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, tuple[R, R]]: ...
 def value_and_laplacian(
     f: Callable[..., Any],
     argnums: Argnums = 0,
     weights: Any = None,
     *,
     samples: int | None = None,
-    key: object = None,
-) -> Any:
+    key: ArrayLike | None = None,
+) -> object:
     """Return (value of `f`, `laplacian` of it), computed together."""
     return _laplacian("value_and_laplacian", f, argnums, weights, samples, key, True)
 
 
-def _biharmonic(what: str, f: Any, argnums: Argnums, samples: int | None, key: object, with_value: bool) -> Any:
+def _biharmonic(
+    what: str, f: Any, argnums: Argnums, samples: int | None, key: ArrayLike | None, with_value: bool
+) -> object:
     def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
         terms: dict[_Sparse, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
@@ -374,7 +412,17 @@ def _biharmonic(what: str, f: Any, argnums: Argnums, samples: int | None, key: o
     return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), 4, argnums)
 
 
-def biharmonic(f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: object = None) -> Any:
+@overload
+def biharmonic(
+    f: Program[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Program[P, R]: ...
+@overload
+def biharmonic(
+    f: Callable[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Callable[P, R]: ...
+def biharmonic(
+    f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> object:
     """Return the function whose value is the Laplacian of the Laplacian of `f`.
 
     With `samples` and a `key` it is an estimate without bias, from so many of the n^2 directions, chosen at random.
@@ -385,9 +433,17 @@ def biharmonic(f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | No
     return _biharmonic("biharmonic", f, argnums, samples, key, False)
 
 
+@overload
 def value_and_biharmonic(
-    f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: object = None
-) -> Any:
+    f: Program[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Program[P, tuple[R, R]]: ...
+@overload
+def value_and_biharmonic(
+    f: Callable[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Callable[P, tuple[R, R]]: ...
+def value_and_biharmonic(
+    f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> object:
     """Return (value of `f`, `biharmonic` of it), computed together."""
     return _biharmonic("value_and_biharmonic", f, argnums, samples, key, True)
 
@@ -398,9 +454,9 @@ def _operator(
     terms: Mapping[Any, Coefficient],
     argnums: Argnums,
     samples: int | None,
-    key: object,
+    key: ArrayLike | None,
     with_value: bool,
-) -> Any:
+) -> object:
     if not isinstance(terms, Mapping) or not terms:
         raise ArgumentError(
             f"{what}: the terms are {shown(terms)}, not a dict of multi-indices",
@@ -453,14 +509,32 @@ def _scalar(what: str, index: object, value: object) -> float | Array:
     )
 
 
+@overload
+def operator(
+    f: Program[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, R]: ...
+@overload
+def operator(
+    f: Callable[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, R]: ...
 def operator(
     f: Callable[..., Any],
     terms: Mapping[Any, Coefficient],
     argnums: Argnums = 0,
     *,
     samples: int | None = None,
-    key: object = None,
-) -> Any:
+    key: ArrayLike | None = None,
+) -> object:
     """Return the function whose value is a linear differential operator, applied to `f`.
 
     `terms` maps multi-indices to coefficients: `{(2, 0): 1.0, (0, 2): 1.0}` is u_xx + u_yy, for an argument of two
@@ -476,13 +550,31 @@ def operator(
     return _operator("operator", f, terms, argnums, samples, key, False)
 
 
+@overload
+def value_and_operator(
+    f: Program[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, tuple[R, R]]: ...
+@overload
+def value_and_operator(
+    f: Callable[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, tuple[R, R]]: ...
 def value_and_operator(
     f: Callable[..., Any],
     terms: Mapping[Any, Coefficient],
     argnums: Argnums = 0,
     *,
     samples: int | None = None,
-    key: object = None,
-) -> Any:
+    key: ArrayLike | None = None,
+) -> object:
     """Return (value of `f`, `operator` applied to it), computed together."""
     return _operator("value_and_operator", f, terms, argnums, samples, key, True)

@@ -133,7 +133,7 @@ def test_coefficients(kind: type[Primitive]) -> None:
         values = [rng.uniform(low, high) for low, high in intervals]
         slopes = [rng.uniform(0.5, 1.5) if m else 0.0 for m in moves]
         outs = run(
-            series, [np.float64(x) for x in values] + [np.float64(s) for s, m in zip(slopes, moves, strict=True) if m]
+            series, [np.asarray(x) for x in values] + [np.asarray(s) for s, m in zip(slopes, moves, strict=True) if m]
         )
         higher = iter(outs[1:])
         have = [float(outs[0]), *[float(next(higher)) if m else 0.0 for m in has[0]]]
