@@ -14,7 +14,7 @@ coefficient once, when it is needed:
 - an equation with bodies that run: the same equation over the series of its bodies;
 - any other: the recursion above.
 
-A coefficient that is zero is None, and gives no equation. Decision: docs/adr/0098.
+A coefficient that is zero is None, and gives no equation. Decision: docs/adr/0102.
 
 In the example, coefficient 3 of sin(x0 + t) is -cos(x0) / 6.
 
