@@ -21,15 +21,16 @@ _ORDER = 3
 
 
 def check_jet(case: Case) -> None:
-    """Check that the coefficients are those of nested forward mode, along a curve of degree 3 and along a straight
-    line. Of order 1, the program is that of `jvp`."""
+    """Check that the coefficients are those of nested forward mode, along a curve of degree 3, along a straight line,
+    and along a curve some of whose coefficients are zero. Of order 1, the program is that of `jvp`."""
     program, args, mask = case.program, case.args, differentiable_mask(case)
     if not any(mask):
         return
     if jet(program, tuple([(m,) for m in mask]))[0] is not jvp(program, mask)[0]:
         fail("jet of order 1 is not jvp", program)
-    for given in (_ORDER, 1):
-        pattern = tuple([tuple([m and k < given for k in range(_ORDER)]) for m in mask])
+    some = np.random.default_rng(case.seed).random((len(mask), _ORDER)) < 0.5
+    for given in (np.ones_like(some), np.arange(_ORDER) < np.ones_like(some), some):
+        pattern = tuple([tuple([m and bool(g) for g in row]) for m, row in zip(mask, given, strict=True)])
         check_series(program, args, pattern, case.seed)
 
 

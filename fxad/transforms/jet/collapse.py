@@ -181,6 +181,8 @@ def _concatenate(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
 def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, DotGeneral)
     lhs, rhs = ins
+    if prim.preferred is not None and prim.preferred.itemsize > lhs.dtype.itemsize:
+        return None  # sums in the narrower dtype of the operands would lose digits
     n_batch = len(prim.lhs_batch)
     lhs_free, rhs_free = [
         [k for k in range(x.ndim) if k not in (*batch, *contract)]
@@ -333,6 +335,8 @@ class _Collapse:
         if to is None:
             return None
         if not any([a is not None for a in to.axes]):
+            if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
+                return None
             return _Moved(to.prim, (None,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
         if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1]:
             for k in (1, 0):
