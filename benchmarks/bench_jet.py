@@ -23,9 +23,7 @@ SIZES: Final = (50, 256, 256, 256, 256, 1)
 BATCH: Final = 64
 ROUNDS: Final = 40
 RNG: Final = np.random.default_rng(0)
-WEIGHTS: Final = [
-    (RNG.normal(size=(a, b)) / a**0.5).astype(np.float32) for a, b in zip(SIZES, SIZES[1:], strict=False)
-]
+WEIGHTS: Final = [(RNG.normal(size=(a, b)) / a**0.5).astype(np.float32) for a, b in zip(SIZES, SIZES[1:], strict=False)]
 POINTS: Final = RNG.normal(size=(BATCH, SIZES[0])).astype(np.float32)
 
 

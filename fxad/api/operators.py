@@ -90,11 +90,12 @@ class _Identity:
 @final
 @dataclass(frozen=True, slots=True)
 class _Directions:
-    """Directions, one a row, whose series have one order; weights of their coefficients by order."""
+    """Directions, one a row, whose series have one order; weights of their coefficients by order, a number if all are
+    equal."""
 
     order: int
     rows: NDArray | Array | _Identity
-    weights: Mapping[int, NDArray | Array]
+    weights: Mapping[int, NDArray | Array | float]
 
 
 def _along_directions(index: _Sparse) -> dict[_Sparse, float]:
@@ -250,7 +251,10 @@ class _Operator:
         return _Directions(
             directions.order,
             _dense(directions.rows)[chosen],
-            {k: scale * fnp.asarray(w)[chosen] for k, w in directions.weights.items()},
+            {
+                k: scale * w if isinstance(w, float) else scale * fnp.asarray(w)[chosen]
+                for k, w in directions.weights.items()
+            },
         )
 
 
@@ -278,8 +282,9 @@ def _dense(rows: Any) -> Array:
 def _weighted_sum(weights: Any, y: Array) -> Array:
     """Return the sum over the first axis of weights times slices."""
     if isinstance(weights, np.ndarray) and (weights == weights[0]).all():
-        total = y.sum(0)
-        return total if weights[0] == 1 else total * float(weights[0])
+        weights = float(weights[0])
+    if isinstance(weights, float):
+        return y.sum(0) if weights == 1 else y.sum(0) * weights
     by_slice = fnp.asarray(weights, y.dtype)
     return (y * lax.broadcast_in_dim(by_slice, y.shape, (0,))).sum(0)
 
@@ -309,8 +314,10 @@ def _laplacian(
     def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
-            return None, [_Directions(2, signs, {2: np.full(estimate.samples, 2 / estimate.samples)})]
-        by_element = np.full(n, 2.0) if weights is None else 2 * _flat_weights(what, weights, n)
+            return None, [_Directions(2, signs, {2: 2 / estimate.samples})]
+        by_element = 2.0 if weights is None else 2 * _flat_weights(what, weights, n)
+        if n == 0:
+            return None, []
         return None, [_Directions(2, _Identity(n), {2: by_element})]
 
     # of all directions at random, only with weights

@@ -223,6 +223,34 @@ def test_estimates_have_no_bias() -> None:
     assert abs(fourth.mean() - float(fx.biharmonic(scalar)(X))) < 4 * fourth.std() / np.sqrt(len(keys))
 
 
+def test_loops_branches_and_unusual_arguments() -> None:
+    ws = RNG.normal(size=(3, 3, 3))
+
+    def looped(x: Any) -> Any:
+        return fx.lax.scan(lambda c, w: (fnp.tanh(c @ w), None), x, ws)[0].sum()
+
+    def branched(x: Any) -> Any:
+        return fx.lax.cond(x[0] > 0, looped, lambda x: (x**2).sum(), x)
+
+    want = np.trace(fx.hessian(looped)(X))
+    for f in (looped, fx.remat(looped), fx.jit(looped)):
+        np.testing.assert_allclose(fx.laplacian(f)(X), want, rtol=1e-11)
+    for x in (abs(X), -abs(X)):
+        np.testing.assert_allclose(fx.laplacian(branched)(x), np.trace(fx.hessian(branched)(x)), rtol=1e-11)
+    assert float(fx.laplacian(lambda x: x.sum())(np.zeros((0,)))) == 0.0
+    assert fx.laplacian(lambda x: x**3)(np.float32(2)).dtype == np.float32
+    assert float(fx.laplacian(lambda x: x**3)(2.0)) == 12.0
+    assert float(fx.biharmonic(lambda x: x**4)(2.0)) == 24.0
+    assert float(fx.biharmonic(lambda x: x.sum())(np.zeros((0,)))) == 0.0
+    np.testing.assert_allclose(fx.laplacian(lambda x, *, k: (x**k).sum())(X, k=3), 6 * X.sum())
+    np.testing.assert_allclose(fx.laplacian(lambda x, y: (x**2 * y).sum(), -1)(X, X), 0.0)
+
+
+def test_symbolic_sizes() -> None:
+    f = fx.laplacian(lambda x: fnp.sin(x).sum() * x.sum())
+    np.testing.assert_allclose(fx.jit(f, symbolic="(n,)")(X), f(X), rtol=1e-12)
+
+
 def test_relu_has_the_derivatives_of_its_pieces() -> None:
     assert float(fx.laplacian(lambda x: (fx.nn.relu(x) ** 2).sum())(np.array([1.0, -1.0, 2.0]))) == 4.0
     assert float(fx.laplacian(lambda x: fx.nn.relu(x).sum())(np.array([1.0, -1.0, 2.0]))) == 0.0
