@@ -1,12 +1,13 @@
 """Differential operators and Taylor series beside folx, and beside `jax.experimental.jet` and `jax.hessian`.
 
-python -m benchmarks.bench_jet        needs folx and jax in the environment
+python -m benchmarks.jet        needs folx and jax in the environment
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final
 
 import folx
@@ -23,7 +24,7 @@ SIZES: Final = (50, 256, 256, 256, 256, 1)
 BATCH: Final = 64
 ROUNDS: Final = 40
 RNG: Final = np.random.default_rng(0)
-WEIGHTS: Final = [(RNG.normal(size=(a, b)) / a**0.5).astype(np.float32) for a, b in zip(SIZES, SIZES[1:], strict=False)]
+WEIGHTS: Final = [(RNG.normal(size=(a, b)) / a**0.5).astype(np.float32) for a, b in pairwise(SIZES)]
 POINTS: Final = RNG.normal(size=(BATCH, SIZES[0])).astype(np.float32)
 
 
@@ -61,7 +62,7 @@ def laplacians() -> list[Row]:
     """Returns the Laplacian of a network at a batch of points, beside three ways of JAX."""
 
     def ours(params: Any, xs: Any) -> Any:
-        return fx.vmap(lambda x: fx.laplacian(lambda x: mlp(fnp, params, x))(x))(xs)
+        return fx.vmap(fx.laplacian(lambda x: mlp(fnp, params, x)))(xs)
 
     def of_folx(params: Any, xs: Any) -> Any:
         return jax.vmap(lambda x: folx.forward_laplacian(lambda x: mlp(jnp, params, x))(x).laplacian)(xs)
