@@ -21,6 +21,7 @@ from fxad.core.builder import Builder
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve
@@ -30,6 +31,7 @@ from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import PartialInverse, PartialValue, Refused
+from fxad.transforms.jet.jet import kind_of
 from fxad.transforms.mask.rules import MASK_RULES
 
 OUT = Path(__file__).parent / "rule-matrix.md"
@@ -61,6 +63,9 @@ a row is `eqn.prim.name`, and the parameters are fields of `eqn.prim`.
   for some parameters. The reason is under *rule*, or in the types: integers and bools have no tangents.
 - **transpose**: the operands in which the primitive is linear, with the others fixed. *all*: in all operands that can
   have a tangent together. Operands with a comma between them are alternatives, those with a *+* belong together.
+- **jet**: how the Taylor series of the result follows from those of the operands. *linear*: coefficient by coefficient.
+  *product*: Cauchy products. *tangent rule*: the derivative, evaluated in series. *bodies*: the same equation over the
+  series of its bodies. *row*: a shorter rule of its own. *constant*: only the value of the operands counts.
 - **inverse**: the operands that the result and the other operands determine: alternatives with a comma, those that are
   determined together with a *+*. *part of*: a result determines some elements, so several results may determine all.
   *log-det*: log|det| of the Jacobian is known. *(some)*: for some types or parameters. *none*: the reason why not.
@@ -84,6 +89,7 @@ class Answers:
     linear: frozenset[tuple[int, ...]]  # the largest sets of operands in which it is linear
     discrete: bool  # its results have no tangents
     undone: Mapping[tuple[int, ...], str]  # sets of operands: "whole", "part", or the reason why not
+    series: str  # how a Taylor series is computed: see `kind_of`; "constant", "refused"
 
 
 def drawn_answers(cls: type[Primitive]) -> list[Answers]:
@@ -121,7 +127,15 @@ def answers(prim: Primitive, program: Jaxpr) -> Answers:
             inside = any(set(some) <= set(larger) for larger in sets)
             if not inside and prim.linear_in(tuple([k in some for k in range(n)])):
                 sets.append(some)
-    return Answers(states, frozenset(sets), not any(a.inexact for a in program.out_avals), backwards(prim, program))
+    discrete = not any(a.inexact for a in program.out_avals)
+    return Answers(states, frozenset(sets), discrete, backwards(prim, program), series(prim, program, states))
+
+
+def series(prim: Primitive, program: Jaxpr, states: Sequence[str]) -> str:
+    """Return how the Taylor series of one equation is computed, when all operands with a tangent vary."""
+    if "in" not in states:
+        return "refused" if "refused" in states else "constant"
+    return kind_of(prim, program.in_avals, tuple([state == "in" for state in states]))
 
 
 class Backwards(Builder):
@@ -299,9 +313,20 @@ def rule(cls: type[Primitive], found: Sequence[Answers]) -> str:
 def row(cls: type[Primitive]) -> str:
     """Return the line of one primitive."""
     found = drawn_answers(cls)
-    cells = [derivative(cls, found), linearity(cls, found), inverse(cls, found), masked(cls)]
+    cells = [derivative(cls, found), linearity(cls, found), jetted(cls, found), inverse(cls, found), masked(cls)]
     cells += [body_fields(cls), rule(cls, found)]
     return f"{stated(cls)} {' | '.join(cells)} |"
+
+
+def jetted(cls: type[Primitive], found: Sequence[Answers]) -> str:
+    """Return the cell of jet."""
+    order = ["bodies", "row", "product", "linear", "tangent rule", "constant", "refused"]
+    kinds = {a.series for a in found}
+    if cls is CallWithRules:
+        return "the rules of the function, or its body"
+    if len(kinds) > 1:
+        kinds.discard("constant")
+    return ", ".join([k for k in order if k in kinds])
 
 
 def masked(cls: type[Primitive]) -> str:
@@ -332,7 +357,7 @@ def rule_matrix() -> str:
         classes = list(group)
         doc = (sys.modules[module].__doc__ or "").strip().splitlines()[0]
         parts.append(f"## {module.removeprefix('fxad.primitives.')}\n\n{doc}\n")
-        columns = ["primitive", "parameters", *QUESTIONS, "inverse", "mask", "bodies", "rule"]
+        columns = ["primitive", "parameters", *QUESTIONS, "jet", "inverse", "mask", "bodies", "rule"]
         parts.append(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         parts[-1] += "".join(f"\n{row(cls)}" for cls in classes) + "\n"
     parts.append(f"{len(ALL)} primitives.\n")

@@ -79,9 +79,19 @@ from .api.inverse import (
     invertible as invertible,
     reconstruction_error as reconstruction_error,
 )
+from .api.jet import jet as jet
 from .api.jit import jit as jit
 from .api.mask import mask as mask, shapecheck as shapecheck
 from .api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
+from .api.operators import (
+    biharmonic as biharmonic,
+    collapse as collapse,
+    laplacian as laplacian,
+    operator as operator,
+    value_and_biharmonic as value_and_biharmonic,
+    value_and_laplacian as value_and_laplacian,
+    value_and_operator as value_and_operator,
+)
 from .api.outline import outline as outline, reroll as reroll
 from .api.pmap import pmap as pmap
 from .api.reference import diff as diff, interpret as interpret

@@ -65,6 +65,12 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("tests/spmd",),
             ),
             PlugIn(
+                "jet",
+                ("fxad/api/jet.py", "fxad/api/operators.py", "fxad/experimental/jet.py"),
+                ("fxad/testing/jet_laws.py",),
+                ("tests/jet",),
+            ),
+            PlugIn(
                 "outlining",
                 ("fxad/api/outline.py",),
                 ("fxad/testing/outline_laws.py",),

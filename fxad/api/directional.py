@@ -47,7 +47,7 @@ _TANGENTS: Final = TangentsName("tangents")
 _COTANGENT: Final = CotangentName("cotangent")
 
 
-def _inexact_positional(program: Program[..., object]) -> list[int]:
+def inexact_positional(program: Program[..., object]) -> list[int]:
     """Return the leaves of positional arguments that have tangents."""
     return [k for k, a in enumerate(program.in_avals[: program.args_tree.num_leaves]) if a.inexact]
 
@@ -121,25 +121,25 @@ def jvp(
         transformed = _jvp_of_function(f, statics, has_aux)
     if primals is None and tangents is None and not kwargs:
         return transformed
-    return transformed(_as_tuple("primals", primals), _as_tuple("tangents", tangents), **kwargs)
+    return transformed(as_tuple("jvp", "primals", primals), as_tuple("jvp", "tangents", tangents), **kwargs)
 
 
 def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, has_aux: bool) -> Callable[..., object]:
     def transformed(primals: Primals, tangents: Primals, /, **kwargs: object) -> object:
-        primals, tangents = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
+        primals, tangents = as_tuple("jvp", "primals", primals), as_tuple("jvp", "tangents", tangents)
         g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
         g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs)
         program = trace_for_transform(g, primals, kwargs)
         if has_aux:
             result_and_aux("jvp", program)
-        tangents = _with_number_tangents(program, primals, tangents)
+        tangents = with_number_tangents(program, primals, tangents)
         out, out_tangents = _jvp(program)(primals, tangents, **kwargs)
         return (out[0], out_tangents[0], out[1]) if has_aux else (out, out_tangents)
 
     return transformed
 
 
-def _with_number_tangents(program: Program[..., object], primals: Primals, tangents: Primals) -> Primals:
+def with_number_tangents(program: Program[..., object], primals: Primals, tangents: Primals) -> Primals:
     """Return the tangents, with those of Python numbers in the dtypes of the operands: a number has no dtype, so its
     tangent may be an array of float32 beside arrays of any dtype."""
     leaves, structure = tree.flatten(primals)
@@ -159,11 +159,12 @@ def _with_number_tangents(program: Program[..., object], primals: Primals, tange
     return result
 
 
-def _as_tuple(name: str, value: object) -> Primals:
+def as_tuple(what: str, name: str, value: object) -> Primals:
+    """Return primals, or a direction, as a tuple. Raises: ArgumentError."""
     if not isinstance(value, tuple | list):
+        remedy = "jvp(f, (x, y), (x_dot, y_dot))" if what == "jvp" else "jet(f, (x, y), ((x_1, y_1), (x_2, y_2)))"
         raise ArgumentError(
-            f"jvp: {name} is {described(value)}, not a tuple with an entry per argument",
-            remedy="jvp(f, (x, y), (x_dot, y_dot))",
+            f"{what}: {name} is {described(value)}, not a tuple with an entry per argument", remedy=remedy
         )
     return tuple(value)
 
@@ -171,7 +172,7 @@ def _as_tuple(name: str, value: object) -> Primals:
 def _jvp(program: Program[..., object]) -> Program[..., Any]:
     args, kwargs = program.args_tree, program.kwargs_tree
     n_args = args.num_leaves
-    fused, out_nonzero = transforms.jvp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
+    fused, out_nonzero = transforms.jvp(program.jaxpr, operand_mask(program, inexact_positional(program)))
     # operands: bound, args, kwargs, tangents -> bound, args, tangents, kwargs
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
@@ -455,7 +456,7 @@ def _grads_tree(program: Program[..., object]) -> Structure:
 
 def _vjp_program(program: Program[..., object]) -> Program[..., object]:
     args, kwargs = program.args_tree, program.kwargs_tree
-    jaxpr = transforms.vjp_fused(program.jaxpr, operand_mask(program, _inexact_positional(program)))
+    jaxpr = transforms.vjp_fused(program.jaxpr, operand_mask(program, inexact_positional(program)))
     # operands: bound, args, kwargs, cotangents -> bound, args, cotangents, kwargs
     n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
     cts = range(n_in, len(jaxpr.ins))
@@ -476,7 +477,7 @@ def _vjp_call(
     """Return the results, the function of their cotangent, and the auxiliary results if there are any."""
     ct_tree = result_and_aux("vjp", program)[0] if has_aux else program.out_tree
     n_ct = ct_tree.num_leaves
-    halves = transforms.vjp(program.jaxpr, operand_mask(program, _inexact_positional(program)))
+    halves = transforms.vjp(program.jaxpr, operand_mask(program, inexact_positional(program)))
     residual_tree = tree.structure((0,) * halves.n_res)
     forward = program.replace(halves.forward, out_tree=tree.tuple_structure(program.out_tree, residual_tree))
     out, residuals = forward(*primals, **kwargs)

@@ -1,0 +1,587 @@
+"""Linear differential operators: `laplacian`, `biharmonic`, `operator`, from Taylor series along directions.
+
+A derivative of order k is a sum of k-th derivatives along directions v, which are coefficients of Taylor series:
+
+    d^a f = 2^-k sum over b <= a of (-1)^|b| C(a, b) y_k(a - 2 b),      k = |a|,
+
+where y_k(v) is coefficient k of f(x + v t), and C(a, b) is the product of binomial coefficients (polarisation). So
+every operator is a weighted sum over directions. `vmap` computes the series for all directions, and `collapse` moves
+the sum towards the arguments: the highest coefficient is carried as one value, and not as one for each direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from math import comb, gcd, prod
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
+
+import numpy as np
+
+from fxad import lax, numpy as fnp, random, transforms
+from fxad.api.chosen_arguments import ChosenArguments
+from fxad.api.jet import jet
+from fxad.api.lift import lift
+from fxad.api.vmap import vmap
+from fxad.core import tree
+from fxad.core.dataclasses import dataclass
+from fxad.dtypes import FLOATING
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
+from fxad.ir import NDArray
+from fxad.operations.arguments import plain_ints
+from fxad.passes import Pass, Passes, run_passes
+from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.program import Program, Spec, trace
+from fxad.tracing.static_args import Argnums
+from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# A direction, or a multi-index: its nonzero elements, by number. Of order k, in increasing order of the numbers.
+_Sparse: TypeAlias = tuple[tuple[int, int], ...]
+# A coefficient: a number, an array without axes, or a function of the arguments that gives one.
+Coefficient: TypeAlias = "float | Array | Callable[..., object]"
+
+# ----------------------------------------------------------------------------------------------------------- collapse
+
+
+@overload
+def collapse(f: Program[P, R]) -> Program[P, R]: ...
+@overload
+def collapse(f: Callable[P, R]) -> Callable[P, R]: ...
+def collapse(f: Callable[..., object]) -> object:
+    """Return the same function in which sums over an axis are taken before linear equations, where these treat all
+    slices alike and the values are used for nothing else. Calls are inlined.
+
+    The sum over a batch of a linear map is the map of the sum. So a trace of a Jacobian, a Laplacian, a Gauss-Newton
+    diagonal or a sum of gradients over examples carries one value in place of one for each slice.
+
+    Law:  same value up to rounding: terms are added in another order.
+    """
+    return lift("collapse", f, lambda p: p.replace(_collapsed(p).jaxpr))
+
+
+# What runs on the program of an operator. `collapse` alone is a pass for any program.
+COLLAPSE: Final[Passes] = (
+    Pass("inline", transforms.inline),
+    Pass("cse", transforms.cse),
+    Pass("simplify", transforms.simplify),
+    Pass("collapse", collapse_jaxpr),
+)
+
+
+def _collapsed(program: Program[..., Any]) -> Program[..., Any]:
+    return program.replace(run_passes(program.jaxpr, COLLAPSE))
+
+
+# ---------------------------------------------------------------------------------------------------------- directions
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """The unit vectors as rows. The program makes them: they are no constant of it."""
+
+    n: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Directions:
+    """Directions, one a row, whose series have one order; weights of their coefficients by order, a number if all are
+    equal."""
+
+    order: int
+    rows: NDArray | Array | _Identity
+    weights: Mapping[int, NDArray | Array | float]
+
+
+def _along_directions(index: _Sparse) -> dict[_Sparse, float]:
+    """Return the derivative of a multi-index as a sum of coefficients y_k(v), by direction. Directions are primitive
+    integer vectors whose first element is positive: y_k(s v) = s^k y_k(v)."""
+    order = sum([power for _, power in index])
+    sums: dict[_Sparse, int] = {}
+    for below in product(*[range(power + 1) for _, power in index]):
+        vector = tuple([(i, power - 2 * b) for (i, power), b in zip(index, below, strict=True) if power != 2 * b])
+        if not vector:
+            continue
+        scale = gcd(*[v for _, v in vector]) * (1 if vector[0][1] > 0 else -1)
+        weight = (-1) ** sum(below) * prod([comb(power, b) for (_, power), b in zip(index, below, strict=True)])
+        direction = tuple([(i, v // scale) for i, v in vector])
+        sums[direction] = sums.get(direction, 0) + weight * scale**order
+    return {v: w / 2**order for v, w in sums.items() if w}
+
+
+def _plan(terms: Mapping[_Sparse, Any], n: int) -> list[_Directions]:
+    """Return the directions of an operator. Those with series of one order are computed together."""
+    weights: dict[_Sparse, dict[int, list[tuple[float, Any]]]] = {}
+    for index, coefficient in terms.items():
+        order = sum([power for _, power in index])
+        for direction, weight in _along_directions(index).items():
+            weights.setdefault(direction, {}).setdefault(order, []).append((weight, coefficient))
+    groups: dict[int, list[_Sparse]] = {}
+    for direction, by_order in weights.items():
+        groups.setdefault(max(by_order), []).append(direction)
+    plans: list[_Directions] = []
+    for order, directions in sorted(groups.items()):
+        rows = np.zeros((len(directions), n))
+        for row, direction in zip(rows, directions, strict=True):
+            for i, v in direction:
+                row[i] = v
+        orders = sorted({k for d in directions for k in weights[d]})
+        plans.append(
+            _Directions(order, rows, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
+        )
+    return plans
+
+
+def _weights_of(terms: Sequence[Sequence[tuple[float, Any]]]) -> NDArray | Array:
+    """Return the weight of each direction: a sum of numbers times coefficients."""
+    constant = np.array([sum([w * c for w, c in row if not isinstance(c, Array)]) for row in terms], np.float64)
+    coefficients = list({id(c): c for row in terms for _, c in row if isinstance(c, Array)}.values())
+    if not coefficients:
+        return constant
+    places = {id(c): k for k, c in enumerate(coefficients)}
+    matrix = np.zeros((len(terms), len(coefficients)))
+    for j, row in enumerate(terms):
+        for w, c in row:
+            if isinstance(c, Array):
+                matrix[j, places[id(c)]] += w
+    dtype = coefficients[0].dtype
+    varying = fnp.asarray(matrix, dtype) @ fnp.stack(coefficients)
+    return varying + fnp.asarray(constant, dtype) if constant.any() else varying
+
+
+# ------------------------------------------------------------------------------------------------------ the programs
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """A stochastic estimate from so many random directions."""
+
+    samples: int
+    key: ArrayLike
+
+
+@final
+class _Operator:
+    """The program of an operator: `plan` gives the directions, for the number of elements and the arguments."""
+
+    def __init__(
+        self,
+        what: str,
+        argnums: Argnums,
+        plan: Callable[[int, tuple[Any, ...], dict[str, Any]], tuple[Any, Sequence[_Directions]]],
+        with_value: bool,
+        estimate: _Estimate | None,
+    ) -> None:
+        self.what, self.argnums, self.plan, self.with_value, self.estimate = what, argnums, plan, with_value, estimate
+
+    def __call__(self, program: Program[..., object]) -> Program[..., Any]:
+        chosen = ChosenArguments.by_number(self.what, program, self.argnums)
+        self._check(program, chosen)
+        specs = [Spec(a.shape, a.dtype) for a in program.in_avals]
+        args, kwargs = tree.unflatten(program.in_tree, specs)
+
+        def applied(*args: Any, **kwargs: Any) -> Any:
+            return self._apply(program, chosen, args, kwargs)
+
+        traced = _collapsed(trace(applied, *args, **kwargs))
+        return Program(
+            traced.jaxpr, program.in_tree, traced.out_tree, traced.bound, program.names, f"{self.what}_{program.name}"
+        )
+
+    def _check(self, program: Program[..., object], chosen: ChosenArguments) -> None:
+        paths = [f"{a.name}{path.removeprefix('x')}" for a in chosen.arguments for path in tree.paths(a.tree, "x")]
+        named = [
+            *[(f"argument {path}", program.in_avals[k]) for path, k in zip(paths, chosen.leaves, strict=True)],
+            *zip(tree.paths(program.out_tree, "result"), program.out_avals, strict=True),
+        ]
+        for name, aval in named:
+            if aval.dtype not in FLOATING:
+                raise NotDifferentiableError(
+                    f"{self.what}: {name} of {program.name} has type {aval}, not real floating",
+                    remedy="convert it to floating point, or differentiate a part of it: jet takes complex curves",
+                )
+
+    def _apply(
+        self, program: Program[..., Any], chosen: ChosenArguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        moving = [leaves[k] for k in chosen.leaves]
+        n = sum([x.size for x in moving])
+        constant, plans = self.plan(n, args, kwargs)
+
+        def of_moving(*values: Any) -> Any:
+            replaced = list(leaves)
+            for k, value in zip(chosen.leaves, values, strict=True):
+                replaced[k] = value
+            all_args, all_kwargs = tree.unflatten(structure, replaced)
+            return program(*all_args, **all_kwargs)
+
+        inner = trace(of_moving, *moving)
+        value: Any = None
+        totals: list[Any] = []
+        for directions in plans:
+            directions = self._sampled(directions)
+            series = jet(inner, order=directions.order, given=1)
+            run = partial(_series_along, series, tuple(moving))
+            value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, moving))
+            for k, weights in directions.weights.items():
+                totals.append(tree.map(partial(_weighted_sum, weights), coefficients[k - 1]))
+        if value is None:
+            value = inner(*moving)
+        if constant is not None:
+            totals.append(tree.map(lambda y: y * fnp.asarray(constant, y.dtype), value))
+        total = totals[0] if totals else tree.map(fnp.zeros_like, value)
+        for other in totals[1:]:
+            total = tree.map(lambda a, b: a + b, total, other)
+        return (value, total) if self.with_value else total
+
+    def _sampled(self, directions: _Directions) -> _Directions:
+        """Return random rows in place of all, drawn with equal probability, with weights whose mean is that of all."""
+        m = directions.rows.n if isinstance(directions.rows, _Identity) else directions.rows.shape[0]
+        if self.estimate is None or self.estimate.samples >= m:
+            return directions
+        chosen = random.randint(self.estimate.key, (self.estimate.samples,), 0, m)
+        scale = m / self.estimate.samples
+        return _Directions(
+            directions.order,
+            _dense(directions.rows)[chosen],
+            {
+                k: scale * w if isinstance(w, float) else scale * fnp.asarray(w)[chosen]
+                for k, w in directions.weights.items()
+            },
+        )
+
+
+def _series_along(series: Program[..., Any], primals: tuple[Any, ...], direction: tuple[Any, ...]) -> Any:
+    return series(primals, (direction,))
+
+
+def _split(rows: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the directions of each leaf: stacks of arrays of its shape."""
+    if isinstance(rows, _Identity) and len(leaves) == 1:  # in the dtype of the only argument, without a conversion
+        (x,) = leaves
+        return (fnp.eye(x.size, dtype=x.dtype).reshape((x.size, *x.shape)),)
+    dense, found, start = _dense(rows), list[Any](), 0
+    for x in leaves:
+        part = dense[:, start : start + x.size]
+        found.append(part.astype(x.dtype).reshape((dense.shape[0], *x.shape)))
+        start += x.size
+    return tuple(found)
+
+
+def _dense(rows: Any) -> Array:
+    return fnp.eye(rows.n, dtype=np.float32) if isinstance(rows, _Identity) else fnp.asarray(rows)
+
+
+def _weighted_sum(weights: Any, y: Array) -> Array:
+    """Return the sum over the first axis of weights times slices."""
+    if isinstance(weights, np.ndarray) and (weights == weights[0]).all():
+        weights = float(weights[0])
+    if isinstance(weights, float):
+        return y.sum(0) if weights == 1 else y.sum(0) * weights
+    by_slice = fnp.asarray(weights, y.dtype)
+    return (y * lax.broadcast_in_dim(by_slice, y.shape, (0,))).sum(0)
+
+
+def _estimate(what: str, samples: object, key: ArrayLike | None) -> _Estimate | None:
+    if samples is None and key is None:
+        return None
+    samples = plain_ints(samples)
+    if samples is None or key is None:
+        given = "samples" if key is None else "a key"
+        raise ArgumentError(f"{what}: {given} is given alone", remedy="an estimate takes both: samples=16, key=key")
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise ArgumentError(
+            f"{what}: samples is {shown(samples)}, not an int >= 1", remedy="give the number of random directions"
+        )
+    return _Estimate(samples, key)
+
+
+# ---------------------------------------------------------------------------------------------------------- operators
+
+
+def _laplacian(
+    what: str, f: Any, argnums: Argnums, weights: Any, samples: int | None, key: ArrayLike | None, with_value: bool
+) -> object:
+    estimate = _estimate(what, samples, key)
+
+    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+        if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
+            signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
+            return None, [_Directions(2, signs, {2: 2 / estimate.samples})]
+        by_element = 2.0 if weights is None else 2 * _flat_weights(what, weights, n)
+        if n == 0:
+            return None, []
+        return None, [_Directions(2, _Identity(n), {2: by_element})]
+
+    # of all directions at random, only with weights
+    sampled = estimate if weights is not None else None
+    return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
+
+
+def _flat_weights(what: str, weights: Any, n: int) -> Any:
+    leaves = [fnp.asarray(w) for w in tree.leaves(weights)]
+    flat = fnp.concatenate([w.reshape(-1) for w in leaves]) if leaves else fnp.zeros(0)
+    if flat.size != n:
+        raise ShapeError(
+            f"{what}: weights have {flat.size} elements, the argument has {n}",
+            remedy="give a weight for each element of the argument, in its tree and shape",
+        )
+    return flat
+
+
+@overload
+def laplacian(
+    f: Program[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, R]: ...
+@overload
+def laplacian(
+    f: Callable[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, R]: ...
+def laplacian(
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> object:
+    """Return the function whose value is the Laplacian of `f`: the sum of the second derivatives in each element of an
+    argument, for each element of the results.
+
+    `argnums`: the argument, or several, all of whose elements count. `weights`: factors of the second derivatives, in the
+    tree and shape of the argument. With `samples` and a `key` it is an estimate without bias: the mean over random
+    directions of signs (Hutchinson), or over elements chosen at random if there are weights.
+    Where `f` is smooth in pieces, such as `relu`, the derivatives are those of its pieces.
+
+    Law:    the trace of the Hessian.
+    Cost:   of first derivatives in n directions, and of one second derivative: `collapse` (forward Laplacian).
+    Raises: NotDifferentiableError for arguments or results that are not real floating; ShapeError for weights of
+            another size; ArgumentError for samples without a key.
+    """
+    return _laplacian("laplacian", f, argnums, weights, samples, key, False)
+
+
+@overload
+def value_and_laplacian(
+    f: Program[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, tuple[R, R]]: ...
+@overload
+def value_and_laplacian(
+    f: Callable[P, R],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, tuple[R, R]]: ...
+def value_and_laplacian(
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    weights: Any = None,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> object:
+    """Return (value of `f`, `laplacian` of it), computed together."""
+    return _laplacian("value_and_laplacian", f, argnums, weights, samples, key, True)
+
+
+def _biharmonic(
+    what: str, f: Any, argnums: Argnums, samples: int | None, key: ArrayLike | None, with_value: bool
+) -> object:
+    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+        terms: dict[_Sparse, float] = {((i, 4),): 1.0 for i in range(n)}
+        terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
+        return None, _plan(terms, n)
+
+    return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), 4, argnums)
+
+
+@overload
+def biharmonic(
+    f: Program[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Program[P, R]: ...
+@overload
+def biharmonic(
+    f: Callable[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Callable[P, R]: ...
+def biharmonic(
+    f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> object:
+    """Return the function whose value is the Laplacian of the Laplacian of `f`.
+
+    With `samples` and a `key` it is an estimate without bias, from so many of the n^2 directions, chosen at random.
+
+    Cost:   of third derivatives in n^2 directions, for n elements.
+    Raises: as `laplacian`.
+    """
+    return _biharmonic("biharmonic", f, argnums, samples, key, False)
+
+
+@overload
+def value_and_biharmonic(
+    f: Program[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Program[P, tuple[R, R]]: ...
+@overload
+def value_and_biharmonic(
+    f: Callable[P, R], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> Callable[P, tuple[R, R]]: ...
+def value_and_biharmonic(
+    f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
+) -> object:
+    """Return (value of `f`, `biharmonic` of it), computed together."""
+    return _biharmonic("value_and_biharmonic", f, argnums, samples, key, True)
+
+
+def _operator(
+    what: str,
+    f: Any,
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums,
+    samples: int | None,
+    key: ArrayLike | None,
+    with_value: bool,
+) -> object:
+    if not isinstance(terms, Mapping) or not terms:
+        raise ArgumentError(
+            f"{what}: the terms are {shown(terms)}, not a dict of multi-indices",
+            remedy="give the coefficient of each derivative: {(2, 0): 1.0, (0, 2): 1.0} is u_xx + u_yy",
+        )
+    indices = {index: _multi_index(what, index) for index in terms}
+    order = max([sum(powers) for powers in indices.values()])
+
+    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
+        sparse: dict[_Sparse, Any] = {}
+        for index, powers in indices.items():
+            if len(powers) != n:
+                raise ArgumentError(
+                    f"{what}: the multi-index {index!r} has {len(powers)} entries, the argument has {n} elements",
+                    remedy="give the order of the derivative in each element of the argument",
+                )
+            coefficient = terms[index]
+            value = coefficient(*args, **kwargs) if callable(coefficient) else coefficient
+            sparse[tuple([(i, p) for i, p in enumerate(powers) if p])] = _scalar(what, index, value)
+        constant = sparse.pop((), None)
+        return constant, _plan(sparse, n)
+
+    return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), order, argnums)
+
+
+def _multi_index(what: str, index: object) -> tuple[int, ...]:
+    powers = plain_ints(index)
+    entries: Iterable[object] = (
+        (powers,) if isinstance(powers, int) else powers if isinstance(powers, tuple) else (None,)
+    )
+    found = tuple([p for p in entries if isinstance(p, int) and not isinstance(p, bool) and p >= 0])
+    if len(found) != len(tuple(entries)):
+        raise ArgumentError(
+            f"{what}: {shown(index)} is no multi-index",
+            remedy="a multi-index is a tuple of ints >= 0, the order of the derivative in each element of the argument",
+        )
+    return found
+
+
+def _scalar(what: str, index: object, value: object) -> float | Array:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, Array | np.ndarray | np.generic):
+        array = fnp.asarray(value)
+        if not array.shape and array.dtype in FLOATING:
+            return array
+    raise ArgumentError(
+        f"{what}: the coefficient of {index!r} is {shown(value)}, not a real number",
+        remedy="a coefficient is a number, or a function of the arguments that gives one; vmap the operator over points",
+    )
+
+
+@overload
+def operator(
+    f: Program[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, R]: ...
+@overload
+def operator(
+    f: Callable[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, R]: ...
+def operator(
+    f: Callable[..., Any],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> object:
+    """Return the function whose value is a linear differential operator, applied to `f`.
+
+    `terms` maps multi-indices to coefficients: `{(2, 0): 1.0, (0, 2): 1.0}` is u_xx + u_yy, for an argument of two
+    elements. A multi-index has an entry for each element of the argument (for arguments of several arrays, in the order
+    of their leaves). A coefficient is a number, or a function of the arguments of `f` that gives one. With `samples` and
+    a `key` it is an estimate without bias, from so many directions, chosen at random.
+
+    Rule:   mixed derivatives by polarisation: see `fxad.api.operators`. Directions that several terms share are
+            computed once.
+    Cost:   a Taylor series for each direction, the highest coefficient once (`collapse`).
+    Raises: ArgumentError for what is no multi-index, or has another length; as `laplacian`.
+    """
+    return _operator("operator", f, terms, argnums, samples, key, False)
+
+
+@overload
+def value_and_operator(
+    f: Program[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Program[P, tuple[R, R]]: ...
+@overload
+def value_and_operator(
+    f: Callable[P, R],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> Callable[P, tuple[R, R]]: ...
+def value_and_operator(
+    f: Callable[..., Any],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums = 0,
+    *,
+    samples: int | None = None,
+    key: ArrayLike | None = None,
+) -> object:
+    """Return (value of `f`, `operator` applied to it), computed together."""
+    return _operator("value_and_operator", f, terms, argnums, samples, key, True)

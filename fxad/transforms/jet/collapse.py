@@ -1,0 +1,532 @@
+"""`collapse`: a sum over an axis moves through linear equations towards the operands.
+
+The sum over a batch of a linear map is the map of the sum: sum_i A x_i = A sum_i x_i. So `reduce_sum` of a value that
+is used for nothing else is moved before the equation that computes it, if this equation maps each slice along the axis
+alike and is linear in the slices. The equation then runs once, and not once for each slice.
+
+In a vmapped Taylor series of order K, coefficient K enters every equation linearly. Their sum over directions, such as
+a Laplacian, is therefore carried as one value: with K = 2, this is the forward Laplacian.
+
+Rounding: terms are added in another order.
+
+In the example, the products of all examples with `w` become one product.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> def total(w, xs):
+...     return fx.vmap(lambda x: x @ w)(xs).sum(0)
+>>> program = fx.inline(fx.trace(total, fx.Spec((3, 2)), fx.Spec((7, 3))))
+>>> print(collapse(program.jaxpr))
+main @total(%arg0: f32[3,2], %arg1: f32[7,3]) -> (f32[2]) {
+  %0: f32[3] = reduce_sum[axes=(0,)] %arg1
+  %1: f32[2] = dot_general[lhs_contract=(0,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(), preferred=none] %0, %arg0
+  return %1
+}
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.dataclasses import dataclass
+from fxad.core.dce import dce
+from fxad.core.memo import by_value
+from fxad.core.stack import with_enough_stack
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Var
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.families import of_family
+from fxad.primitives.linearity import is_zero
+from fxad.primitives.shape import (
+    BroadcastInDim,
+    ExpandDims,
+    ReduceSum,
+    Reshape,
+    Rev,
+    Squeeze,
+    Transpose,
+    emit_broadcast,
+    emit_reshape,
+)
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.map_bodies import map_bodies
+
+# ------------------------------------------------------------------------------------------ equations along an axis
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Along:
+    """An equation as a map of slices: `prim` maps one slice of the operands to one slice of the result. `axes` are the
+    axes of the operands that are sliced; None for an operand that all slices share."""
+
+    prim: Primitive
+    axes: tuple[int | None, ...]
+
+
+# (primitive, types of the operands, axis of the result) -> the map of slices, or None.
+_Row: TypeAlias = Callable[[Primitive, Sequence[Aval], int], Along | None]
+
+
+def _after_removal(axes: Sequence[int], axis: int | None) -> tuple[int, ...]:
+    """Return axes without one of them, numbered as in an array without it. None: all stay."""
+    if axis is None:
+        return tuple(axes)
+    return tuple([a - (a > axis) for a in axes if a != axis])
+
+
+def _without(values: Sequence[int], axis: int) -> tuple[int, ...]:
+    return (*values[:axis], *values[axis + 1 :])
+
+
+def _elementwise(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    return Along(prim, (axis,) * len(ins))
+
+
+def _convert(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, ConvertElementType)
+    # sums in a narrower dtype would lose digits
+    wide = ins[0].inexact and ins[0].dtype.itemsize >= prim.dtype.itemsize
+    same = (ins[0].dtype in dtypes.COMPLEX) == (prim.dtype in dtypes.COMPLEX)
+    return Along(prim, (axis,)) if wide and same else None
+
+
+def _broadcast(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, BroadcastInDim)
+    shape = _without(prim.shape, axis)
+    if axis not in prim.dims:
+        return Along(BroadcastInDim(shape, _after_removal(prim.dims, axis)), (None,))
+    at = prim.dims.index(axis)
+    if ins[0].shape[at] != prim.shape[axis]:
+        return None
+    return Along(BroadcastInDim(shape, _after_removal(prim.dims, axis)), (at,))
+
+
+def _reduce_sum(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, ReduceSum)
+    at = [a for a in range(ins[0].ndim) if a not in prim.axes][axis]
+    return Along(ReduceSum(_after_removal(prim.axes, at)), (at,))
+
+
+def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Reshape)
+    if ins[0].symbolic or any([not isinstance(n, int) for n in prim.shape]):
+        return None
+    before, size, shape = prod(prim.shape[:axis]), prim.shape[axis], ins[0].shape
+    at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
+    if at is None or not before or not size:
+        return None
+    return Along(Reshape(_without(prim.shape, axis)), (at,))
+
+
+def _transpose(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Transpose)
+    at = prim.perm[axis]
+    return Along(Transpose(_after_removal(prim.perm, at)), (at,))
+
+
+def _squeeze(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Squeeze)
+    removed = [a % ins[0].ndim for a in prim.axes]
+    at = [a for a in range(ins[0].ndim) if a not in removed][axis]
+    return Along(Squeeze(_after_removal(removed, at)), (at,))
+
+
+def _expand_dims(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, ExpandDims)
+    ndim = ins[0].ndim + len(prim.axes)
+    added = [a % ndim for a in prim.axes]
+    if axis in added:
+        return None
+    at = [a for a in range(ndim) if a not in added].index(axis)
+    return Along(ExpandDims(_after_removal(added, axis)), (at,))
+
+
+def _rev(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Rev)
+    return None if axis in prim.axes else Along(Rev(_after_removal(prim.axes, axis)), (axis,))
+
+
+def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Slice)
+    if (prim.starts[axis], prim.limits[axis], prim.strides[axis]) != (0, ins[0].shape[axis], 1):
+        return None
+    return Along(Slice(*[_without(values, axis) for values in (prim.starts, prim.limits, prim.strides)]), (axis,))
+
+
+def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Pad)
+    if prim.low[axis] or prim.high[axis] or prim.interior[axis]:
+        return None
+    return Along(Pad(*[_without(values, axis) for values in (prim.low, prim.high, prim.interior)]), (axis, None))
+
+
+def _concatenate(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Concatenate)
+    if axis == prim.axis:
+        return None
+    return Along(Concatenate(prim.axis - (prim.axis > axis)), (axis,) * len(ins))
+
+
+def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, DotGeneral)
+    lhs, rhs = ins
+    if prim.preferred is not None and prim.preferred.itemsize > lhs.dtype.itemsize:
+        return None  # sums in the narrower dtype of the operands would lose digits
+    n_batch = len(prim.lhs_batch)
+    lhs_free, rhs_free = [
+        [k for k in range(x.ndim) if k not in (*batch, *contract)]
+        for x, batch, contract in (
+            (lhs, prim.lhs_batch, prim.lhs_contract),
+            (rhs, prim.rhs_batch, prim.rhs_contract),
+        )
+    ]
+    at: tuple[int | None, int | None]
+    if axis < n_batch:
+        at = prim.lhs_batch[axis], prim.rhs_batch[axis]
+    elif axis < n_batch + len(lhs_free):
+        at = lhs_free[axis - n_batch], None
+    else:
+        at = None, rhs_free[axis - n_batch - len(lhs_free)]
+    left, right = at
+    return Along(
+        replace(
+            prim,
+            lhs_contract=_after_removal(prim.lhs_contract, left),
+            lhs_batch=_after_removal(prim.lhs_batch, left),
+            rhs_contract=_after_removal(prim.rhs_contract, right),
+            rhs_batch=_after_removal(prim.rhs_batch, right),
+        ),
+        at,
+    )
+
+
+ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
+    {
+        Unary: _elementwise,
+        Binary: _elementwise,
+        SelectN: _elementwise,
+        ConvertElementType: _convert,
+        BroadcastInDim: _broadcast,
+        ReduceSum: _reduce_sum,
+        Reshape: _reshape,
+        Transpose: _transpose,
+        Squeeze: _squeeze,
+        ExpandDims: _expand_dims,
+        Rev: _rev,
+        Slice: _slice,
+        Pad: _pad,
+        Concatenate: _concatenate,
+        DotGeneral: _dot_general,
+    }
+)
+
+
+def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    """Return an equation as a map of slices along an axis of its result; None if it is none, or no row says so."""
+    row = of_family(ROWS, type(prim))
+    return None if row is None else row(prim, ins, axis)
+
+
+# ---------------------------------------------------------------------------------------------------------- requests
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first, which are the
+    elements of a value."""
+
+    axis: int
+    weights: Atom | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """An equation after its sum: `prim` of sums (for a `_Sum`), of slices of constants (for an axis), and of operands
+    without the axis (for None). `copies`: no operand has the axis, so the sum is a multiple of the result. Without
+    `prim`, the sum is that of the only operand which is summed."""
+
+    prim: Primitive | None
+    operands: tuple[_Sum | int | None, ...]
+    copies: int | None = None
+
+
+_FULL: Final = "full"
+
+
+@final
+class _Collapse:
+    """Moves the sums of one program. `wants` are the forms in which each value is used: as it is, or summed."""
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.jaxpr = jaxpr
+        self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.wants: dict[Atom, set[_Sum | str]] = {}
+        self.moved: dict[Atom, _Moved] = {}  # by result
+        self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
+
+    def run(self) -> Jaxpr:
+        for a in self.jaxpr.outs:
+            self._want(a, _FULL)
+        for eqn in reversed(self.jaxpr.eqns):
+            self._visit(eqn)
+        return self._rebuild() if self.first else self.jaxpr
+
+    def _want(self, a: Atom, form: _Sum | str) -> None:
+        if isinstance(a, Var):
+            self.wants.setdefault(a, set()).add(form)
+
+    # ------------------------------------------------------------------------------------------- backward: what moves
+
+    def _visit(self, eqn: Eqn) -> None:
+        if len(eqn.outs) == 1:
+            (v,) = eqn.outs
+            forms = self.wants.get(v, set())
+            if not forms and not eqn.prim.effects:
+                return  # it is dead
+            if len(forms) == 1 and isinstance(form := next(iter(forms)), _Sum) and not eqn.prim.effects:
+                moved = self._move(eqn, form)
+                if moved is not None:
+                    self.moved[v] = moved
+                    for a, how in zip(eqn.ins, moved.operands, strict=True):
+                        if isinstance(how, _Sum):
+                            self._want(a, how)
+                            if how.weights is not None:
+                                self._want(how.weights, _FULL)
+                        elif how is None:
+                            if moved.prim is not None:
+                                self._want(a, _FULL)
+                        else:
+                            self._want_source(a, how)
+                    return
+            if isinstance(eqn.prim, ReduceSum) and (axis := self._axis_to_move(eqn)) is not None:
+                self.first[v] = axis
+                self._want(eqn.ins[0], _Sum(axis))
+                return
+        for a in eqn.ins:
+            self._want(a, _FULL)
+
+    def _axis_to_move(self, eqn: Eqn) -> int | None:
+        """Return the axis of a `reduce_sum` whose sum moves before the equation that computes its operand."""
+        assert isinstance(eqn.prim, ReduceSum)
+        x = self.defs.get(eqn.ins[0])
+        if x is None or len(x.outs) != 1 or x.prim.effects or not x.outs[0].aval.inexact or self.wants.get(x.outs[0]):
+            return None
+        return next((axis for axis in eqn.prim.axes if self._move(x, _Sum(axis)) is not None), None)
+
+    def _move(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+        """Return an equation after the sum of its result; None if the sum does not move."""
+        prim = eqn.prim
+        if not isinstance(prim, Linear) or not eqn.outs[0].aval.inexact:
+            return None
+        to = along(prim, [a.aval for a in eqn.ins], form.axis)
+        if to is None:
+            return None
+        if not any([a is not None for a in to.axes]):
+            if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
+                return None
+            return _Moved(to.prim, (None,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
+        if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1]:
+            for k in (1, 0):
+                weights = self._weights(eqn.ins[k], form.axis)
+                if weights is not None:
+                    weighted = _Sum(form.axis, weights)
+                    return _Moved(None, (weighted, None) if k else (None, weighted))
+        fixed = [at is None or self._is_constant(a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
+        zeros = [is_zero(a) for a in eqn.ins]
+        summed = [not f for f in fixed]
+        if not any(summed):  # the whole equation is constant along the axis
+            summed = [at is not None for at in to.axes]
+            if summed.count(True) > 1 and not prim.linear_in(tuple(summed)):
+                summed = [k == summed.index(True) for k in range(len(summed))]
+        choices = (tuple(summed), tuple([s or at is not None for s, at in zip(summed, to.axes, strict=True)]))
+        for choice in choices:
+            joint = tuple([c or z for c, z in zip(choice, zeros, strict=True)])
+            if prim.linear_in(choice) or prim.linear_in(joint):
+                return _Moved(
+                    to.prim,
+                    tuple([
+                        None if at is None else replace(form, axis=at) if c else at
+                        for c, at in zip(choice, to.axes, strict=True)
+                    ]),
+                )  # fmt: skip
+        return None
+
+    def _weights(self, a: Atom, axis: int) -> Atom | None:
+        """Return the numbers of a value that varies along one axis only; None if it varies along others."""
+        if a.aval.ndim == 1:
+            return a if isinstance(a, Var) else None
+        eqn = self.defs.get(a)
+        if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or axis not in eqn.prim.dims:
+            return None
+        (x,) = eqn.ins
+        size = a.aval.shape[axis]
+        return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None
+
+    def _is_constant(self, a: Atom, axis: int) -> bool:
+        """Return True if all slices of a value along an axis are the same, and `_slice_of` gives one of them."""
+        if isinstance(a, Lit):
+            return True
+        eqn = self.defs.get(a)
+        if eqn is None or not isinstance(eqn.prim, BroadcastInDim | Transpose | Reshape | ExpandDims | Squeeze):
+            return False
+        to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+        return to is not None and (to.axes[0] is None or self._is_constant(eqn.ins[0], to.axes[0]))
+
+    def _want_source(self, a: Atom, axis: int) -> None:
+        while not isinstance(a, Lit):
+            eqn = self.defs[a]
+            to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+            assert to is not None
+            (a,) = eqn.ins
+            if to.axes[0] is None:
+                self._want(a, _FULL)
+                return
+            axis = to.axes[0]
+
+    # ------------------------------------------------------------------------------------------ forward: the program
+
+    def _rebuild(self) -> Jaxpr:
+        b = Builder.like(self.jaxpr)
+        env: dict[Atom, Atom] = {}
+        sums: dict[tuple[Atom, _Sum], Atom] = {}
+        for eqn in self.jaxpr.eqns:
+            b.source = eqn.source
+            v = eqn.outs[0] if len(eqn.outs) == 1 else None
+            if v is not None and v in self.moved:
+                continue  # it is added where its sum is read: weights may be computed after it
+            if v is not None and v in self.first:
+                axis = self.first[v]
+                assert isinstance(eqn.prim, ReduceSum)
+                rest = _after_removal(eqn.prim.axes, axis)
+                total = self._sum_of(b, env, sums, eqn.ins[0], _Sum(axis))
+                env[v] = b.one(ReduceSum(rest), total) if rest else total
+            elif v is None or v in self.wants or eqn.prim.effects:
+                env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
+        return b.build(substitute(self.jaxpr.outs, env), self.jaxpr.name)
+
+    def _emit_moved(
+        self,
+        b: Builder,
+        env: dict[Atom, Atom],
+        sums: dict[tuple[Atom, _Sum], Atom],
+        eqn: Eqn,
+        moved: _Moved,
+        form: _Sum,
+    ) -> Atom:
+        b.source = eqn.source
+        if moved.prim is None:
+            (total,) = [
+                self._sum_of(b, env, sums, a, f)
+                for a, f in zip(eqn.ins, moved.operands, strict=True)
+                if isinstance(f, _Sum)
+            ]
+            return total
+        args: list[Atom] = []
+        for a, how in zip(eqn.ins, moved.operands, strict=True):
+            if isinstance(how, _Sum):
+                args.append(self._sum_of(b, env, sums, a, how))
+            else:
+                args.append(env.get(a, a) if how is None else self._slice_of(b, env, a, how))
+        out: Atom = b.one(moved.prim, *args)
+        if moved.copies is None:
+            return out
+        return self._copies(b, env, out, moved.copies, form)
+
+    def _copies(self, b: Builder, env: dict[Atom, Atom], a: Atom, count: int, form: _Sum) -> Atom:
+        """Return the sum of `count` equal slices."""
+        if form.weights is not None:
+            weights = env.get(form.weights, form.weights)
+            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), weights)
+            return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
+        return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
+
+    @with_enough_stack
+    def _sum_of(
+        self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], a: Atom, form: _Sum
+    ) -> Atom:
+        if isinstance(a, Lit):
+            shape = _without(a.aval.shape, form.axis)
+            if is_zero(a):
+                return a.with_shape(shape)
+            return self._copies(b, env, a.with_shape(shape), a.aval.shape[form.axis], form)
+        if (a, form) not in sums and a in self.moved:
+            sums[a, form] = self._emit_moved(b, env, sums, self.defs[a], self.moved[a], form)
+        if (a, form) not in sums:
+            x = env.get(a, a)
+            if form.weights is not None:
+                weights = emit_reshape(b, env.get(form.weights, form.weights), (x.aval.shape[form.axis],))
+                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (form.axis,)))
+            sums[a, form] = b.one(ReduceSum((form.axis,)), x)
+        return sums[a, form]
+
+    def _slice_of(self, b: Builder, env: dict[Atom, Atom], a: Atom, axis: int) -> Atom:
+        """Return one slice of a value that is constant along an axis."""
+        if isinstance(a, Lit):
+            return a.with_shape(_without(a.aval.shape, axis))
+        eqn = self.defs[a]
+        to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+        assert to is not None
+        (x,) = eqn.ins
+        source = env.get(x, x) if to.axes[0] is None else self._slice_of(b, env, x, to.axes[0])
+        if source.aval.shape == _without(a.aval.shape, axis):
+            same = isinstance(to.prim, BroadcastInDim) and to.prim.dims == tuple(range(source.aval.ndim))
+            if same or isinstance(to.prim, Reshape):
+                return source
+        return b.one(to.prim, source)
+
+
+@by_value
+def collapse(jaxpr: Jaxpr) -> Jaxpr:
+    """Return the program in which sums over an axis are taken as early as linear equations allow, also in bodies.
+
+    A sum moves before an equation if the value is used for nothing else, and the equation is linear in the operands
+    that vary along the axis, and treats all slices alike.
+
+    Law:  the same value up to rounding: terms are added in another order.
+    Cost: one pass backward, one forward.
+    """
+    return dce(_Collapse(_with_outer_factors(map_bodies(jaxpr, collapse))).run())
+
+
+def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
+    """Return the program with `c * (x * y)` in place of `x * (c * y)`, for factors c that are broadcast: a sum over the
+    new axes moves past these only. Only products that are used once are changed."""
+    uses = Counter([a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs))
+    defs: dict[Atom, Eqn] = {}
+
+    def is_broadcast(a: Atom) -> bool:
+        return a in defs and isinstance(defs[a].prim, BroadcastInDim)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        if eqn.prim == MUL and eqn.outs[0].aval.inexact:
+            for k in (1, 0):
+                inner, x = defs.get(ins[k]), ins[1 - k]
+                if inner is None or inner.prim != MUL or uses[eqn.ins[k]] != 1 or is_broadcast(x):
+                    continue
+                c, y = inner.ins if is_broadcast(inner.ins[0]) else inner.ins[::-1]
+                if is_broadcast(c) and not is_broadcast(y):
+                    product = b.one(MUL, x, y)
+                    defs[product] = b.eqns[-1]
+                    outs = b(MUL, product, c)
+                    defs[outs[0]] = b.eqns[-1]
+                    return outs
+        if eqn.prim == MUL or isinstance(eqn.prim, BroadcastInDim):
+            outs = b.copy(eqn, ins)
+            defs[outs[0]] = b.eqns[-1]
+            return outs
+        return None
+
+    return rewrite(jaxpr, rule)

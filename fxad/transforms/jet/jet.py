@@ -1,0 +1,588 @@
+"""Taylor series of programs, of any order, from the `jvp` rules alone.
+
+For x(t) = x_0 + x_1 t + x_2 t^2 + ... and y(t) = f(x(t)), the tangent rule of f gives y'(t) from x(t), y(t) and x'(t).
+The rule is a program of primitives, so it is evaluated in series too: coefficient k + 1 of y is coefficient k of the
+tangent, divided by k + 1. The recursion ends in equations that are linear and in products.
+
+A value that varies with t is a result of a node: a primitive with operands. Equal nodes are one node, so the tangent
+program of `sin(x)`, which is `sin(x)` and `cos(x) * x_dot`, meets the node of `sin(x)` again. A node computes each
+coefficient once, when it is needed:
+
+- results that do not vary are constants, which are atoms of the new program;
+- an equation that is affine in its varying operands: its linear part, applied to coefficient k of the operands;
+- an equation that is linear in each of two varying operands: the Cauchy product;
+- an equation with bodies that run: the same equation over the series of its bodies;
+- any other: the recursion above.
+
+A coefficient that is zero is None, and gives no equation. Decision: docs/adr/0102.
+
+In the example, coefficient 3 of sin(x0 + t) is -cos(x0) / 6.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> sine = fx.trace(fnp.sin, fx.Spec((), "float32")).jaxpr
+>>> series, nonzero = jet(sine, ((True, False, False),))
+>>> print(series)
+main @jet_sin(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[], f32[], f32[]) {
+  %0: f32[] = sin %arg0
+  %1: f32[] = cos %arg0
+  %2: f32[] = mul %arg1, %1
+  %3: f32[] = neg %0
+  %4: f32[] = mul %arg1, %3
+  %5: f32[] = mul %arg1, %4
+  %6: f32[] = div %5, 2.0:f32[]
+  %7: f32[] = neg %2
+  %8: f32[] = mul %arg1, %7
+  %9: f32[] = div %8, 2.0:f32[]
+  %10: f32[] = mul %arg1, %9
+  %11: f32[] = div %10, 3.0:f32[]
+  return %0, %2, %6, %11
+}
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias, cast, final
+
+from fxad.core.builder import Builder
+from fxad.core.dce import dce
+from fxad.core.layout import Layout
+from fxad.core.masks import mask_or
+from fxad.core.memo import by_value
+from fxad.core.stack import with_enough_stack
+from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, JvpCtx, Lin, Linear, Lit, Mask, Primitive, Source, Var, Zero, as_lin
+from fxad.primitives.control.call import Call, callee
+from fxad.primitives.control.effects import without_checks, without_effects
+from fxad.primitives.custom import CallWithRules
+from fxad.primitives.custom_rules import Function, Rules
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
+from fxad.primitives.linear_call import LinearCall
+from fxad.transforms.ad.jvp import ForwardBuilder, check_differentiable, jvp
+from fxad.transforms.jet.rows import ROWS, Emitter, Series
+from fxad.transforms.locate import locate
+from fxad.transforms.vmap import over_stack
+
+# For each operand or result, marks the coefficients 1, 2, ..., order that are not zero.
+Pattern: TypeAlias = tuple[Mask, ...]
+Operand: TypeAlias = "Var | Lit | Value"
+Operands: TypeAlias = "tuple[Operand, ...]"
+
+
+@by_value
+def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
+    """Return the Taylor coefficients of the results: (operands, coefficients of operands) -> (results, coefficients of
+    results).
+
+    `nonzero` marks for each operand the coefficients 1 to K that are operands; the others are zero. K, the order, is
+    the length of each mask. The coefficients of an operand are adjacent, after all operands. The second value marks the
+    coefficients of the results alike.
+
+    Law:    coefficient k is the k-th derivative in t at 0, divided by k!; of order 1 it is `jvp`, the same object.
+    Cost:   at most quadratic in K for each equation of the program and of its tangent rules, where these rules lead to
+            finitely many equations.
+    Raises: NotDifferentiableError as `jvp` does.
+    """
+    order = len(nonzero[0]) if nonzero else 1
+    if order == 1:
+        fused, has = jvp(jaxpr, tuple([m for (m,) in nonzero]))
+        return fused, tuple([(m,) for m in has])
+    check_differentiable(jaxpr, tuple(map(any, nonzero)), "jet")
+    s = _SeriesBuilder(order)
+    env: dict[Atom, Operand] = dict(zip(jaxpr.ins, s.builder.inputs(jaxpr.in_avals), strict=True))
+    for v, marks in zip(jaxpr.ins, nonzero, strict=True):
+        if any(marks):
+            coefficients = [s.builder.input(v.aval) if m else None for m in marks]
+            env[v] = s.leaf(v.aval, [s.at_zero(env[v]), *coefficients])
+    for eqn in jaxpr.eqns:
+        try:
+            outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, whole=True)
+            for out in outs:
+                s.evaluate(out)
+        except Exception as e:
+            locate(e, eqn)
+            raise
+        env.update(zip(eqn.outs, outs, strict=True))
+    values = [[s.coefficient(env.get(a, a), k) for k in range(order + 1)] for a in jaxpr.outs]
+    results = [s.at_zero(env.get(a, a)) for a in jaxpr.outs]
+    higher = [c for value in values for c in value[1:] if c is not None]
+    program = s.builder.build((*results, *higher), f"jet_{jaxpr.name}")
+    return dce(program), tuple([tuple([c is not None for c in value[1:]]) for value in values])
+
+
+# ------------------------------------------------------------------------------------------------------------- nodes
+
+
+@final
+class Value:
+    """Result `index` of a node: a value that varies with t. It is compared by identity."""
+
+    __slots__ = ("aval", "index", "node")
+
+    def __init__(self, node: _Node, index: int, aval: Aval) -> None:
+        self.node, self.index, self.aval = node, index, aval
+
+
+class _Node:
+    """An equation over series: its coefficients so far, by order. The coefficients of a result are None where they are
+    zero."""
+
+    __slots__ = ("at", "compute", "outs", "source")
+
+    def __init__(self, compute: Callable[[int], Series], source: Source) -> None:
+        self.compute, self.source = compute, source
+        self.at: dict[int, Series] = {}
+        self.outs: Operands = ()
+
+
+@final
+class _SeriesBuilder(Emitter):
+    """Builds the program of the coefficients."""
+
+    def __init__(self, order: int) -> None:
+        self.builder: Final = Builder()
+        self.order: Final = order
+        self._equations: dict[tuple[object, ...], tuple[Var, ...]] = {}
+        self._nodes: dict[tuple[object, ...], _Node] = {}
+        self._tangent_programs: dict[tuple[object, ...], tuple[Jaxpr, Mask]] = {}
+
+    # ------------------------------------------------------------------------------------------ atoms of the program
+
+    def emit(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        key = (prim, args)
+        outs = None if prim.effects else self._equations.get(key)
+        if outs is None:
+            outs = self._equations[key] = self.builder(prim, *args)
+        return outs
+
+    def sum(self, terms: Sequence[Atom]) -> Atom | None:
+        """Return the sum of terms; None if there are none."""
+        total: Atom | None = None
+        for term in terms:
+            total = term if total is None else self.emit(ADD, total, term)[0]
+        return total
+
+    def scaled(self, a: Atom, factor: int) -> Atom:
+        return a if factor == 1 else self.emit(MUL, a, Lit.of(factor, a.aval))[0]
+
+    def divided(self, a: Atom, divisor: int) -> Atom:
+        return a if divisor == 1 else self.emit(DIV, a, Lit.of(divisor, a.aval))[0]
+
+    def at_zero(self, a: Operand) -> Atom:
+        """Return coefficient 0. That of a tangent may be zero."""
+        c = self.coefficient(a, 0)
+        return Lit.zero(a.aval) if c is None else c
+
+    # ------------------------------------------------------------------------------------------------- coefficients
+
+    def leaf(self, aval: Aval, coefficients: Sequence[Atom | None]) -> Value:
+        """Return the value with given coefficients."""
+        node = _Node(lambda k: (coefficients[k],), None)
+        node.at = {k: (c,) for k, c in enumerate(coefficients)}
+        value = Value(node, 0, aval)
+        node.outs = (value,)
+        return value
+
+    def coefficient(self, a: Operand, k: int) -> Atom | None:
+        """Return coefficient k; None if it is zero."""
+        if not isinstance(a, Value):
+            return a if k == 0 else None
+        return self._coefficients(a.node, k)[a.index]
+
+    def evaluate(self, a: Operand) -> None:
+        """Compute all coefficients, in order."""
+        for k in range(self.order + 1):
+            self.coefficient(a, k)
+
+    @with_enough_stack
+    def _coefficients(self, node: _Node, k: int) -> Series:
+        found = node.at.get(k)
+        if found is None:
+            source, self.builder.source = self.builder.source, node.source
+            found = node.compute(k)
+            self.builder.source = source
+            node.at[k] = found
+        return found
+
+    # ----------------------------------------------------------------------------------------- from equations to nodes
+
+    def apply(self, prim: Primitive, operands: Operands, source: Source, whole: bool = False) -> Operands:
+        """Return the results of an equation. `whole`: all coefficients of the operands are known already."""
+        self.builder.source = source
+        atoms = [a for a in operands if not isinstance(a, Value)]
+        if len(atoms) == len(operands):
+            return self.emit(prim, *atoms)
+        varies = tuple([isinstance(a, Value) for a in operands])
+        if not prim.effects and (node := self._nodes.get((prim, operands))) is not None:
+            return node.outs
+        if isinstance(prim, CallWithRules) and not self._has_rules(prim, varies):
+            return self._apply_function(prim, operands, source, whole)
+        if isinstance(prim, Call) and not whole:
+            return self.inline(prim.body, operands, source)
+        avals = tuple([a.aval for a in operands])
+        kind = kind_of(prim, avals, varies)
+        if kind == "bodies" and isinstance(prim, HigherOrder) and (whole or not _is_linear(prim, varies)):
+            return self._node(prim, operands, self._by_layout(prim, operands, whole), None, source)
+        has = self._tangents_of(prim, avals, varies)[1]
+        if not any(has):
+            return self.emit(prim, *[self.at_zero(a) for a in operands])
+        if kind == "row":
+            compute = self._by_row(ROWS[type(prim)].series, operands)
+        elif kind == "linear" or kind == "bodies":
+            compute = self._linear_part(prim, operands, varies)
+        elif kind == "product":
+            compute = self._product(prim, operands, varies)
+        else:
+            compute = self._by_tangent(prim, operands, varies, source)
+        return self._node(prim, operands, compute, has, source)
+
+    def _node(
+        self, prim: Primitive, operands: Operands, compute: Callable[[int], Series], has: Mask | None, source: Source
+    ) -> Operands:
+        """Return the results of a new node. Those that do not vary are atoms. `has` marks those that vary; None: all of
+        an inexact type."""
+        node = _Node(compute, source)
+        avals = prim.abstract_eval(*[a.aval for a in operands])
+        self._nodes[prim, operands] = node
+        node.outs = tuple([Value(node, k, a) for k, a in enumerate(avals)])
+        varies = [a.inexact for a in avals] if has is None else has
+        if not all(varies) or prim.effects:
+            first = self._coefficients(node, 0)
+            node.outs = tuple([
+                out if v or c is None else c for out, v, c in zip(node.outs, varies, first, strict=True)
+            ])  # fmt: skip
+        return node.outs
+
+    def inline(self, jaxpr: Jaxpr, operands: Operands, source: Source) -> Operands:
+        """Apply the equations of a program."""
+        env: dict[Atom, Operand] = dict(zip(jaxpr.ins, operands, strict=True))
+        for eqn in jaxpr.eqns:
+            args = tuple([env[a] if isinstance(a, Var) else a for a in eqn.ins])
+            body = callee(eqn)
+            outs = self.apply(eqn.prim, args, source) if body is None else self.inline(body, args, source)
+            env.update(zip(eqn.outs, outs, strict=True))
+        return tuple([env[a] if isinstance(a, Var) else a for a in jaxpr.outs])
+
+    def _tangents_of(self, prim: Primitive, avals: Sequence[Aval], varies: Mask) -> tuple[Jaxpr, Mask]:
+        """Return forward mode of one equation."""
+        key = (prim, *avals, varies)
+        if key not in self._tangent_programs:
+            self._tangent_programs[key] = _tangent_program(prim, avals, varies)
+        return self._tangent_programs[key]
+
+    # ------------------------------------------------------------------------------------------- linear and products
+
+    def _linear_part(self, prim: Primitive, operands: Operands, varies: Mask) -> Callable[[int], Series]:
+        def compute(k: int) -> Series:
+            cs = [self.coefficient(a, k) if isinstance(a, Value) or not k else None for a in operands]
+            has = tuple([c is not None for c in cs])
+            if k == 0 and (all(has) or not _is_linear(prim, varies)):
+                return self.emit(prim, *[self.at_zero(a) for a in operands])
+            if k == 0:  # a linear map of tangents
+                has = tuple([h and v for h, v in zip(has, varies, strict=True)])
+            avals = prim.abstract_eval(*[a.aval for a in operands])
+            if not any(has):
+                return (None,) * len(avals)
+            if isinstance(prim, Linear) and prim.linear_in(has):
+                args = [self.at_zero(a) if c is None else c for a, c in zip(operands, cs, strict=True)]
+                return self.emit(prim, *args)
+            cs = [c if h else None for c, h in zip(cs, has, strict=True)]
+            program, nonzero = self._tangents_of(prim, [a.aval for a in operands], has)
+            args = [self.at_zero(a) for a in operands]
+            outs = self._emit_program(program, (*args, *[c for c in cs if c is not None]))
+            tangents = iter(outs[len(avals) :])
+            return tuple([next(tangents) if n else None for n in nonzero])
+
+        return compute
+
+    def _emit_program(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
+        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+        for eqn in jaxpr.eqns:
+            env.update(zip(eqn.outs, self.emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
+        return tuple([env.get(a, a) for a in jaxpr.outs])
+
+    def _product(self, prim: Primitive, operands: Operands, varies: Mask) -> Callable[[int], Series]:
+        i, j = [k for k, v in enumerate(varies) if v]
+        squared = prim == MUL and operands[i] is operands[j]
+
+        def term(p: int, q: int) -> Atom | None:
+            a, b = self.coefficient(operands[i], p), self.coefficient(operands[j], q)
+            if a is None or b is None:
+                return None
+            args = [self.at_zero(o) if k not in (i, j) else a if k == i else b for k, o in enumerate(operands)]
+            return self.emit(prim, *args)[0]
+
+        def compute(k: int) -> Series:
+            pairs = [(p, k - p) for p in range(k + 1)]
+            if not squared:
+                return (self.sum([t for p, q in pairs if (t := term(p, q)) is not None]),)
+            twice = self.sum([t for p, q in pairs if p < q and (t := term(p, q)) is not None])
+            middle = term(k // 2, k // 2) if k % 2 == 0 else None
+            return (self.sum([t for t in (None if twice is None else self.scaled(twice, 2), middle) if t is not None]),)
+
+        return compute
+
+    def _by_row(self, series: Callable[..., Atom | None], operands: Operands) -> Callable[[int], Series]:
+        getters = [lambda k, a=a: self.coefficient(a, k) if k else self.at_zero(a) for a in operands]
+        known: list[Atom | None] = []
+
+        def compute(k: int) -> Series:
+            while len(known) <= k:
+                known.append(series(self, len(known), getters, known))
+            return (known[k],)
+
+        return compute
+
+    # --------------------------------------------------------------------------------------------- the tangent rule
+
+    def _by_tangent(self, prim: Primitive, operands: Operands, varies: Mask, source: Source) -> Callable[[int], Series]:
+        expanded: list[tuple[Operands, list[Operand | None]]] = []
+
+        def expansion() -> tuple[Operands, list[Operand | None]]:
+            """Return the results and their tangents, as series."""
+            if not expanded:
+                if isinstance(prim, LinearCall):  # its tangent is that of its body
+                    body = without_checks(without_effects(prim.body))
+                    program, has = jvp(body, varies)
+                else:
+                    program, has = self._tangents_of(prim, [a.aval for a in operands], varies)
+                dots = [self.derivative(a) for a in operands if isinstance(a, Value)]
+                outs = self.inline(program, (*operands, *dots), source)
+                tangents = iter(outs[len(has) :])
+                expanded.append((outs[: len(has)], [next(tangents) if m else None for m in has]))
+            return expanded[0]
+
+        started: list[bool] = []
+
+        def compute(k: int) -> Series:
+            if k == 0:
+                if isinstance(prim, CallWithRules) and not started:
+                    # the rule computes the results too
+                    started.append(True)
+                    return tuple([self.at_zero(out) for out in expansion()[0]])
+                return self.emit(prim, *[self.at_zero(a) for a in operands])
+            series: list[Atom | None] = []
+            for dot in expansion()[1]:
+                c = None if dot is None else self.coefficient(dot, k - 1)
+                series.append(None if c is None else self.divided(c, k))
+            return tuple(series)
+
+        return compute
+
+    def derivative(self, a: Operand) -> Operand:
+        """Return the derivative in t: coefficient k is k + 1 times coefficient k + 1."""
+        assert isinstance(a, Value)
+        known = [a.node.at.get(k) for k in range(self.order + 1)]
+        if all([cs is not None and (k < 2 or cs[a.index] is None) for k, cs in enumerate(known)]):
+            slope = self.coefficient(a, 1)  # x(t) is x_0 + x_1 t
+            return Lit.zero(a.aval) if slope is None else slope
+        key = ("derivative", a)
+        node = self._nodes.get(key)
+        if node is None:
+
+            def compute(k: int) -> Series:
+                c = self.coefficient(a, k + 1)
+                return (None if c is None else self.scaled(c, k + 1),)
+
+            node = self._nodes[key] = _Node(compute, None)
+            node.source = a.node.source
+            node.outs = (Value(node, 0, a.aval),)
+        return node.outs[0]
+
+    # ---------------------------------------------------------------------------------------- functions with rules
+
+    def _has_rules(self, prim: CallWithRules, varies: Mask) -> bool:
+        """Return True if the derivative is that of rules which users gave."""
+        return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
+
+    def _apply_function(self, prim: CallWithRules, operands: Operands, source: Source, whole: bool) -> Operands:
+        """Apply a function whose derivatives are those of a program."""
+        rules, varies = prim.rules, [isinstance(a, Value) for a in operands]
+        moves_captured = any(varies[: prim.captured])
+        if rules.has_derivative and rules.derivative_of is not None:
+            self._tangents_of(prim, [a.aval for a in operands], tuple(varies))  # refuses tangents of captured values
+            return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, whole)
+        if rules.has_derivative or not rules.batch or moves_captured or not whole:
+            return self.apply(Call(prim.body), operands, source, whole)
+        return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
+
+    def _over_stacks(self, prim: CallWithRules, operands: Operands) -> Callable[[int], Series]:
+        """A function with batch rules alone: its series has batch rules, which are the series of those."""
+
+        def compute(k: int) -> Series:
+            cs = self._known(operands, self.order)
+            pattern = tuple([tuple([c is not None for c in higher]) for _, higher in cs])
+            programs = [prim.body, *[prim.complete(rule.body, over_stack) for rule in prim.rules.batch]]
+            jets = [jet(program, pattern) for program in programs]
+            union = _union([has for _, has in jets])
+            bodies = [_with_pattern(program, has, union) for program, has in jets]
+            batch = [replace(r, body=body) for r, body in zip(prim.rules.batch, bodies[1:], strict=True)]
+            both = CallWithRules(Function(bodies[0], prim.captured, Rules(batch=tuple(batch))))
+            outs = self.emit(both, *[c for c, _ in cs], *[c for _, higher in cs for c in higher if c is not None])
+            n = len(union)
+            higher = iter(outs[n:])
+            series = [[outs[q], *[next(higher) if m else None for m in union[q]]] for q in range(n)]
+            node = self._nodes[prim, operands]
+            node.at.update({j: tuple([s[j] for s in series]) for j in range(self.order + 1)})
+            return node.at[k]
+
+        return compute
+
+    # ------------------------------------------------------------------------------------------------------- bodies
+
+    def _known(self, operands: Operands, order: int) -> list[tuple[Atom, list[Atom | None]]]:
+        return [
+            (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
+        ]  # fmt: skip
+
+    def _by_layout(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], Series]:
+        """The same equation over the series of its bodies. If not all coefficients of the operands are known, the
+        equation is emitted anew for each order."""
+
+        def compute(k: int) -> Series:
+            order = self.order if whole else k
+            if order == 0:
+                return self.emit(prim, *[self.at_zero(a) for a in operands])
+            series = self._emit_bodies(prim, self._known(operands, order), order)
+            if whole:
+                node = self._nodes[prim, operands]
+                node.at.update({j: tuple([s[j] for s in series]) for j in range(order + 1)})
+            return tuple([s[k] for s in series])
+
+        return compute
+
+    def _emit_bodies(
+        self, prim: HigherOrder, values: Sequence[tuple[Atom, list[Atom | None]]], order: int
+    ) -> list[list[Atom | None]]:
+        layout = prim.layout
+        operands = [tuple([c is not None for c in higher]) for _, higher in values]
+        operands, results, jets = _fixpoint(layout, operands, order)
+        bodies = [
+            _expanded_body(layout, k, *jets[k], operands, results) if k in jets else body.jaxpr
+            for k, body in enumerate(layout.bodies)
+        ]
+        sizes = [
+            tuple([sum([1 + sum(marks[p]) for p in members(g)]) for g in range(len(groups))])
+            for groups, members, marks in (
+                (layout.operands, layout.operands_of, operands),
+                (layout.results, layout.results_of, results),
+            )
+        ]
+        rebuilt = prim.rebuild(tuple(bodies), *sizes)
+        args: list[Atom] = []
+        for (value, higher), marks in zip(values, operands, strict=True):
+            args += [value, *[c or Lit.zero(value.aval) for c, m in zip(higher, marks, strict=True) if m]]
+        outs = iter(self.emit(rebuilt, *args))
+        return [[next(outs), *[next(outs) if m else None for m in marks]] for marks in results]
+
+
+def _fixpoint(
+    layout: Layout, operands: list[Mask], order: int
+) -> tuple[list[Mask], list[Mask], dict[int, tuple[Jaxpr, Pattern]]]:
+    """Return the coefficients that operands and results have, and the series of the bodies. A coefficient of a carry
+    that is zero in the first step may be nonzero later."""
+    zero = (False,) * order
+    carries = layout.carries
+    while True:
+        results = [zero] * sum([g.size for g in layout.results])
+        jets: dict[int, tuple[Jaxpr, Pattern]] = {}
+        for k in layout.running:
+            jets[k] = jet(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
+            for place, marks in zip(layout.result_indices(k), jets[k][1], strict=True):
+                if place is not None:
+                    results[place] = mask_or(results[place], marks)
+        wider = list(operands)
+        for p, q in carries.items():
+            wider[p] = mask_or(operands[p], results[q])
+        if wider == operands:
+            for p, q in carries.items():
+                results[q] = operands[p]
+            return operands, results, jets
+        operands = wider
+
+
+def _expanded_body(
+    layout: Layout, k: int, series: Jaxpr, has: Pattern, operands: Sequence[Mask], results: Sequence[Mask]
+) -> Jaxpr:
+    """Return the series of a body with the coefficients of each operand and result next to it."""
+    body = layout.bodies[k].jaxpr
+    b = Builder()
+    values: list[Atom] = []
+    higher: list[Atom] = []
+    for v, p in zip(body.ins, layout.operand_indices(k), strict=True):
+        values.append(b.input(v.aval))
+        higher += [b.input(v.aval) for m in operands[p] if m]
+    outs = b.inline(series, (*values, *higher))
+    coefficients = iter(outs[len(body.outs) :])
+    expanded: list[Atom] = []
+    for out, q, marks in zip(outs, layout.result_indices(k), has, strict=False):
+        expanded.append(out)
+        own = [next(coefficients) if m else None for m in marks]
+        if q is not None:
+            expanded += [c or Lit.zero(out.aval) for c, m in zip(own, results[q], strict=True) if m]
+    return b.build(expanded, series.name)
+
+
+def _union(patterns: Sequence[Pattern]) -> Pattern:
+    return tuple([mask_or(*marks) for marks in zip(*patterns, strict=True)])
+
+
+def _with_pattern(series: Jaxpr, has: Pattern, wants: Pattern) -> Jaxpr:
+    """Return the program with a result for each coefficient in `wants`."""
+    n = len(has)
+    given = iter(series.outs[n:])
+    higher: list[Atom] = []
+    for out, own, marks in zip(series.outs, has, wants, strict=False):
+        coefficients = [next(given) if m else Lit.zero(out.aval) for m in own]
+        higher += [c for c, m in zip(coefficients, marks, strict=True) if m]
+    return Jaxpr(series.ins, series.eqns, (*series.outs[:n], *higher), series.name)
+
+
+# ------------------------------------------------------------------------------------------------- kinds of equations
+
+
+def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> tuple[Jaxpr, Mask]:
+    """Return `jvp` of the program of one equation. An error names the equation of the user's program, not this one."""
+    b = ForwardBuilder()
+    primals = b.inputs(avals)
+    tangents = tuple([as_lin(b.input(a)) if v else Zero(a) for a, v in zip(avals, varies, strict=True)])
+    outs, dots = prim.jvp(cast(JvpCtx, b), primals, tangents)
+    has = tuple([isinstance(dot, Lin) for dot in dots])
+    return b.build([*outs, *[dot.var for dot in dots if isinstance(dot, Lin)]], prim.name), has
+
+
+def _is_linear(prim: Primitive, varies: Mask) -> bool:
+    return isinstance(prim, Linear) and prim.linear_in(varies)
+
+
+Kind: TypeAlias = Literal["bodies", "row", "linear", "product", "tangent rule"]
+
+
+def kind_of(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> Kind:
+    """Return how the series of an equation is computed when the marked operands vary."""
+    if isinstance(prim, HigherOrder) and prim.layout.transparent:
+        return "bodies"
+    row = ROWS.get(type(prim))
+    if row is not None and row.applies(varies):
+        return "row"
+    if _is_affine(prim, avals, varies):
+        return "linear"
+    return "product" if _is_product(prim, varies) else "tangent rule"
+
+
+def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> bool:
+    """Return True if the equation is linear in the varying operands, alone or together with constant ones."""
+    if not isinstance(prim, Linear):
+        return False
+    if prim.linear_in(varies):
+        return True
+    return not isinstance(prim, HigherOrder) and prim.linear_in(tuple([a.inexact for a in avals]))
+
+
+def _is_product(prim: Primitive, varies: Mask) -> bool:
+    """Return True if the equation is linear in each of two varying operands, the other held fixed."""
+    if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or sum(varies) != 2:
+        return False
+    alone = [tuple([k == j for k in range(len(varies))]) for j, v in enumerate(varies) if v]
+    return all([prim.linear_in(mask) for mask in alone])

@@ -1,0 +1,177 @@
+"""`collapse`: sums over an axis move through linear equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import fxad as fx
+from fxad import numpy as fnp, testing
+from fxad.core.builder import Builder, single_equation
+from fxad.core.interpreter import run
+from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive
+from fxad.primitives import ALL, elementwise as ew
+from fxad.primitives.families import of_family
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
+from fxad.testing import Application, Case, calls, cases
+from fxad.testing.compare import differ
+from fxad.transforms.jet.collapse import ROWS, along, collapse
+from fxad.transforms.vmap import vmap
+from tests.laws.budget import share
+
+
+def summed(case: Case) -> Case:
+    """The program with sums over the first axis of its results, and without other uses of them."""
+    program = case.program
+    b = Builder.resume(program)
+    outs = [b.one(ReduceSum((0,)), a) if a.aval.ndim and a.aval.inexact else a for a in program.outs]
+    return Case(b.build(outs), case.args, case.seed, case.smooth)
+
+
+@pytest.mark.law
+def test_same_value() -> None:
+    @given(cases(differentiable=True))
+    def law(case: Case) -> None:
+        testing.check_rewrite(collapse, summed(case), rtol=1e-9, shrinks=False, idempotent=False)
+
+    law()
+
+
+@pytest.mark.law
+def test_same_value_of_batches() -> None:
+    """A sum over a mapped axis, as in Laplacians and gradients."""
+
+    @given(cases(differentiable=True))
+    def law(case: Case) -> None:
+        program, args = case.program, case.args
+        dims = tuple([0 if a.inexact and k % 2 == case.seed % 2 else None for k, a in enumerate(program.in_avals)])
+        batched, out_dims = vmap(program, 3, dims)
+        stacks = [
+            x if d is None else np.stack([x, np.multiply(x, 0.5), np.multiply(x, 0.25)])
+            for x, d in zip(args, dims, strict=True)
+        ]
+        b = Builder.resume(batched)
+        weights = b.one(ew.SIN, b.input(fx.Aval((3,), "float64")))
+
+        def total(a: Atom, d: int) -> Atom:
+            if case.seed % 3 and a.aval.dtype == "float64":
+                a = b.one(ew.MUL, a, b.one(BroadcastInDim(a.aval.shape, (d,)), weights))
+            return b.one(ReduceSum((d,)), a)
+
+        outs = [
+            a if d is None or not a.aval.inexact else total(a, d) for a, d in zip(batched.outs, out_dims, strict=True)
+        ]
+        stacks.append(np.array([0.3, -1.2, 2.0]))
+        testing.check_rewrite(collapse, Case(b.build(outs), tuple(stacks)), rtol=1e-9, shrinks=False, idempotent=False)
+
+    law()
+
+
+WITH_ROW = [k for k in ALL if of_family(ROWS, k) is not None and not issubclass(k, HigherOrder)]
+
+
+@pytest.mark.parametrize("kind", WITH_ROW, ids=lambda kind: kind.name)
+def test_rows_map_slices(kind: type[Primitive]) -> None:
+    """Slice i of the result is the equation of the row, applied to slices i of the operands."""
+
+    @share(4)
+    @given(calls(kind, smooth=True))
+    def law(application: Application) -> None:
+        prim, args = application.prim, application.args
+        (whole,) = run(application.program, args)
+        for axis in range(whole.ndim):
+            found = along(prim, application.avals, axis)
+            if found is None:
+                continue
+            for i in range(whole.shape[axis]):
+                slices = [x if at is None else np.take(x, i, at) for x, at in zip(args, found.axes, strict=True)]
+                avals = [fx.Aval(x.shape, x.dtype) for x in slices]
+                (part,) = run(single_equation(found.prim, avals), slices)
+                assert not differ([part], [np.take(whole, i, axis)], slack=1e-12), (prim, found, axis)
+
+    law()
+
+
+def test_every_row_is_used() -> None:
+    """No row says that no axis can be sliced."""
+    x, w = fx.Spec((2, 3, 4)), fx.Spec((4, 4))
+    moved = {
+        "transpose": lambda x, w: fnp.transpose(x, (1, 0, 2)).sum(1),
+        "reshape": lambda x, w: x.reshape(2, 12).sum(0),
+        "broadcast_in_dim": lambda x, w: fnp.broadcast_to(x, (6, 2, 3, 4)).sum(1),
+        "dot_general": lambda x, w: (x @ w).sum(0),
+        "concatenate": lambda x, w: fnp.concatenate([x, x], 1).sum(0),
+        "pad": lambda x, w: fnp.pad(x, ((0, 0), (1, 2), (0, 0))).sum(0),
+        "slice": lambda x, w: x[:, 1:].sum(0),
+        "rev": lambda x, w: x[:, ::-1].sum(0),
+        "select_n": lambda x, w: fnp.where(fnp.broadcast_to(w[:3, :4] > 0, (2, 3, 4)), x, 0).sum(0),
+        "mul": lambda x, w: (x * fnp.broadcast_to(w[:3, :4], (2, 3, 4))).sum(0),
+        "div": lambda x, w: (x / 3).sum(0),
+        "neg": lambda x, w: (-x).sum(0),
+        "reduce_sum": lambda x, w: (x.sum(2) / 2).sum(0),
+    }
+    for name, f in moved.items():
+        after = fx.collapse(fx.trace(f, x, w))
+        (at,) = [
+            k for k, e in enumerate(after.jaxpr.eqns) if e.prim.name == "reduce_sum" and e.ins[0] is after.jaxpr.ins[0]
+        ]
+        kept = [e.prim.name for e in after.jaxpr.eqns[:at]]
+        assert name not in kept
+        assert name in [e.prim.name for e in after.jaxpr.eqns[at:]], str(after)
+
+
+def test_products_of_all_examples_are_one_product() -> None:
+    def total(w: Any, xs: Any) -> Any:
+        return fx.vmap(lambda x: x @ w)(xs).sum(0)
+
+    after = fx.collapse(fx.trace(total, fx.Spec((3, 2)), fx.Spec((7, 3)))).jaxpr
+    assert [(e.prim.name, e.outs[0].aval.shape) for e in after.eqns] == [("reduce_sum", (3,)), ("dot_general", (2,))]
+
+
+def test_a_value_that_is_used_elsewhere_is_computed() -> None:
+    def both(w: Any, xs: Any) -> tuple[Any, Any]:
+        y = xs @ w
+        return y.sum(0), y
+
+    program = fx.inline(fx.trace(both, fx.Spec((3, 2)), fx.Spec((7, 3))))
+    assert fx.collapse(program).jaxpr is program.jaxpr
+
+
+def test_weights_of_slices_are_kept() -> None:
+    def weighted(w: Any, c: Any, xs: Any) -> Any:
+        return ((xs @ w) * c[:, None]).sum(0)
+
+    program = fx.trace(weighted, *[fx.Spec(s, "float64") for s in ((3, 2), (7,), (7, 3))])
+    after = fx.collapse(program)
+    assert [e.outs[0].aval.shape for e in after.jaxpr.eqns if e.prim.name == "dot_general"] == [(2,)]
+    rng = np.random.default_rng(0)
+    w, c, xs = rng.normal(size=(3, 2)), rng.normal(size=7), rng.normal(size=(7, 3))
+    np.testing.assert_allclose(after(w, c, xs), (c[:, None] * (xs @ w)).sum(0), rtol=1e-13)
+
+
+def test_gradients_of_examples_are_summed_first() -> None:
+    """The gradient in the last layer's bias of a mean over examples, one example at a time."""
+
+    def loss(b: Any, x: Any, w: Any) -> Any:
+        return ((fnp.tanh(x @ w) @ w.T + b) * 0.5).sum()
+
+    def gradient(b: Any, xs: Any, w: Any) -> Any:
+        return fx.vmap(fx.grad(loss), (None, 0, None))(b, xs, w).sum(0)
+
+    program = fx.trace(gradient, fx.Spec((3,), "float64"), fx.Spec((5, 3), "float64"), fx.Spec((3, 3), "float64"))
+    rng = np.random.default_rng(0)
+    args = rng.normal(size=3), rng.normal(size=(5, 3)), rng.normal(size=(3, 3))
+    np.testing.assert_allclose(fx.collapse(program)(*args), program(*args), rtol=1e-13)
+
+
+def test_effects_and_dead_equations() -> None:
+    def f(x: Any) -> Any:
+        fx.debug_print("{}", x[0])
+        return (x * 2.0).sum(0)
+
+    program = fx.inline(fx.trace(f, fx.Spec((3,))))
+    after: Jaxpr = fx.collapse(program).jaxpr
+    assert after.effects == program.jaxpr.effects != frozenset()
