@@ -70,6 +70,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/outline_laws.py",),
                 ("tests/api/test_outline*.py", "tests/laws/test_outline*.py"),
             ),
+            PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
         )
     }
 )

@@ -13,7 +13,7 @@ from fxad.ir import Aval, Jaxpr, NDArray, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.testing import Application, Case, calls, cases
-from fxad.testing.sparse_laws import as_mask, check_pattern_covers
+from fxad.testing.sparse_laws import as_mask, check_pattern_covers, dense_pattern
 from fxad.transforms import vjp_fused
 from fxad.transforms.sparse.pattern import pattern_of, pattern_with_values
 from fxad.transforms.vmap import vmap
@@ -45,8 +45,6 @@ def test_a_primitive_has_no_missed_nonzero(kind: type[Primitive]) -> None:
 
 def check_known_values(jaxpr: Jaxpr, wrt: tuple[bool, ...], args: list[NDArray]) -> None:
     """The pattern at given values covers the Jacobian there, and lies in the pattern for all values."""
-    from fxad.testing.sparse_laws import dense_pattern  # noqa: PLC0415
-
     try:
         dense = dense_pattern(jaxpr, wrt, args)
     except NotDifferentiableError:

@@ -282,10 +282,13 @@ def _join(a: Relation, d: Relation, middle: int) -> Relation:
         (o, m), (k, i) = pairs(a), pairs(d)
         inside = m < middle
         o, m = o[inside], m[inside]
-        order = np.argsort(k, kind="stable")
-        k, i = k[order], i[order]
-        first, end = np.searchsorted(k, m, "left"), np.searchsorted(k, m, "right")
-        counts = end - first
+        if np.any(k[1:] < k[:-1]):
+            order = np.argsort(k, kind="stable")
+            k, i = k[order], i[order]
+        size = int(max(k.max(initial=0), m.max(initial=0))) + 1
+        starts = np.zeros(size + 1, np.int64)
+        np.cumsum(np.bincount(k, minlength=size), out=starts[1:])
+        first, counts = starts[m], (starts[1:] - starts[:-1])[m]
         total = int(counts.sum())
         if total <= MAX_PAIRS:
             at = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(total)
