@@ -109,6 +109,9 @@ def table(out: NDArray[np.integer], ins: NDArray[np.integer]) -> Relation:
     if not len(out):
         return EMPTY
     out, ins = np.asarray(out, np.int64), np.asarray(ins, np.int64)
+    few = min(len(out), 1024)  # most tables of data have many runs at once
+    if few < len(out) and np.count_nonzero(np.diff(ins[:few], n=2) | np.diff(out[:few], n=2)) > 64:
+        return Relation(frozenset(), ((out, ins),))
     do, di = np.diff(out), np.diff(ins)
     changes = np.flatnonzero((do[1:] != do[:-1]) | (di[1:] != di[:-1]))
     if len(changes) <= 32:
@@ -255,12 +258,43 @@ def compose(a: Relation, d: Relation, middle: int) -> Relation:
         for y in d.boxes:
             found = compose_boxes(x, y)
             parts.append(_of_pairs(x, y) if found is None else Relation(frozenset(found)))
-    for x, y in [
-        *[(Relation(frozenset(), (t,)), d) for t in a.tables],
-        *[(Relation(a.boxes), Relation(frozenset(), (t,))) for t in d.tables if a.boxes],
-    ]:
-        parts.append(_join(x, y, middle))
+    for o, m in a.tables:
+        for y in d.boxes:
+            looked_up = _look_up(m, y.out0, y.in0, list(y.dims))
+            alone = Relation(frozenset(), ((o, m),))
+            parts.append(_join(alone, relation(y), middle) if looked_up is None else table(o[looked_up[0]], looked_up[1]))
+        if d.tables:
+            parts.append(_join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), d.tables), middle))
+    for m, i in d.tables:
+        for x in a.boxes:
+            looked_up = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
+            alone = Relation(frozenset(), ((m, i),))
+            parts.append(_join(relation(x), alone, middle) if looked_up is None else table(looked_up[1], i[looked_up[0]]))
     return union(*parts)
+
+
+def _look_up(m: Ints, start: int, other: int, dims: list[Dim]) -> tuple[NDArray[np.bool_], Ints] | None:
+    """Return which of the numbers m are start + sum s k, and other + sum t k for these. None if the digits k of a
+    number are not unique."""
+    signs: list[Dim] = []
+    for n, s, t in dims:
+        if s < 0:
+            start, other = start + s * (n - 1), other + t * (n - 1)
+        signs.append((n, -s, -t) if s < 0 else (n, s, t))
+    signs.sort(key=lambda u: -u[1])
+    if any([s == 0 for _, s, _ in signs]) or any([
+        sum([s * (n - 1) for n, s, _ in signs[k + 1 :]]) >= s for k, (_, s, _) in enumerate(signs)
+    ]):  # fmt: skip
+        return None
+    rest, value = m - start, np.full(len(m), other, np.int64)
+    kept = np.ones(len(m), np.bool_)
+    for n, s, t in signs:
+        digit = rest if s == 1 else rest // s
+        kept &= (digit >= 0) & (digit < n)
+        value += t * digit
+        rest = rest - s * digit if s != 1 else np.zeros((), np.int64)
+    kept &= rest == 0
+    return kept, value[kept]
 
 
 def _of_pairs(x: Box, y: Box) -> Relation:
