@@ -143,9 +143,7 @@ tree.register(
 # ---------------------------------------------------------------------------------------------------------- patterns
 
 
-def sparsity(
-    f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[object] | None = None
-) -> Any:
+def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[object] | None = None) -> Any:
     """Return the pattern of the Jacobian of a program: which of its entries may differ from zero.
 
     The pattern holds for all values of the arguments; closed-over indices and masks are read as values. With `at`, a
@@ -356,5 +354,3 @@ def _checked(matrix: Sparse, push: Any, structure: Any, leaves: Sequence[Any]) -
     size = fnp.abs(Sparse._of(fnp.abs(matrix.data), matrix.pattern) @ fnp.abs(vector)) + fnp.abs(want)
     close = fnp.abs(got - want) <= 1e3 * float(np.finfo(np.dtype(str(want.dtype))).eps) * size
     return fnp.where(fnp.all(close), matrix.data, fnp.full((), np.nan, matrix.dtype))
-
-

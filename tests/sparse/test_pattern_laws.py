@@ -75,7 +75,9 @@ def test_gradients_and_batches_have_no_missed_nonzero(case: Case) -> None:
         backward = vjp_fused(case.program, wrt)
     except (NotDifferentiableError, NotLinearError):
         return
-    cotangents = [np.linspace(0.5, 1.5, a.size).reshape(a.shape).astype(a.dtype) for a in backward.in_avals[len(case.args) :]]
+    cotangents = [
+        np.linspace(0.5, 1.5, a.size).reshape(a.shape).astype(a.dtype) for a in backward.in_avals[len(case.args) :]
+    ]
     args = [*[np.asarray(a) for a in case.args], *cotangents]
     mask = (*wrt, *leading(0, len(cotangents)))
     check_pattern_covers(backward, mask, args)

@@ -66,7 +66,11 @@ def test_exact_patterns() -> None:
     x = fx.Spec((3,), "float64")
     assert pattern_text(fnp.cumsum, x) == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert pattern_text(lambda x: lax.stop_gradient(x) + x[0], x) == [[1, 0, 0]] * 3
-    assert pattern_text(lambda x: fnp.where(np.array([True, False, True]), x, 0.0), x) == [[1, 0, 0], [0, 0, 0], [0, 0, 1]]
+    assert pattern_text(lambda x: fnp.where(np.array([True, False, True]), x, 0.0), x) == [
+        [1, 0, 0],
+        [0, 0, 0],
+        [0, 0, 1],
+    ]
 
     @fx.custom_jvp
     def rounded(x: fx.Array) -> fx.Array:
@@ -81,7 +85,9 @@ def test_the_pattern_of_a_batch_is_block_diagonal_and_that_of_a_transpose_the_tr
     one = as_mask(fx.sparsity(program))
     batched = fx.trace(fx.vmap(lambda x: fnp.cumsum(x)[1:]), fx.Spec((2, 3), "float64"))
     assert (as_mask(fx.sparsity(batched)) == np.kron(np.eye(2, dtype=np.bool_), one)).all()
-    pulled = fx.trace(lambda c: fx.vjp(lambda x: fnp.cumsum(x)[1:], fnp.ones(3, np.float64))[1](c)[0], fx.Spec((2,), "float64"))
+    pulled = fx.trace(
+        lambda c: fx.vjp(lambda x: fnp.cumsum(x)[1:], fnp.ones(3, np.float64))[1](c)[0], fx.Spec((2,), "float64")
+    )
     assert (as_mask(fx.sparsity(pulled)) == one.T).all()
 
 

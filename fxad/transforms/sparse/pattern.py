@@ -20,7 +20,18 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.coloring import Coloring, color
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
-    EMPTY, Box, Relation, box, compose, csr, pairs, relation, shifted, table, transposed, union,
+    EMPTY,
+    Box,
+    Relation,
+    box,
+    compose,
+    csr,
+    pairs,
+    relation,
+    shifted,
+    table,
+    transposed,
+    union,
 )  # fmt: skip
 from fxad.transforms.sparse.values import Known, Values, unknown
 

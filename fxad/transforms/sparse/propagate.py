@@ -12,7 +12,21 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Shape
 from fxad.primitives.implicit import LinearSolve
 from fxad.transforms.sparse.relation import (
-    EMPTY, Relation, box, compose, dense, identity, pairs, relation, repeated, shifted, strided, table, triangle, union,
+    EMPTY,
+    Relation,
+    box,
+    compose,
+    dense,
+    identity,
+    pairs,
+    relation,
+    repeated,
+    shifted,
+    strided,
+    table,
+    transposed,
+    triangle,
+    union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
 from fxad.transforms.sparse.values import NOTHING, Values
@@ -62,7 +76,11 @@ def dependence(jaxpr: Jaxpr, marked: Mask, values: Values) -> Dependence:
                 a = eqn.ins[k]
                 for i, before in env.get(a, {}).items():
                     total.setdefault(i, []).append(compose(step, before, a.aval.size))
-            block = {i: u for i, parts in total.items() if not (u := union(*parts, EMPTY) if len(parts) > 1 else parts[0]).empty}
+            block = {
+                i: u
+                for i, parts in total.items()
+                if not (u := union(*parts, EMPTY) if len(parts) > 1 else parts[0]).empty
+            }
             if block:
                 env[v] = block
     return Dependence(tuple([env.get(a, {}) for a in jaxpr.outs]), tuple(dict.fromkeys(notes)))
@@ -102,9 +120,7 @@ def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Block]:
     return [{k: dense(v.aval.size, eqn.ins[k].aval.size) for k in dependent} for v in eqn.outs]
 
 
-def _once(
-    eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Values, notes: list[str]
-) -> list[Block]:
+def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
     inner = Values(body, [lambda p=p: values.get(eqn.ins[p]) for p in places])  # type: ignore[misc]
     any_known = any([p not in dependent and not eqn.ins[p].aval.inexact for p in places])
@@ -197,7 +213,7 @@ def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, 
             total = larger
     # powers and unions by the bits of the number of steps: (P, S) then (P P, S + P S), and one step more
     power, total = one, np.zeros_like(one)
-    for bit in bin(steps)[2:]:
+    for bit in f"{steps:b}":
         power, total = np.minimum(power @ power, 1), np.minimum(total + power @ total, 1)
         if bit == "1":
             power, total = np.minimum(matrix @ power, 1), np.minimum(total + power, 1)
@@ -229,7 +245,9 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
         case _:
             steps, exact, reverse = None, False, False
     if steps == 0:
-        return [{p: identity(eqn.ins[p].aval.size) for p in dependent if carries.get(p) == r} for r in range(len(eqn.outs))]
+        return [
+            {p: identity(eqn.ins[p].aval.size) for p in dependent if carries.get(p) == r} for r in range(len(eqn.outs))
+        ]
     result_roles = layout.result_roles
     if steps is None and any([isinstance(role, Slice) for role in (*roles, *result_roles)]):
         return None
@@ -242,7 +260,11 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
             break
         del notes[before:]
         marked |= grown
-    by_result = {r: {places[i]: rel for i, rel in block.items()} for r, block in zip(results, found, strict=True) if r is not None}
+    by_result = {
+        r: {places[i]: rel for i, rel in block.items()}
+        for r, block in zip(results, found, strict=True)
+        if r is not None
+    }
     looped = [p for p in carries if p in marked]
     sizes = [eqn.ins[p].aval.size for p in looped]
     step = _joined(
@@ -294,7 +316,7 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
             return None
         n = v.aval.shape[out_role.axis]
         back, slice_size = slices(v.aval.shape, out_role.axis)
-        place = Relation(frozenset([b for b in relation(*[box(x.in0, x.out0, [(c, t, s) for c, s, t in x.dims]) for x in back.boxes]).boxes]))  # noqa: E501
+        place = transposed(back)
         from_carry = _joined([{j: inner.get(p, EMPTY) for j, p in enumerate(looped)}], [slice_size], sizes)
         reach = through(from_carry, total)
 
@@ -302,7 +324,16 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
             return compose(place, rel, size)
 
         for i, p in enumerate(looped):
-            add(r, p, stacked(repeated(compose(reach, relation(box(sum(sizes[:i]), 0, ((sizes[i], 1, 1),))), sum(sizes)), (n, slice_size, 0))))
+            add(
+                r,
+                p,
+                stacked(
+                    repeated(
+                        compose(reach, relation(box(sum(sizes[:i]), 0, ((sizes[i], 1, 1),))), sum(sizes)),
+                        (n, slice_size, 0),
+                    )
+                ),
+            )
         for p in others:
             later = through(reach, enters[p])
             if isinstance(role := roles[p], Slice):

@@ -262,14 +262,18 @@ def compose(a: Relation, d: Relation, middle: int) -> Relation:
         for y in d.boxes:
             looked_up = _look_up(m, y.out0, y.in0, list(y.dims))
             alone = Relation(frozenset(), ((o, m),))
-            parts.append(_join(alone, relation(y), middle) if looked_up is None else table(o[looked_up[0]], looked_up[1]))
+            parts.append(
+                _join(alone, relation(y), middle) if looked_up is None else table(o[looked_up[0]], looked_up[1])
+            )
         if d.tables:
             parts.append(_join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), d.tables), middle))
     for m, i in d.tables:
         for x in a.boxes:
             looked_up = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
             alone = Relation(frozenset(), ((m, i),))
-            parts.append(_join(relation(x), alone, middle) if looked_up is None else table(looked_up[1], i[looked_up[0]]))
+            parts.append(
+                _join(relation(x), alone, middle) if looked_up is None else table(looked_up[1], i[looked_up[0]])
+            )
     return union(*parts)
 
 
@@ -458,14 +462,14 @@ def _split(start: int, side: _Side, radix: int) -> list[tuple[int, _Side, int, _
             low.append((n, s, other))
         else:
             return None
-    h, l = divmod(start, radix)
-    if l + sum([s * (n - 1) for n, s, _ in low]) < radix:
-        return [(h, high, l, low, 0)]
+    h, rest_of_start = divmod(start, radix)
+    if rest_of_start + sum([s * (n - 1) for n, s, _ in low]) < radix:
+        return [(h, high, rest_of_start, low, 0)]
     low.sort(key=lambda u: -u[1])
     (n, s, other), rest = low[0], low[1:]
     if radix % s:
         return None
-    f, e = divmod(l, s)
+    f, e = divmod(rest_of_start, s)
     if e + sum([t * (m - 1) for m, t, _ in rest]) >= s:
         return None
     per = radix // s
@@ -473,7 +477,7 @@ def _split(start: int, side: _Side, radix: int) -> list[tuple[int, _Side, int, _
     done = 0
     if f:
         count = min(n, per - f)
-        parts.append((h, high, l, [(count, s, other), *rest], 0))
+        parts.append((h, high, rest_of_start, [(count, s, other), *rest], 0))
         done, h = count, h + 1
     whole = (n - done) // per
     if whole:

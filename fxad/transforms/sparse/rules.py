@@ -18,7 +18,7 @@ from fxad.ir import Aval, Eqn, HigherOrder, Lit, Primitive, source_text
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.cumulative import Cumulative, CumSum, LinearRecurrence
+from fxad.primitives.cumulative import CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ELEMENTWISE
@@ -38,8 +38,21 @@ from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.sparse.relation import (
-    EMPTY, Dim, Relation, bounding, box, compose, dense, identity, relation, repeated, strided, table, transposed,
-    triangle, union,
+    EMPTY,
+    Dim,
+    Relation,
+    bounding,
+    box,
+    compose,
+    dense,
+    identity,
+    relation,
+    repeated,
+    strided,
+    table,
+    transposed,
+    triangle,
+    union,
 )  # fmt: skip
 from fxad.transforms.sparse.values import Values
 
@@ -178,7 +191,9 @@ def _places(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _unknown(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
-    notes.append(f"{eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)} ({source_text(eqn.source)})")
+    notes.append(
+        f"{eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)} ({source_text(eqn.source)})"
+    )
 
 
 def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
@@ -373,7 +388,11 @@ def _window(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str
 
 def _cumulative(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[r].aval
-    if not isinstance(prim, CumSum | LinearRecurrence) or x.shape != y.shape or (k == 0) is isinstance(prim, LinearRecurrence):
+    if (
+        not isinstance(prim, CumSum | LinearRecurrence)
+        or x.shape != y.shape
+        or (k == 0) is isinstance(prim, LinearRecurrence)
+    ):
         return leading_axes(y, x, (getattr(prim, "axis", 0),)) if hasattr(prim, "axis") else dense(y.size, x.size)
     return _along_axis_triangle(x, prim.axis, reverse=prim.reverse)
 

@@ -57,7 +57,9 @@ class Values:
             if once is not None:
                 body, places = layout.bodies[once].jaxpr, layout.operand_indices(once)
                 results = layout.result_indices(once)
-                if k in results and all([t.aval is b.aval for t, b in zip([eqn.ins[p] for p in places], body.ins, strict=True)]):
+                if k in results and all(
+                    [t.aval is b.aval for t, b in zip([eqn.ins[p] for p in places], body.ins, strict=True)]
+                ):
                     inner = Values(body, [lambda p=p: self.get(eqn.ins[p]) for p in places])  # type: ignore[misc]
                     return inner.get(body.outs[results.index(k)])
             return self._pruned(eqn, k)
@@ -74,7 +76,10 @@ class Values:
         outs = tuple([Var(n, v.aval) for n, v in enumerate(eqn.outs)])
         single = dce(Jaxpr(tuple(from_operands.values()), (Eqn(eqn.prim, ins, outs),), (outs[k],)))
         read = {a for e in single.eqns for a in e.ins} | set(single.outs)
-        args = [self.get(v) if new in read else np.zeros(v.aval.shape, v.aval.dtype) for v, new in zip(variables, single.ins, strict=True)]
+        args = [
+            self.get(v) if new in read else np.zeros(v.aval.shape, v.aval.dtype)
+            for v, new in zip(variables, single.ins, strict=True)
+        ]
         if any([x is None for x in args]):
             return None
         return run(single, [x for x in args if x is not None])[0]
