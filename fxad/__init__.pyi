@@ -106,6 +106,12 @@ from .api.rewrite import (
 )
 from .api.shard_map import shard_map as shard_map
 from .api.soft_pmap import soft_pmap as soft_pmap
+from .api.sparse import (
+    Sparse as Sparse,
+    sparse_hessian as sparse_hessian,
+    sparse_jacobian as sparse_jacobian,
+    sparsity as sparsity,
+)
 from .api.staging import (
     checkpoint as checkpoint,
     closure_convert as closure_convert,
@@ -146,6 +152,8 @@ from .storage.programs import load as load, save as save
 from .tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as asarray
 from .tracing.program import Program as Program, ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec, trace as trace
 from .transforms.memory import checkpoint_policies as checkpoint_policies, policies as policies
+from .transforms.sparse.coloring import Coloring as Coloring
+from .transforms.sparse.pattern import Pattern as Pattern
 from .xla.profiler import profile as profile
 
 __version__: str

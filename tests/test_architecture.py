@@ -68,7 +68,7 @@ TREE_MODULES = (
     "fxad/core/tree.py",
     "fxad/core/tree_paths.py",
 )
-ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/")
+ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py")
 
 
 def name(path: Path) -> str:

@@ -1,0 +1,356 @@
+"""`sparsity`, `sparse_jacobian`, `sparse_hessian`: patterns of derivatives, and derivatives by few products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import import_module
+from typing import Any, final
+
+import numpy as np
+
+from fxad import numpy as fnp
+from fxad.api.chosen_arguments import ChosenArguments, operand_mask
+from fxad.api.directional import linearize, vjp
+from fxad.api.gradients import grad
+from fxad.api.lift import before_differentiation, check_function, trace_for_transform
+from fxad.api.vmap import vmap
+from fxad.core import tree
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, described, shown
+from fxad.tracing.array import Array, asarray
+from fxad.tracing.program import Program, trace_for_call
+from fxad.tracing.static_args import Argnums
+from fxad.transforms.sparse.coloring import Coloring, decompression
+from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
+
+
+@final
+class Sparse:
+    """A sparse matrix: the data of its entries in CSR order, and their pattern.
+
+    It is a pytree: `data` is its leaf, of shape (*batch, nnz), and the pattern is static.
+    """
+
+    __slots__ = ("data", "pattern")
+    __array_priority__ = 1000
+
+    data: Any
+    pattern: Pattern
+
+    def __init__(self, data: Any, pattern: Pattern) -> None:
+        if not isinstance(pattern, Pattern):
+            raise ArgumentError(f"Sparse: pattern is {described(pattern)}: {shown(pattern)}", remedy="give a Pattern")
+        data = asarray(data)
+        if not data.shape or data.shape[-1] != pattern.nnz:
+            raise ShapeError(
+                f"Sparse: data has shape {data.shape}, the pattern has {pattern.nnz} entries",
+                remedy="give one element for each entry, in CSR order, on the last axis",
+            )
+        self.data, self.pattern = data, pattern
+
+    @classmethod
+    def _of(cls, data: Any, pattern: Pattern) -> Sparse:
+        made = object.__new__(cls)
+        made.data, made.pattern = data, pattern
+        return made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the matrix, after that of a batch."""
+        return (*self.data.shape[:-1], *self.pattern.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the data."""
+        return self.data.dtype
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries."""
+        return self.pattern.nnz
+
+    @property
+    def T(self) -> Sparse:  # noqa: N802
+        """The transposed matrix."""
+        rows, columns = self.pattern.rows, self.pattern.indices
+        return Sparse._of(self.data[..., np.lexsort((rows, columns))], self.pattern.T)
+
+    def to_scipy(self) -> Any:
+        """Return a `scipy.sparse.csr_array`. Raises: ShapeError for a batch."""
+        if self.data.ndim != 1:
+            raise ShapeError(f"to_scipy: takes one matrix, got shape {self.shape}", remedy="take one of the batch")
+        sparse, p = import_module("scipy.sparse"), self.pattern
+        return sparse.csr_array((np.asarray(self.data), p.indices, p.indptr), shape=p.shape)
+
+    def to_dense(self) -> Array:
+        """Return the matrix as an array."""
+        m, n = self.pattern.shape
+        flat = fnp.zeros((*self.data.shape[:-1], m * n), self.dtype)
+        places = self.pattern.rows * n + self.pattern.indices
+        return flat.at[..., places].set(self.data).reshape((*self.data.shape[:-1], m, n))
+
+    def __matmul__(self, other: Any) -> Any:
+        """The product with a vector or a matrix."""
+        x = asarray(other)
+        m, n = self.pattern.shape
+        if self.data.ndim != 1 or x.ndim not in (1, 2) or x.shape[0] != n:
+            raise ShapeError(
+                f"Sparse @ array: shapes {self.shape} and {x.shape} do not fit",
+                remedy="the first axis of a vector or matrix is that of the columns; use vmap for batches",
+            )
+        rows, columns = self.pattern.rows, self.pattern.indices
+        data = self.data if x.ndim == 1 else self.data[:, None]
+        terms = data * x[columns]
+        return fnp.zeros((m, *x.shape[1:]), terms.dtype).at[rows].add(terms)
+
+    def __mul__(self, factor: Any) -> Sparse:
+        """The matrix times a scalar."""
+        if fnp.ndim(factor):
+            raise ShapeError(
+                f"Sparse * array: the factor has shape {fnp.shape(factor)}, not ()", remedy="use @ for a product"
+            )
+        return Sparse._of(self.data * factor, self.pattern)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, factor: Any) -> Sparse:
+        """The matrix divided by a scalar."""
+        return self * (1 / asarray(factor))
+
+    def __neg__(self) -> Sparse:
+        return Sparse._of(-self.data, self.pattern)
+
+    def sum(self, axis: int | None = None) -> Array:
+        """Return the sum of all entries, of each column (axis 0) or of each row (axis 1)."""
+        if axis is None:
+            return self.data.sum(-1)
+        if axis not in (0, 1, -1, -2):
+            raise ArgumentError(f"Sparse.sum: axis is {shown(axis)}", remedy="0 or 1")
+        m, n = self.pattern.shape
+        places, size = (self.pattern.indices, n) if axis in (0, -2) else (self.pattern.rows, m)
+        return fnp.zeros((*self.data.shape[:-1], size), self.dtype).at[..., places].add(self.data)
+
+    def __repr__(self) -> str:
+        return f"Sparse({self.data!r}, {self.pattern!r})"
+
+
+tree.register(
+    Sparse,
+    lambda s: ((s.data,), (s.pattern.key,), ("data",)),
+    lambda data, children: Sparse._of(next(iter(children)), Pattern.of_key(data[0])),
+)
+
+# ---------------------------------------------------------------------------------------------------------- patterns
+
+
+def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[object] | None = None) -> Any:
+    """Return the pattern of the Jacobian of a program: which of its entries may differ from zero.
+
+    The pattern holds for all values of the arguments; closed-over indices and masks are read as values. With `at`, a
+    tuple of the arguments, indices, masks and branches are those at these values. A function that is no program needs
+    `at`, for the types of its arguments: `trace(f, *specs)` does without. Rows are the elements of all results, columns
+    those of the chosen arguments; `pattern.block(i, j)` is that of two leaves.
+
+    Law:    every nonzero of the Jacobian is in the pattern.
+    Rule:   the pattern of the linear program of `linearize`; so `sparsity(grad(program))` is that of the Hessian.
+    Raises: NotDifferentiableError for integer results and arguments; ArgumentError.
+    """
+    program, args = _program("sparsity", f, at)
+    return _pattern("sparsity", program, argnums, args)
+
+
+def _program(what: str, f: Callable[..., object], at: Sequence[object] | None) -> tuple[Program[..., object], Any]:
+    if at is not None and not isinstance(at, tuple | list):
+        raise ArgumentError(f"{what}: at is {described(at)}, not a tuple", remedy="give all arguments: at=(x, y)")
+    if isinstance(f, Program):
+        return before_differentiation(f), at
+    check_function(what, f)
+    if at is None:
+        raise ArgumentError(
+            f"{what}: a function has no types of arguments", remedy=f"{what}(trace(f, *specs)), or give at=(x, ...)"
+        )
+    return trace_for_transform(f, tuple(at), {}), at
+
+
+def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Sequence[object] | None) -> Pattern:
+    chosen = ChosenArguments.by_number(what, program, argnums)
+    for k in chosen.leaves:
+        if not program.in_avals[k].inexact:
+            raise NotDifferentiableError(
+                f"{what}: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]}, not floating",
+                remedy="choose other argnums, or convert the argument to a floating dtype",
+            )
+    for k, aval in enumerate(program.out_avals):
+        if not aval.inexact:
+            raise NotDifferentiableError(
+                f"{what}: result {k} of {program.name} has type {aval}, which has no derivative",
+                remedy="return floating results only",
+            )
+    if chosen.leaves != sorted(chosen.leaves):
+        raise ArgumentError(f"{what}: argnums {argnums!r} are not in increasing order", remedy="sort them")
+    mask = operand_mask(program, chosen.leaves)
+    values = [*program.bound, *([] if at is None else tree.leaves((tuple(at), {})))]
+    if at is None:
+        values += [None] * (len(program.jaxpr.ins) - len(values))
+    if len(values) != len(program.jaxpr.ins):
+        raise ArgumentError(
+            f"{what}: at has {len(values) - len(program.bound)} leaves, {program.name} takes {len(program.in_avals)}",
+            remedy="give all arguments of the program",
+        )
+    if all([v is None for v in values]):
+        return pattern_of(program.jaxpr, mask)
+    memo, key = program.jaxpr._memo, ("sparsity", mask)
+    entry = memo.get(key)
+    if entry is not None and all([a is b for a, b in zip(entry[0], values, strict=True)]):
+        cached: Pattern = entry[1]
+        return cached
+    known = [(lambda v=v: None if v is None else _concrete(v)) for v in values]
+    pattern = pattern_with_values(program.jaxpr, mask, known)
+    if all([v is None or isinstance(v, Array) for v in values]):  # arrays of NumPy may change
+        memo[key] = values, pattern
+    return pattern
+
+
+def _concrete(value: object) -> Any:
+    """Return the value of an argument, or None for that of an enclosing trace."""
+    try:
+        return np.asarray(value)
+    except Exception:  # noqa: BLE001  # a tracer has no value
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------- derivatives
+
+
+def sparse_jacobian(
+    f: Callable[..., object],
+    pattern: Pattern | None = None,
+    coloring: Coloring | None = None,
+    argnums: Argnums = 0,
+    *,
+    at: Sequence[object] | None = None,
+    check: bool = False,
+) -> Any:
+    """Return the function or program of the Jacobian as a `Sparse` matrix, by one product for each colour.
+
+    Without `pattern` it is `sparsity(f)`, and without `coloring` it is `pattern.color()`. With `at`, indices and masks
+    are those at these values. With `check`, one random product is compared when it runs, and the data are nan if it
+    differs.
+
+    Law:    `to_dense` is `jacfwd`, its leaves as one matrix.
+    Raises: ShapeError for a pattern of another shape, ArgumentError for a coloring of another pattern;
+            NotDifferentiableError for integers.
+    """
+    if isinstance(f, Program):
+        return _sparse_program("sparse_jacobian", before_differentiation(f), pattern, coloring, argnums, at, check)
+    check_function("sparse_jacobian", f)
+
+    @wraps(f, updated=())
+    def derivative(*args: object, **kwargs: object) -> object:
+        program = trace_for_transform(f, args, kwargs)
+        made = _sparse_program("sparse_jacobian", program, pattern, coloring, argnums, at, check)
+        return made(*args, **kwargs)
+
+    return derivative
+
+
+def sparse_hessian(
+    f: Callable[..., object],
+    pattern: Pattern | None = None,
+    coloring: Coloring | None = None,
+    argnums: Argnums = 0,
+    *,
+    at: Sequence[object] | None = None,
+    check: bool = False,
+) -> Any:
+    """Return the function or program of the Hessian as a `Sparse` matrix: `sparse_jacobian` of the gradient."""
+    return sparse_jacobian(grad(f, argnums), pattern, coloring, argnums, at=at, check=check)
+
+
+def _sparse_program(
+    what: str,
+    program: Program[..., object],
+    pattern: Pattern | None,
+    coloring: Coloring | None,
+    argnums: Argnums,
+    at: Sequence[object] | None,
+    check: bool,
+) -> Program[..., Any]:
+    chosen = ChosenArguments.by_number(what, program, argnums)
+    shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
+    own = _pattern(what, program, argnums, at) if pattern is None else check_pattern(what, pattern, shape)
+    colors = own.color() if coloring is None else coloring
+    if not isinstance(colors, Coloring) or colors.shape != own.shape:
+        found = colors.shape if isinstance(colors, Coloring) else described(colors)
+        raise ArgumentError(
+            f"{what}: the coloring is of {found}, the pattern has shape {own.shape}",
+            remedy="give a coloring of this pattern: pattern.color()",
+        )
+    if colors.kind == "acyclic":
+        raise ArgumentError(f"{what}: a coloring of kind 'acyclic' needs substitutions", remedy='use "star"')
+    where = decompression(colors, own.indptr, own.indices)
+    m, n = own.shape
+    jvps = int(colors.columns.max(initial=-1)) + 1
+    places = np.where(where.source == 0, where.colour * m, jvps * m + where.colour * n) + where.position
+
+    def derivative(*args: object, **kwargs: object) -> object:
+        def of_chosen(*values: object) -> object:
+            replaced = dict(zip(chosen.keys, values, strict=True))
+            return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)
+
+        values = chosen.of_call(args, kwargs)
+        leaves, structure = tree.flatten(tuple(values))
+        products: list[Array] = []
+        push: Any = None
+        if jvps or check:
+            _, push = linearize(of_chosen, *values)
+        if jvps:
+            tangents = _seeds(colors.columns, jvps, leaves)
+            products.append(_ravel(vmap(lambda *t: push(*tree.unflatten(structure, t)))(*tangents)))
+        vjps = int(colors.rows.max(initial=-1)) + 1
+        if vjps:
+            out, pull = vjp(of_chosen, *values)
+            outs, out_tree = tree.flatten(out)
+            seeds = _seeds(colors.rows, vjps, outs)
+            products.append(_ravel(vmap(lambda *c: pull(tree.unflatten(out_tree, c)))(*seeds)))
+        flat = [p.reshape(-1) for p in products]
+        whole = flat[0] if len(flat) == 1 else fnp.concatenate(flat) if flat else fnp.zeros(0)
+        data = whole.at[places].get(mode="promise_in_bounds") if own.nnz else fnp.zeros(0, leaves[0].dtype)
+        result = Sparse._of(data, own)
+        if check:
+            data = _checked(result, push, structure, leaves)
+            result = Sparse._of(data, own)
+        return result
+
+    args, kwargs = program.args_info
+    made = trace_for_call(derivative, args, kwargs)
+    return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
+
+
+def _seeds(colours: Any, count: int, leaves: Sequence[Any]) -> list[Array]:
+    """Return for each leaf the stack of the indicators of the colours."""
+    seeds, start = [], 0
+    for x in leaves:
+        part = asarray(colours[start : start + x.size])
+        seed = fnp.arange(count, dtype=np.int32)[:, None] == part[None, :]
+        seeds.append(seed.astype(x.dtype).reshape((count, *x.shape)))
+        start += x.size
+    return seeds
+
+
+def _ravel(stacks: object) -> Array:
+    """Return the leaves of stacks as one array (stack, elements)."""
+    parts = [x.reshape((x.shape[0], -1)) for x in tree.leaves(stacks)]
+    return parts[0] if len(parts) == 1 else fnp.concatenate(parts, 1)
+
+
+def _checked(matrix: Sparse, push: Any, structure: Any, leaves: Sequence[Any]) -> Array:
+    """Return the data of a matrix, or nan if its product with one vector differs from the tangent."""
+    generator = np.random.default_rng(20240131)
+    directions = [asarray(generator.standard_normal(x.shape).astype(x.dtype)) for x in leaves]
+    want = _ravel(tree.map(lambda x: x[None], push(*tree.unflatten(structure, directions))))[0]
+    vector = _ravel([d[None] for d in directions])[0]
+    got = matrix @ vector
+    size = fnp.abs(Sparse._of(fnp.abs(matrix.data), matrix.pattern) @ fnp.abs(vector)) + fnp.abs(want)
+    close = fnp.abs(got - want) <= 1e3 * float(np.finfo(np.dtype(str(want.dtype))).eps) * size
+    return fnp.where(fnp.all(close), matrix.data, fnp.full((), np.nan, matrix.dtype))

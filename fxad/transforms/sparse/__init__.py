@@ -1,0 +1,5 @@
+"""Sparse derivatives: the pattern of a linear program, colourings, and products compressed by them.
+
+- `relation`: sets of pairs (result element, operand element) as strided boxes and tables, and their composition;
+- `rules`: the relation of each equation; `propagate`: that of a program; `pattern`: the value that users see.
+"""

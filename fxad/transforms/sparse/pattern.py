@@ -1,0 +1,293 @@
+"""`Pattern`: which entries of a matrix may differ from zero, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from math import prod
+from typing import Any, Final, Self, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.core.weak import WeakTable
+from fxad.errors import ArgumentError, ShapeError, described, shown
+from fxad.ir import Jaxpr, Mask, Shape
+from fxad.support.tables import headed, preformatted
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.sparse.coloring import Coloring, color
+from fxad.transforms.sparse.propagate import dependence
+from fxad.transforms.sparse.relation import (
+    EMPTY,
+    Box,
+    Relation,
+    box,
+    compose,
+    csr,
+    pairs,
+    relation,
+    shifted,
+    table,
+    transposed,
+    union,
+)  # fmt: skip
+from fxad.transforms.sparse.values import Known, Values, unknown
+
+Key: TypeAlias = tuple[Any, ...]
+MAX_ENTRIES: Final = 1 << 28
+_WIDTH, _HEIGHT = 48, 24  # of a picture, in characters
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Pattern:
+    """The entries of a matrix that may differ from zero.
+
+    Rows are the elements of the results, columns those of the arguments, in row-major order, leaf after leaf.
+    `row_shapes` and `column_shapes` are the shapes of the leaves. `notes` say which indices depend on data; they are
+    not part of the value.
+
+    Law: equal patterns have the same shapes and the same entries.
+    """
+
+    key: Key  # shapes, boxes, pairs: what a file holds
+    notes: tuple[str, ...]
+    _memo: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, entries: Relation, row_shapes: Sequence[Shape], column_shapes: Sequence[Shape], notes: Sequence[str] = ()
+    ) -> Pattern:
+        """Return the pattern of a relation."""
+        tables: tuple[bytes, ...] = ()
+        if entries.tables:
+            o, i = pairs(Relation(frozenset(), entries.tables))
+            tables = (o.astype("<i8").tobytes(), i.astype("<i8").tobytes())
+        boxes = tuple([tuple(b) for b in sorted(entries.boxes)])
+        return cls.of_key((tuple(row_shapes), tuple(column_shapes), boxes, tables), tuple(notes))
+
+    @classmethod
+    def of_key(cls, key: Key, notes: tuple[str, ...] = ()) -> Pattern:
+        """Return the pattern with this `key`: one object while it lives."""
+        return _patterns.get(key) or _patterns.put(key, cls(key, notes, {}))
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> Pattern:
+        """Return the pattern of the stored entries of a matrix of `scipy.sparse`, or of the nonzeros of an array."""
+        if hasattr(matrix, "tocoo"):
+            coo = matrix.tocoo()
+            o, i = np.asarray(coo.row), np.asarray(coo.col)
+        else:
+            matrix = np.asarray(matrix)
+            if matrix.ndim != 2:
+                raise ShapeError(f"Pattern.from_scipy: takes a matrix, got shape {matrix.shape}")
+            o, i = np.nonzero(matrix)
+        m, n = matrix.shape
+        order = np.lexsort((i, o))
+        return cls.of(table(o[order], i[order]), [(int(m),)], [(int(n),)])
+
+    @property
+    def row_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the results."""
+        shapes: tuple[Shape, ...] = self.key[0]
+        return shapes
+
+    @property
+    def column_shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the arguments."""
+        shapes: tuple[Shape, ...] = self.key[1]
+        return shapes
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+        return sum(map(prod, self.row_shapes)), sum(map(prod, self.column_shapes))
+
+    @property
+    def entries(self) -> Relation:
+        """The entries as boxes and pairs."""
+        boxes = frozenset([Box(*b) for b in self.key[2]])
+        if not self.key[3]:
+            return Relation(boxes)
+        o, i = [np.frombuffer(b, "<i8").astype(np.int64) for b in self.key[3]]
+        return Relation(boxes, ((o, i),))
+
+    def _csr(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if "csr" not in self._memo:
+            entries = self.entries
+            if entries.pairs > MAX_ENTRIES:
+                raise ArgumentError(
+                    f"Pattern: {self.shape[0]} x {self.shape[1]} with up to {entries.pairs:,} entries is too large to be"
+                    " listed",
+                    remedy="the matrix is nearly dense: use jvp or vjp products in place of its entries",
+                )
+            found = csr(entries, *self.shape)
+            for a in found:
+                a.flags.writeable = False
+            self._memo["csr"] = found
+        result: tuple[NDArray[np.int64], NDArray[np.int64]] = self._memo["csr"]
+        return result
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Row pointers of the CSR form."""
+        return self._csr()[0]
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Column indices of the CSR form, in increasing order in each row."""
+        return self._csr()[1]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each entry in CSR order."""
+        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries."""
+        return len(self.indices)
+
+    @property
+    def offsets(self) -> tuple[int, ...] | None:
+        """The shifts k of a band with entries (i, i + k); None if the pattern is no union of pieces of diagonals."""
+        if self.key[3] or not self.key[2]:
+            return None
+        if any([len(dims) > 1 or any([(s, t) != (1, 1) for _, s, t in dims]) for _, _, dims in self.key[2]]):
+            return None
+        return tuple(sorted({i - o for o, i, _ in self.key[2]}))
+
+    @property
+    def T(self) -> Pattern:  # noqa: N802
+        """The transposed pattern."""
+        return Pattern.of(transposed(self.entries), self.column_shapes, self.row_shapes, self.notes)
+
+    def block(self, result: int, argument: int) -> Pattern:
+        """Return the pattern of one leaf of the results with respect to one leaf of the arguments."""
+        rows, columns = [prod(s) for s in self.row_shapes], [prod(s) for s in self.column_shapes]
+        top, left = sum(rows[:result]), sum(columns[:argument])
+        part = compose(relation(box(0, top, ((rows[result], 1, 1),))), self.entries, self.shape[0])
+        part = compose(part, relation(box(left, 0, ((columns[argument], 1, 1),))), self.shape[1])
+        return Pattern.of(part, [self.row_shapes[result]], [self.column_shapes[argument]], self.notes)
+
+    def to_scipy(self) -> Any:
+        """Return a boolean `scipy.sparse.csr_array`."""
+        sparse = import_module("scipy.sparse")
+        return sparse.csr_array((np.ones(self.nnz, np.bool_), self.indices, self.indptr), shape=self.shape)
+
+    def color(self, kind: str | None = None, *, symmetric: bool = False) -> Coloring:
+        """Return a colouring; without `kind` the one that needs the fewest products."""
+        name = f"color {kind} {symmetric}"
+        if name not in self._memo:
+            self._memo[name] = color(
+                self.indptr, self.indices, self.shape, kind, offsets=self.offsets, symmetric=symmetric
+            )
+        coloring: Coloring = self._memo[name]
+        return coloring
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Pattern) or self.key[:2] != other.key[:2]:
+            return False
+        return self.key == other.key or (
+            np.array_equal(self.indptr, other.indptr) and np.array_equal(self.indices, other.indices)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.key[:2])
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Pattern.of_key, (self.key, self.notes)
+
+    def picture(self) -> str:
+        """Return a spy plot in braille characters: a dot for each cell of rows and columns with an entry."""
+        m, n = self.shape
+        if not m or not n:
+            return ""
+        scale = max(m / (4 * _HEIGHT), n / (2 * _WIDTH), 1.0)
+        height, width = int((m - 1) / scale) + 1, int((n - 1) / scale) + 1
+        cells = np.zeros((-(-height // 4) * 4, -(-width // 2) * 2), np.uint32)
+        if self.entries.pairs > MAX_ENTRIES:
+            cells[:height, :width] = 1
+        else:
+            cells[(self.rows / scale).astype(np.int64), (self.indices / scale).astype(np.int64)] = 1
+        tiles = cells.reshape(cells.shape[0] // 4, 4, cells.shape[1] // 2, 2)
+        bits = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint32)
+        codes = 0x2800 + np.einsum("iajb,ab->ij", tiles, bits)
+        return "\n".join(["".join(map(chr, line)) for line in codes.tolist()])
+
+    def __repr__(self) -> str:
+        count = self.nnz if self.entries.pairs <= MAX_ENTRIES else f"up to {self.entries.pairs}"
+        return f"<Pattern {self.shape[0]} x {self.shape[1]}, {count} entries>"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self)[1:-1], self.picture(), *self.notes])
+
+    def _repr_html_(self) -> str:
+        return headed(repr(self)[1:-1], preformatted("\n".join([self.picture(), *self.notes])))
+
+    def plot(self) -> Any:
+        """Return the axes of a spy plot. Raises: ImportError without matplotlib."""
+        axes = import_module("matplotlib.pyplot").figure().add_subplot()
+        axes.spy(self.to_scipy(), markersize=1)
+        return axes
+
+
+_patterns: Final[WeakTable[Key, Pattern]] = WeakTable()
+
+
+def check_pattern(what: str, pattern: object, shape: tuple[int, int]) -> Pattern:
+    """Return a pattern given by a user. Raises: ArgumentError, ShapeError that name both shapes."""
+    if not isinstance(pattern, Pattern):
+        if hasattr(pattern, "tocoo"):
+            pattern = Pattern.from_scipy(pattern)
+        else:
+            raise ArgumentError(
+                f"{what}: pattern is {described(pattern)}: {shown(pattern)}",
+                remedy="give what sparsity returns, or a matrix of scipy.sparse",
+            )
+    if pattern.shape != shape:
+        raise ShapeError(
+            f"{what}: the pattern has shape {pattern.shape}, the derivative has shape {shape}",
+            remedy="give the pattern of this function: sparsity(f)",
+        )
+    return pattern
+
+
+@by_value
+def pattern_of(jaxpr: Jaxpr, wrt: Mask) -> Pattern:
+    """Return the pattern of a program with respect to the marked operands, for all values."""
+    return pattern_with_values(jaxpr, wrt, [unknown] * len(jaxpr.ins))
+
+
+def pattern_with_values(jaxpr: Jaxpr, wrt: Mask, known: Sequence[Known]) -> Pattern:
+    """Return the pattern of the Jacobian, read from the linear program. `known` are values of operands, or None."""
+    split = linearize(jaxpr, wrt)
+    linear, n = split.linear, split.n_tangents
+    primal = Values(split.primal, known)
+    residuals = split.primal.outs[len(jaxpr.outs) :]
+    operands: list[Known] = [unknown] * n + [lambda a=a: primal.get(a) for a in residuals]  # type: ignore[misc]
+    found = dependence(linear, (True,) * n + (False,) * split.n_res, Values(linear, operands))
+    columns = [a.aval.shape for a in linear.ins[:n]]
+    lefts = np.cumsum([0, *[prod(s) for s in columns]]).tolist()
+    blocks = iter(found.results)
+    parts: list[Relation] = []
+    top = 0
+    for a, nonzero in zip(jaxpr.outs, split.out_nonzero, strict=True):
+        if nonzero:
+            parts += [shifted(r, top, lefts[k]) for k, r in next(blocks).items()]
+        top += a.aval.size
+    whole = union(EMPTY, *parts) if parts else EMPTY
+    return Pattern.of(whole, [a.aval.shape for a in jaxpr.outs], columns, found.notes)
+
+
+__all__ = ["Pattern", "check_pattern", "pattern_of", "pattern_with_values"]

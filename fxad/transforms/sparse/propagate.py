@@ -1,0 +1,347 @@
+"""The relation of a program: compositions of the relations of its equations. Bodies go by their layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fxad.core.layout import BranchIndex, Count, Elements, Layout, OneOf, Part, Slice, Times, UpTo
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Shape
+from fxad.primitives.implicit import LinearSolve
+from fxad.transforms.sparse.relation import (
+    EMPTY,
+    Relation,
+    box,
+    compose,
+    dense,
+    identity,
+    pairs,
+    relation,
+    repeated,
+    shifted,
+    strided,
+    table,
+    transposed,
+    triangle,
+    union,
+)  # fmt: skip
+from fxad.transforms.sparse.rules import relation_of, strides_of
+from fxad.transforms.sparse.values import NOTHING, Values
+
+Block: TypeAlias = "dict[int, Relation]"  # by operand
+
+_SMALL: Final = 512  # carries of so many elements together have a boolean matrix, whose powers are exact
+_ROUNDS: Final = 12
+_FEW_BOXES: Final = 64
+
+
+class Dependence(NamedTuple):
+    """For each result, its relations by operand; and notes of indices that depend on data."""
+
+    results: tuple[Block, ...]
+    notes: tuple[str, ...]
+
+
+@by_value
+def of_body(jaxpr: Jaxpr, marked: Mask) -> Dependence:
+    """Return the dependence of a program on the marked operands, for all values of the others."""
+    return dependence(jaxpr, marked, NOTHING)
+
+
+def dependence(jaxpr: Jaxpr, marked: Mask, values: Values) -> Dependence:
+    """Return the dependence of a program on the marked operands."""
+    env: dict[Atom, Block] = {
+        v: {k: identity(v.aval.size)} for k, (v, m) in enumerate(zip(jaxpr.ins, marked, strict=True)) if m
+    }
+    notes: list[str] = []
+    known = values is not NOTHING
+    if not known:
+        values = Values(jaxpr, [_unknown] * len(jaxpr.ins))
+    for eqn in jaxpr.eqns:
+        dependent = [k for k, a in enumerate(eqn.ins) if a in env]
+        if not dependent:
+            continue
+        if isinstance(eqn.prim, HigherOrder):
+            found = _of_bodies(eqn, dependent, values, notes)
+        else:
+            found = [{k: relation_of(eqn, k, r, values, notes) for k in dependent} for r in range(len(eqn.outs))]
+        for v, by_operand in zip(eqn.outs, found, strict=True):
+            if not v.aval.inexact:
+                continue
+            total: dict[int, list[Relation]] = {}
+            for k, step in by_operand.items():
+                a = eqn.ins[k]
+                for i, before in env.get(a, {}).items():
+                    total.setdefault(i, []).append(compose(step, before, a.aval.size))
+            block = {
+                i: u
+                for i, parts in total.items()
+                if not (u := union(*parts, EMPTY) if len(parts) > 1 else parts[0]).empty
+            }
+            if block:
+                env[v] = block
+    return Dependence(tuple([env.get(a, {}) for a in jaxpr.outs]), tuple(dict.fromkeys(notes)))
+
+
+def _unknown() -> None:
+    return
+
+
+# ----------------------------------------------------------------------------------------------------------- bodies
+
+
+def _body(jaxpr: Jaxpr, marked: Mask, notes: list[str], values: Values | None = None) -> tuple[Block, ...]:
+    found = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
+    notes.extend(found.notes)
+    return found.results
+
+
+def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
+    prim = eqn.prim
+    assert isinstance(prim, HigherOrder)
+    layout = prim.layout
+    if isinstance(prim, LinearSolve):
+        return _linear_solve(prim, eqn, dependent, notes)
+    roles = {type(g.role) for g in (*layout.operands, *layout.results)}
+    if roles & {Elements, Part} or not layout.running:
+        return _dense(eqn, dependent)
+    branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
+    if branches:
+        return _branches(eqn, layout, branches, dependent, values, notes)
+    if layout.once is not None:
+        return _once(eqn, layout, layout.once, dependent, values, notes)
+    return _loop(eqn, layout, dependent, notes) or _dense(eqn, dependent)
+
+
+def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Block]:
+    return [{k: dense(v.aval.size, eqn.ins[k].aval.size) for k in dependent} for v in eqn.outs]
+
+
+def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
+    body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
+    inner = Values(body, [lambda p=p: values.get(eqn.ins[p]) for p in places])  # type: ignore[misc]
+    any_known = any([p not in dependent and not eqn.ins[p].aval.inexact for p in places])
+    found = _body(body, tuple([p in dependent for p in places]), notes, inner if any_known else None)
+    outs: list[Block] = [{} for _ in eqn.outs]
+    for place, block in zip(layout.result_indices(k), found, strict=True):
+        if place is not None:
+            for i, r in block.items():
+                outs[place][places[i]] = union(outs[place].get(places[i], EMPTY), r)
+    return outs
+
+
+def _branches(
+    eqn: Eqn, layout: Layout, branches: Sequence[int], dependent: Sequence[int], values: Values, notes: list[str]
+) -> list[Block]:
+    index = next((p for p, role in enumerate(layout.operand_roles) if type(role) is BranchIndex), None)
+    chosen = None if index is None else values.get(eqn.ins[index])
+    if chosen is not None and chosen.ndim == 0:
+        branches = [branches[min(max(int(chosen), 0), len(branches) - 1)]]
+    outs: list[Block] = [{} for _ in eqn.outs]
+    for k in branches:
+        for out, block in zip(outs, _once(eqn, layout, k, dependent, values, notes), strict=True):
+            for i, r in block.items():
+                out[i] = union(out.get(i, EMPTY), r)
+    return outs
+
+
+def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: list[str]) -> list[Block]:
+    """The inverse of a matrix is a polynomial in it, so it has the pattern of the closure of the pattern."""
+    n = prim.size
+    if any([k >= n for k in dependent]) or len(eqn.outs) != n:
+        return _dense(eqn, dependent)
+    found = _body(prim.matvec, tuple([k < n for k in range(len(prim.matvec.ins))]), notes)
+    sizes = [a.aval.size for a in eqn.ins[:n]]
+    if any([a.aval.size != v.aval.size for a, v in zip(eqn.ins, eqn.outs, strict=False)]):
+        return _dense(eqn, dependent)
+    _, closure = _powers(_joined(found, sizes, sizes), sum(sizes), None)
+    return [{k: _part(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
+
+
+def _joined(blocks: Sequence[Block], rows: Sequence[int], columns: Sequence[int]) -> Relation:
+    """Return blocks as one relation between the arrays one after the other."""
+    return union(EMPTY, *[
+        shifted(r, sum(rows[:i]), sum(columns[:j])) for i, block in enumerate(blocks) for j, r in block.items()
+    ])  # fmt: skip
+
+
+def _part(whole: Relation, rows: Sequence[int], columns: Sequence[int], i: int, j: int) -> Relation:
+    """Return one block of a relation between arrays one after the other."""
+    m, n = sum(rows), sum(columns)
+    top, left = sum(rows[:i]), sum(columns[:j])
+    cut_rows = relation(box(0, top, ((rows[i], 1, 1),)))
+    cut_columns = relation(box(left, 0, ((columns[j], 1, 1),)))
+    return compose(cut_rows, compose(whole, cut_columns, n), m)
+
+
+def _powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
+    """Return (step^steps, the union of step^t for t < steps) of a relation on n elements; None: the union of all."""
+    one = identity(n)
+    if steps is not None and steps <= 1:
+        return (step, one) if steps == 1 else (one, EMPTY)
+    if n <= _SMALL:
+        return _dense_powers(step, n, steps)
+    power, total, count = one, one, 0
+    while steps is None or count < steps:
+        if count > _ROUNDS or len(total.boxes) > _FEW_BOXES or total.tables:
+            return dense(n, n), dense(n, n)
+        following = compose(step, power, n)
+        count += 1
+        if not following.tables and following.boxes <= total.boxes:
+            # every later power is in the union
+            return (following if following == power or count == steps else total), total
+        power = following
+        if count != steps:
+            total = union(total, power)
+    return power, total
+
+
+def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
+    matrix = np.zeros((n, n), np.float32)
+    o, i = pairs(step)
+    matrix[o, i] = 1
+    one = np.eye(n, dtype=np.float32)
+    if steps is None:
+        total = np.minimum(matrix + one, 1)
+        while True:
+            larger = np.minimum(total @ total, 1)
+            if (larger == total).all():
+                return _of_matrix(total), _of_matrix(total)
+            total = larger
+    # powers and unions by the bits of the number of steps: (P, S) then (P P, S + P S), and one step more
+    power, total = one, np.zeros_like(one)
+    for bit in f"{steps:b}":
+        power, total = np.minimum(power @ power, 1), np.minimum(total + power @ total, 1)
+        if bit == "1":
+            power, total = np.minimum(matrix @ power, 1), np.minimum(total + power, 1)
+    return _of_matrix(power), _of_matrix(total)
+
+
+def _of_matrix(matrix: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Relation:
+    if matrix.all():
+        return dense(*matrix.shape)
+    o, i = np.nonzero(matrix)
+    return table(o, i)
+
+
+def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+    """Return the dependence of a loop with one body that gives the results."""
+    stepping = [k for k in layout.running if any([p is not None for p in layout.result_indices(k)])]
+    if len(stepping) != 1:
+        return None
+    (b,) = stepping
+    body, places, results = layout.bodies[b], layout.operand_indices(b), layout.result_indices(b)
+    roles, carries = layout.operand_roles, layout.carries
+    if any([isinstance(roles[p], Count | BranchIndex) for p in dependent]):
+        return None
+    match body.runs:
+        case Times(count, reverse):
+            steps, exact = count, True
+        case UpTo(count, reverse):
+            steps, exact = count, False
+        case _:
+            steps, exact, reverse = None, False, False
+    if steps == 0:
+        return [
+            {p: identity(eqn.ins[p].aval.size) for p in dependent if carries.get(p) == r} for r in range(len(eqn.outs))
+        ]
+    result_roles = layout.result_roles
+    if steps is None and any([isinstance(role, Slice) for role in (*roles, *result_roles)]):
+        return None
+    marked = set(dependent)
+    while True:
+        before = len(notes)
+        found = _body(body.jaxpr, tuple([p in marked for p in places]), notes)
+        grown = {p for p, r in carries.items() if p not in marked and r in results and found[results.index(r)]}
+        if not grown:
+            break
+        del notes[before:]
+        marked |= grown
+    by_result = {
+        r: {places[i]: rel for i, rel in block.items()}
+        for r, block in zip(results, found, strict=True)
+        if r is not None
+    }
+    looped = [p for p in carries if p in marked]
+    sizes = [eqn.ins[p].aval.size for p in looped]
+    step = _joined(
+        [{j: by_result.get(carries[p], {}).get(q, EMPTY) for j, q in enumerate(looped)} for p in looped], sizes, sizes
+    )
+    power, total = _powers(step, sum(sizes), steps)
+    if steps is not None and not exact:
+        power = union(power, total)
+    if steps is None:
+        power = total
+    outs: list[Block] = [{} for _ in eqn.outs]
+
+    def add(r: int, p: int, rel: Relation) -> None:
+        if p in dependent and not rel.empty:
+            outs[r][p] = union(outs[r].get(p, EMPTY), rel)
+
+    def slices(shape: Shape, axis: int) -> tuple[Relation, int]:
+        """The relation of an array to its slices one after the other, and the size of a slice."""
+        front = (shape[axis], *shape[:axis], *shape[axis + 1 :])
+        own = strides_of(shape)
+        moved = (own[axis], *own[:axis], *own[axis + 1 :])
+        return strided(front, strides_of(front), moved), int(np.prod(front[1:], dtype=int))
+
+    def through(a: Relation, d: Relation) -> Relation:
+        return compose(a, d, sum(sizes))
+
+    carried = {carries[p]: j for j, p in enumerate(looped)}
+    all_of_carry = [relation(box(0, sum(sizes[:j]), ((n, 1, 1),))) for j, n in enumerate(sizes)]  # carry j of all
+    others = [p for p in marked if p not in carries]
+    enters = {  # carries of a step from an operand that is no carry
+        p: _joined([{0: by_result.get(carries[q], {}).get(p, EMPTY)} for q in looped], sizes, [0]) for p in others
+    }
+    for r, v in enumerate(eqn.outs):
+        inner = by_result.get(r, {})
+        if r in carried:
+            j = carried[r]
+            for i, p in enumerate(looped):
+                add(r, p, _part(power, sizes, sizes, j, i))
+            to_result = compose(all_of_carry[j], total, sum(sizes))
+            for p in others:
+                rel = through(to_result, enters[p])
+                if isinstance(role := roles[p], Slice):
+                    n, (move, size) = eqn.ins[p].aval.shape[role.axis], slices(eqn.ins[p].aval.shape, role.axis)
+                    rel = compose(repeated(rel, (n, 0, size)), move, eqn.ins[p].aval.size)
+                add(r, p, rel)
+            continue
+        out_role = result_roles[r]
+        if not isinstance(out_role, Slice):
+            return None
+        n = v.aval.shape[out_role.axis]
+        back, slice_size = slices(v.aval.shape, out_role.axis)
+        place = transposed(back)
+        from_carry = _joined([{j: inner.get(p, EMPTY) for j, p in enumerate(looped)}], [slice_size], sizes)
+        reach = through(from_carry, total)
+
+        def stacked(rel: Relation, place: Relation = place, size: int = v.aval.size) -> Relation:
+            return compose(place, rel, size)
+
+        for i, p in enumerate(looped):
+            add(
+                r,
+                p,
+                stacked(
+                    repeated(
+                        compose(reach, relation(box(sum(sizes[:i]), 0, ((sizes[i], 1, 1),))), sum(sizes)),
+                        (n, slice_size, 0),
+                    )
+                ),
+            )
+        for p in others:
+            later = through(reach, enters[p])
+            if isinstance(role := roles[p], Slice):
+                move, size = slices(eqn.ins[p].aval.shape, role.axis)
+                rel = repeated(inner.get(p, EMPTY), (n, slice_size, size))
+                for o, i0, dims in triangle(n, slice_size, size, reverse=reverse, strict=True):
+                    rel = union(rel, shifted(repeated(later, *dims), o, i0), EMPTY)
+                add(r, p, stacked(compose(rel, move, eqn.ins[p].aval.size)))
+            else:
+                add(r, p, stacked(repeated(union(inner.get(p, EMPTY), later, EMPTY), (n, slice_size, 0))))
+    return outs

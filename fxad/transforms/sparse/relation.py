@@ -1,0 +1,488 @@
+"""Relations between the elements of two arrays: which result elements may depend on which operand elements.
+
+Elements are numbered in row-major order, so a reshape changes nothing. A relation is a union of
+
+- boxes: (out0 + sum s_k p_k, in0 + sum t_k p_k) for all 0 <= p_k < n_k, written `Box(out0, in0, ((n, s, t), ...))`.
+  The identity of n elements is Box(0, 0, ((n, 1, 1),)), a dense block of m x n Box(0, 0, ((m, 1, 0), (n, 0, 1))), the
+  diagonal of a band (i, i + 1) Box(0, 1, ((n - 1, 1, 1),)). A stencil on a grid is a box for each of its places.
+- pairs of integer arrays, where indices are data.
+
+The composition of two boxes is again boxes if the strides at the array between them fit (each divides the next one, at
+most one on each side); otherwise of their pairs, and if these are too many, of a dense block that contains it. So a
+composition may contain too much, and never too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import gcd, prod
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Dim: TypeAlias = tuple[int, int, int]  # count, stride of the result, stride of the operand
+Dims: TypeAlias = tuple[Dim, ...]
+Ints: TypeAlias = NDArray[np.int64]
+
+MAX_PAIRS: Final = 1 << 25  # more pairs become a dense block
+_FEW: Final = 16  # a count that is enumerated where strides do not fit
+_MAX_BOXES: Final = 4096
+
+
+class Box(NamedTuple):
+    """A strided set of pairs; see the module."""
+
+    out0: int
+    in0: int
+    dims: Dims
+
+    @property
+    def pairs(self) -> int:
+        """The number of its pairs; some may be equal."""
+        return prod([n for n, _, _ in self.dims])
+
+
+class Relation(NamedTuple):
+    """A union of boxes and of tables (results, operands)."""
+
+    boxes: frozenset[Box]
+    tables: tuple[tuple[Ints, Ints], ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Return True if there is no pair."""
+        return not self.boxes and not self.tables
+
+    @property
+    def pairs(self) -> int:
+        """An upper bound of the number of pairs."""
+        return sum([b.pairs for b in self.boxes]) + sum([len(o) for o, _ in self.tables])
+
+
+EMPTY: Final = Relation(frozenset())
+
+
+def box(out0: int, in0: int, dims: Iterable[Dim]) -> Box | None:
+    """Return a box in canonical form; None if it is empty."""
+    kept: list[Dim] = []
+    for n, s, t in dims:
+        if n <= 0:
+            return None
+        if n == 1 or (s == 0 and t == 0):
+            continue
+        if s < 0 or (s == 0 and t < 0):
+            out0, in0, s, t = out0 + s * (n - 1), in0 + t * (n - 1), -s, -t
+        kept.append((n, s, t))
+    kept.sort(key=lambda d: (-d[1], -abs(d[2]), d[0], d[2]))
+    merged: list[Dim] = []
+    for n, s, t in kept:
+        if merged and merged[-1][1] == s * n and merged[-1][2] == t * n:
+            merged[-1] = (merged[-1][0] * n, s, t)
+        else:
+            merged.append((n, s, t))
+    return Box(out0, in0, tuple(merged))
+
+
+def relation(*boxes: Box | None) -> Relation:
+    """Return a union of boxes."""
+    return Relation(frozenset([b for b in boxes if b is not None]))
+
+
+def strided(shape: Sequence[int], out: Sequence[int], ins: Sequence[int], out0: int = 0, in0: int = 0) -> Relation:
+    """Return one box over the indices of `shape`."""
+    return relation(box(out0, in0, zip(shape, out, ins, strict=True)))
+
+
+def identity(n: int) -> Relation:
+    """Return the relation of equal elements."""
+    return relation(box(0, 0, ((n, 1, 1),))) if n else EMPTY
+
+
+def dense(m: int, n: int) -> Relation:
+    """Return all pairs."""
+    return relation(box(0, 0, ((m, 1, 0), (n, 0, 1))))
+
+
+def table(out: NDArray[np.integer], ins: NDArray[np.integer]) -> Relation:
+    """Return a relation of given pairs: boxes if they are few runs of a constant stride."""
+    if not len(out):
+        return EMPTY
+    out, ins = np.asarray(out, np.int64), np.asarray(ins, np.int64)
+    few = min(len(out), 1024)  # most tables of data have many runs at once
+    if few < len(out) and np.count_nonzero(np.diff(ins[:few], n=2) | np.diff(out[:few], n=2)) > 64:
+        return Relation(frozenset(), ((out, ins),))
+    do, di = np.diff(out), np.diff(ins)
+    changes = np.flatnonzero((do[1:] != do[:-1]) | (di[1:] != di[:-1]))
+    if len(changes) <= 32:
+        boxes: list[Box | None] = []
+        k = 0
+        while k < len(out):
+            end = k + 1
+            if end < len(out):
+                later = changes[np.searchsorted(changes, k) :]
+                end = int(later[0]) + 2 if len(later) else len(out)
+            step = (int(do[k]), int(di[k])) if end > k + 1 else (0, 0)
+            boxes.append(box(int(out[k]), int(ins[k]), ((end - k, *step),)))
+            k = end
+        return relation(*boxes)
+    return Relation(frozenset(), ((out, ins),))
+
+
+def union(*relations: Relation) -> Relation:
+    """Return the union; too many boxes become pairs, or a dense block."""
+    nonempty = [r for r in relations if not r.empty]
+    if not nonempty:
+        return EMPTY
+    if len(nonempty) == 1:
+        return nonempty[0]
+    boxes = frozenset().union(*[r.boxes for r in nonempty])
+    tables = {(id(t[0]), id(t[1])): t for r in nonempty for t in r.tables}
+    whole = Relation(boxes, tuple(tables.values()))
+    if len(boxes) > _MAX_BOXES or len(tables) > 8:
+        return Relation(frozenset(), (pairs(whole),)) if whole.pairs <= MAX_PAIRS else bounding(whole)
+    return whole
+
+
+def transposed(r: Relation) -> Relation:
+    """Return the pairs with the sides exchanged."""
+    return Relation(
+        relation(*[box(b.in0, b.out0, [(n, t, s) for n, s, t in b.dims]) for b in r.boxes]).boxes,
+        tuple([(i, o) for o, i in r.tables]),
+    )
+
+
+def shifted(r: Relation, out: int, ins: int) -> Relation:
+    """Return the pairs with both sides moved."""
+    if not out and not ins:
+        return r
+    return Relation(
+        frozenset([Box(b.out0 + out, b.in0 + ins, b.dims) for b in r.boxes]),
+        tuple([(o + out, i + ins) for o, i in r.tables]),
+    )
+
+
+def repeated(r: Relation, *dims: Dim) -> Relation:
+    """Return the pairs of `r` at each index of further dims."""
+    out = relation(*[box(b.out0, b.in0, (*b.dims, *dims)) for b in r.boxes])
+    for o, i in r.tables:
+        if len(o) * prod([n for n, _, _ in dims]) > MAX_PAIRS:
+            out = union(out, repeated(bounding(Relation(frozenset(), ((o, i),))), *dims))
+            continue
+        for n, s, t in dims:
+            k = np.arange(n)
+            o, i = (o + s * k[:, None]).ravel(), (i + t * k[:, None]).ravel()
+        out = union(out, Relation(frozenset(), ((o, i),)))
+    return out
+
+
+def bounding(r: Relation) -> Relation:
+    """Return a dense block that contains a relation."""
+    los, his = [], []
+    for b in r.boxes:
+        los.append((b.out0 + sum([min(0, s * (n - 1)) for n, s, _ in b.dims]),
+                    b.in0 + sum([min(0, t * (n - 1)) for n, _, t in b.dims])))  # fmt: skip
+        his.append((b.out0 + sum([max(0, s * (n - 1)) for n, s, _ in b.dims]),
+                    b.in0 + sum([max(0, t * (n - 1)) for n, _, t in b.dims])))  # fmt: skip
+    for o, i in r.tables:
+        los.append((int(o.min()), int(i.min())))
+        his.append((int(o.max()), int(i.max())))
+    if not los:
+        return EMPTY
+    (o0, i0), (o1, i1) = [min(k) for k in zip(*los, strict=True)], [max(k) for k in zip(*his, strict=True)]
+    return relation(box(o0, i0, ((o1 - o0 + 1, 1, 0), (i1 - i0 + 1, 0, 1))))
+
+
+def triangle(n: int, s: int, t: int, *, reverse: bool = False, strict: bool = False) -> list[tuple[int, int, Dims]]:
+    """Return the lower triangle i >= j of n x n (`reverse`: i <= j) as boxes: a diagonal, and for each power of two the
+    blocks below it. So n (n + 1) / 2 pairs are about 2 log n boxes."""
+    parts: list[tuple[int, int, Dims]] = [] if strict else [(0, 0, ((n, s, t),))]
+    size = 1
+    while size < n:
+        whole = n // (2 * size)
+        if whole:
+            parts.append((s * size, 0, ((whole, 2 * size * s, 2 * size * t), (size, s, 0), (size, 0, t))))
+        first = (2 * whole + 1) * size
+        if first < n:
+            parts.append((s * first, t * (first - size), ((n - first, s, 0), (size, 0, t))))
+        size *= 2
+    if not reverse:
+        return parts
+    return [(s * (n - 1) - o, t * (n - 1) - i, tuple([(m, -a, -b) for m, a, b in dims])) for o, i, dims in parts]
+
+
+def pairs_of_box(b: Box) -> tuple[Ints, Ints]:
+    """Return the pairs of a box."""
+    o, i = np.full(1, b.out0, np.int64), np.full(1, b.in0, np.int64)
+    for n, s, t in b.dims:
+        k = np.arange(n, dtype=np.int64)
+        o, i = (o[:, None] + s * k).ravel(), (i[:, None] + t * k).ravel()
+    return o, i
+
+
+def pairs(r: Relation) -> tuple[Ints, Ints]:
+    """Return all pairs; some may occur twice."""
+    parts = [*[pairs_of_box(b) for b in sorted(r.boxes)], *r.tables]
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([o for o, _ in parts]), np.concatenate([i for _, i in parts])
+
+
+def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return row pointers and sorted column indices without duplicates."""
+    o, i = pairs(r)
+    keys = o * columns + i
+    if np.any(keys[1:] <= keys[:-1]):
+        keys.sort()
+        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+    o, i = np.divmod(keys, max(columns, 1))
+    indptr = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(o, minlength=rows), out=indptr[1:])
+    return indptr, i
+
+
+# ----------------------------------------------------------------------------------------------------- composition
+
+
+def compose(a: Relation, d: Relation, middle: int) -> Relation:
+    """Return the pairs (i, j) with (i, m) in `a` and (m, j) in `d` for an element m of an array of `middle` elements."""
+    if a.empty or d.empty:
+        return EMPTY
+    whole = identity(middle)
+    if a == whole or not middle:
+        return d
+    if not d.tables and d.boxes == whole.boxes:
+        return a
+    parts: list[Relation] = []
+    for x in a.boxes:
+        for y in d.boxes:
+            found = compose_boxes(x, y)
+            parts.append(_of_pairs(x, y) if found is None else Relation(frozenset(found)))
+    for o, m in a.tables:
+        for y in d.boxes:
+            looked_up = _look_up(m, y.out0, y.in0, list(y.dims))
+            alone = Relation(frozenset(), ((o, m),))
+            parts.append(
+                _join(alone, relation(y), middle) if looked_up is None else table(o[looked_up[0]], looked_up[1])
+            )
+        if d.tables:
+            parts.append(_join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), d.tables), middle))
+    for m, i in d.tables:
+        for x in a.boxes:
+            looked_up = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
+            alone = Relation(frozenset(), ((m, i),))
+            parts.append(
+                _join(relation(x), alone, middle) if looked_up is None else table(looked_up[1], i[looked_up[0]])
+            )
+    return union(*parts)
+
+
+def _look_up(m: Ints, start: int, other: int, dims: list[Dim]) -> tuple[NDArray[np.bool_], Ints] | None:
+    """Return which of the numbers m are start + sum s k, and other + sum t k for these. None if the digits k of a
+    number are not unique."""
+    signs: list[Dim] = []
+    for n, s, t in dims:
+        if s < 0:
+            start, other = start + s * (n - 1), other + t * (n - 1)
+        signs.append((n, -s, -t) if s < 0 else (n, s, t))
+    signs.sort(key=lambda u: -u[1])
+    if any([s == 0 for _, s, _ in signs]) or any([
+        sum([s * (n - 1) for n, s, _ in signs[k + 1 :]]) >= s for k, (_, s, _) in enumerate(signs)
+    ]):  # fmt: skip
+        return None
+    rest, value = m - start, np.full(len(m), other, np.int64)
+    kept = np.ones(len(m), np.bool_)
+    for n, s, t in signs:
+        digit = rest if s == 1 else rest // s
+        kept &= (digit >= 0) & (digit < n)
+        value += t * digit
+        rest = rest - s * digit if s != 1 else np.zeros((), np.int64)
+    kept &= rest == 0
+    return kept, value[kept]
+
+
+def _of_pairs(x: Box, y: Box) -> Relation:
+    a, d = relation(x), relation(y)
+    lo = max(bounds(x.in0, [(n, t) for n, _, t in x.dims])[0], bounds(y.out0, [(n, s) for n, s, _ in y.dims])[0])
+    hi = min(bounds(x.in0, [(n, t) for n, _, t in x.dims])[1], bounds(y.out0, [(n, s) for n, s, _ in y.dims])[1])
+    return _join(a, d, hi + 1) if lo <= hi else EMPTY
+
+
+def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return the least and the greatest value of start + sum stride * index."""
+    ends = [s * (n - 1) for n, s in dims]
+    return start + sum([min(0, e) for e in ends]), start + sum([max(0, e) for e in ends])
+
+
+def _join(a: Relation, d: Relation, middle: int) -> Relation:
+    """Compose by pairs; a dense block if they are too many."""
+    if a.pairs <= MAX_PAIRS and d.pairs <= MAX_PAIRS:
+        (o, m), (k, i) = pairs(a), pairs(d)
+        inside = m < middle
+        o, m = o[inside], m[inside]
+        if np.any(k[1:] < k[:-1]):
+            order = np.argsort(k, kind="stable")
+            k, i = k[order], i[order]
+        size = int(max(k.max(initial=0), m.max(initial=0))) + 1
+        starts = np.zeros(size + 1, np.int64)
+        np.cumsum(np.bincount(k, minlength=size), out=starts[1:])
+        first, counts = starts[m], (starts[1:] - starts[:-1])[m]
+        total = int(counts.sum())
+        if total <= MAX_PAIRS:
+            at = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(total)
+            return table(np.repeat(o, counts), i[at]) if total else EMPTY
+    x, y = next(iter(bounding(a).boxes)), next(iter(bounding(d).boxes))
+    return relation(box(x.out0, y.in0, [*[(n, s, 0) for n, s, _ in x.dims], *[(n, 0, t) for n, _, t in y.dims]]))
+
+
+# One side of a composition: (count, stride at the middle, stride at the other end).
+_Side: TypeAlias = "list[tuple[int, int, int]]"
+
+
+def compose_boxes(x: Box, y: Box) -> list[Box] | None:
+    """Return the composition of two boxes as boxes; None if their strides do not fit."""
+    out0, in0, a0, d0 = x.out0, y.in0, x.in0, y.out0
+    free: list[Dim] = []
+    left: _Side = []
+    right: _Side = []
+    for n, s, t in x.dims:
+        if t == 0:
+            free.append((n, s, 0))
+        elif t < 0:
+            a0, out0 = a0 + t * (n - 1), out0 + s * (n - 1)
+            left.append((n, -t, -s))
+        else:
+            left.append((n, t, s))
+    for n, s, t in y.dims:
+        if s == 0:
+            free.append((n, 0, t))
+        elif s < 0:
+            d0, in0 = d0 + s * (n - 1), in0 + t * (n - 1)
+            right.append((n, -s, -t))
+        else:
+            right.append((n, s, t))
+    solved = _solve(a0, left, d0, right)
+    if solved is None:
+        return None
+    made = [box(out0 + o, in0 + i, (*free, *dims)) for o, i, dims in solved]
+    return [b for b in made if b is not None]
+
+
+def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]] | None:
+    """Return the solutions of a + sum s p = d + sum t q, as offsets and dims of the two other ends."""
+    if not left and not right:
+        return [(0, 0, ())] if a == d else []
+    lo = max(a, d)
+    hi = min(bounds(a, [(n, s) for n, s, _ in left])[1], bounds(d, [(n, s) for n, s, _ in right])[1])
+    if lo > hi:
+        return []
+    if len(left) <= 1 and len(right) <= 1:
+        return _solve_two(a, left, d, right)
+    radix = max([s for _, s, _ in (*left, *right)])
+    if radix > 1:
+        lefts, rights = _split(a, left, radix), _split(d, right, radix)
+        if lefts is not None and rights is not None:
+            solutions: list[tuple[int, int, Dims]] = []
+            for ha, high_a, la, low_a, oa in lefts:
+                for hd, high_d, ld, low_d, od in rights:
+                    high = _solve_level(ha, high_a, hd, high_d)
+                    if high is None:
+                        return _enumerate(a, left, d, right)
+                    if not high:
+                        continue
+                    low = _solve(la, low_a, ld, low_d)
+                    if low is None:
+                        return _enumerate(a, left, d, right)
+                    solutions += [(oa + o + p, od + i + q, (*u, *v)) for o, i, u in high for p, q, v in low]
+            return solutions
+    return _enumerate(a, left, d, right)
+
+
+def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]] | None:
+    if len(left) <= 1 and len(right) <= 1:
+        return _solve_two(a, left, d, right)
+    return _enumerate(a, left, d, right)
+
+
+def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]] | None:
+    """Solve for each value of the index with the smallest count, if it is small."""
+    several = [*[(n, 0, k) for k, (n, _, _) in enumerate(left)], *[(n, 1, k) for k, (n, _, _) in enumerate(right)]]
+    n, side, k = min(several)
+    if n > _FEW:
+        return None
+    solutions: list[tuple[int, int, Dims]] = []
+    _, stride, other = (left, right)[side][k]
+    for value in range(n):
+        step = stride * value
+        found = (
+            _solve(a + step, [*left[:k], *left[k + 1 :]], d, right)
+            if side == 0
+            else _solve(a, left, d + step, [*right[:k], *right[k + 1 :]])
+        )
+        if found is None:
+            return None
+        solutions += [(o + other * value * (side == 0), i + other * value * (side == 1), u) for o, i, u in found]
+    return solutions
+
+
+def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]]:
+    """Return the solutions of a + s p = d + t q with at most one index on each side."""
+    if not left and not right:
+        return [(0, 0, ())] if a == d else []
+    if not left or not right:
+        ((n, s, other),) = left or right
+        p, rest = divmod(d - a if left else a - d, s)
+        if rest or not 0 <= p < n:
+            return []
+        return [(other * p, 0, ())] if left else [(0, other * p, ())]
+    ((n, s, so),), ((m, t, to),) = left, right
+    c, g = d - a, gcd(s, t)
+    if c % g:
+        return []
+    s, t, c = s // g, t // g, c // g
+    q0 = (-c * pow(t, -1, s)) % s if s > 1 else 0
+    p0 = (c + t * q0) // s
+    # p = p0 + t r, q = q0 + s r
+    lo = max(-(p0 // t), -(q0 // s))
+    hi = min((n - 1 - p0) // t, (m - 1 - q0) // s)
+    if lo > hi:
+        return []
+    return [(so * (p0 + t * lo), to * (q0 + s * lo), ((hi - lo + 1, so * t, to * s),))]
+
+
+def _split(start: int, side: _Side, radix: int) -> list[tuple[int, _Side, int, _Side, int]] | None:
+    """Split start + sum s p into digits to a radix: parts (high, its indices, low, its indices, offset of the other
+    end) in which low stays in [0, radix). None if strides do not divide."""
+    high: _Side = []
+    low: _Side = []
+    for n, s, other in side:
+        if s % radix == 0:
+            high.append((n, s // radix, other))
+        elif s < radix:
+            low.append((n, s, other))
+        else:
+            return None
+    h, rest_of_start = divmod(start, radix)
+    if rest_of_start + sum([s * (n - 1) for n, s, _ in low]) < radix:
+        return [(h, high, rest_of_start, low, 0)]
+    low.sort(key=lambda u: -u[1])
+    (n, s, other), rest = low[0], low[1:]
+    if radix % s:
+        return None
+    f, e = divmod(rest_of_start, s)
+    if e + sum([t * (m - 1) for m, t, _ in rest]) >= s:
+        return None
+    per = radix // s
+    parts: list[tuple[int, _Side, int, _Side, int]] = []
+    done = 0
+    if f:
+        count = min(n, per - f)
+        parts.append((h, high, rest_of_start, [(count, s, other), *rest], 0))
+        done, h = count, h + 1
+    whole = (n - done) // per
+    if whole:
+        parts.append((h, [*high, (whole, 1, other * per)], e, [(per, s, other), *rest], other * done))
+        done, h = done + whole * per, h + whole
+    if done < n:
+        parts.append((h, high, e, [(n - done, s, other), *rest], other * done))
+    return parts

@@ -1,0 +1,435 @@
+"""The relation of each equation: which elements of a result may depend on which elements of an operand.
+
+A rule stands for a family where it can. A primitive without a rule has the sound default: every element of every result
+may depend on every element of the operand. Only primitives that occur in linear programs need a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from fxad.ir import Aval, Eqn, HigherOrder, Lit, Primitive, source_text
+from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.check import Check
+from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.cumulative import CumSum, Cumulative, LinearRecurrence
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise import ELEMENTWISE
+from fxad.primitives.elementwise.arithmetic import Mul
+from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.families import of_family
+from fxad.primitives.fft import Fft
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterFamily
+from fxad.primitives.index import Index
+from fxad.primitives.linalg.solve import Solve
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
+from fxad.primitives.marks import Mark
+from fxad.primitives.reduce_window import ReduceWindowSum
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.sharding_constraint import ShardingConstraint
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.sparse.relation import (
+    EMPTY,
+    Dim,
+    Relation,
+    bounding,
+    box,
+    compose,
+    dense,
+    identity,
+    relation,
+    repeated,
+    strided,
+    table,
+    transposed,
+    triangle,
+    union,
+)  # fmt: skip
+from fxad.transforms.sparse.values import Values
+
+# (equation, operand, result, known values, notes of what is not known) -> relation of the result to the operand
+Rule: TypeAlias = Callable[[Any, Eqn, int, int, Values, "list[str]"], Relation]
+
+_MAX_WINDOW: Final = 1024  # a larger window is dense along its axes
+
+
+def relation_of(eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    """Return the relation of result `r` of an equation to operand `k`."""
+    x, y = eqn.ins[k].aval, eqn.outs[r].aval
+    if not x.size or not y.size:
+        return EMPTY
+    rule = of_family(RULES, type(eqn.prim))
+    if rule is None:
+        if isinstance(eqn.prim, HigherOrder) or type(eqn.prim) not in _ELEMENTWISE or x.shape != y.shape:
+            return dense(y.size, x.size)
+        return identity(x.size)
+    return rule(eqn.prim, eqn, k, r, values, notes)
+
+
+_ELEMENTWISE: Final = frozenset(ELEMENTWISE)
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of an array in row-major order, in elements."""
+    return tuple([prod(shape[a + 1 :]) for a in range(len(shape))])
+
+
+def along_axes(y: Aval, x: Aval, paired: Mapping[int, int]) -> Relation:
+    """Return the relation that is equality along paired axes (of the result: of the operand), and dense along all
+    others."""
+    so, si = strides_of(y.shape), strides_of(x.shape)
+    dims: list[Dim] = [(y.shape[a], so[a], si[b]) for a, b in paired.items()]
+    dims += [(n, so[a], 0) for a, n in enumerate(y.shape) if a not in paired]
+    dims += [(n, 0, si[b]) for b, n in enumerate(x.shape) if b not in paired.values()]
+    return relation(box(0, 0, dims))
+
+
+def leading_axes(y: Aval, x: Aval, dense_axes: Sequence[int]) -> Relation:
+    """Return equality along the axes of equal rank, but dense along `dense_axes`."""
+    if x.ndim != y.ndim:
+        return dense(y.size, x.size)
+    axes = {a % x.ndim for a in dense_axes} | {a for a in range(x.ndim) if x.shape[a] != y.shape[a]}
+    return along_axes(y, x, {a: a for a in range(x.ndim) if a not in axes})
+
+
+def _same(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    return identity(eqn.ins[k].aval.size)
+
+
+def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    first = len(eqn.ins) - len(eqn.outs)  # a check has further operands first
+    return identity(eqn.ins[k].aval.size) if k - first == r else EMPTY
+
+
+def _mul(prim: Mul, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    other = eqn.ins[1 - k]
+    return EMPTY if isinstance(other, Lit) and not other.value else identity(eqn.ins[k].aval.size)
+
+
+def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    which = values.get(eqn.ins[0])
+    if which is None:
+        return identity(eqn.outs[0].aval.size)
+    picked = np.clip(which.astype(np.int64), 0, len(eqn.ins) - 2).ravel() == k - 1
+    places = np.flatnonzero(picked)
+    return table(places, places)
+
+
+# -------------------------------------------------------------------------------------------------------- structure
+
+
+def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, shape = eqn.ins[0].aval, prim.shape
+    si = strides_of(x.shape)
+    ins = [0] * len(shape)
+    for a, d in enumerate(prim.dims):
+        ins[d] = si[a] if x.shape[a] != 1 else 0
+    return strided(shape, strides_of(shape), ins)
+
+
+def _reduce(prim: ReduceSum, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, so = eqn.ins[0].aval, iter(strides_of(eqn.outs[0].aval.shape))
+    return strided(x.shape, [0 if a in prim.axes else next(so) for a in range(x.ndim)], strides_of(x.shape))
+
+
+def _transpose(prim: Transpose, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+    si = strides_of(x.shape)
+    return strided(y.shape, strides_of(y.shape), [si[a] for a in prim.perm])
+
+
+def _rev(prim: Rev, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    shape = eqn.ins[0].aval.shape
+    s = strides_of(shape)
+    last = sum([s[a] * (shape[a] - 1) for a in prim.axes])
+    return strided(shape, s, [-n if a in prim.axes else n for a, n in enumerate(s)], 0, last)
+
+
+def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+    si = strides_of(x.shape)
+    ins = [n * t for n, t in zip(si, prim.strides, strict=True)]
+    return strided(y.shape, strides_of(y.shape), ins, 0, sum([n * s for n, s in zip(si, prim.starts, strict=True)]))
+
+
+def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+    if k == 1:
+        return dense(y.size, 1)
+    so, si = strides_of(y.shape), strides_of(x.shape)
+    out0 = in0 = 0
+    dims: list[Dim] = []
+    for a, n in enumerate(x.shape):
+        low, step = prim.low[a], prim.interior[a] + 1
+        first = max(0, -(low // step))  # the first element that is not dropped
+        last = min(n - 1, (y.shape[a] - 1 - low) // step)
+        dims.append((last - first + 1, so[a] * step, si[a]))
+        out0, in0 = out0 + so[a] * (low + first * step), in0 + si[a] * first
+    return relation(box(out0, in0, dims))
+
+
+def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, so = eqn.ins[k].aval, strides_of(eqn.outs[0].aval.shape)
+    start = sum([a.aval.shape[prim.axis] for a in eqn.ins[:k]])
+    return strided(x.shape, so, strides_of(x.shape), start * so[prim.axis])
+
+
+# ---------------------------------------------------------------------------------------------------------- indices
+
+
+def _places(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.arange(1, x.size + 1).reshape(x.shape)
+
+
+def _unknown(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
+    notes.append(
+        f"{eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)} ({source_text(eqn.source)})"
+    )
+
+
+def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
+    """Return the relation of a read at known indices: what it reads from the numbers of the elements."""
+    indices = [values.get(a) for a in eqn.ins[1:]]
+    if any([i is None for i in indices]):
+        return None
+    read = prim.impl(_places(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
+    places = np.flatnonzero(read)
+    return table(places, read[places] - 1)
+
+
+def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    known = _read(prim, eqn, values)
+    if known is not None:
+        return known
+    _unknown(eqn, notes, prim.start_index_map)
+    return _windows(prim.windows, eqn.outs[0].aval, eqn.ins[0].aval)
+
+
+def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
+    """Return the relation of an array of windows at unknown places to the operand."""
+    batch = [a for a in range(y.ndim) if a not in windows.offset]
+    paired = {batch[i]: a for i, a in zip(windows.index_batched, windows.batched, strict=True)}
+    for offset, a in zip(windows.offset, windows.axes(x.ndim), strict=True):
+        if x.shape[a] == y.shape[offset] or a not in windows.index_map:
+            if x.shape[a] == y.shape[offset]:
+                paired[offset] = a
+    return along_axes(y, x, paired)
+
+
+def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+    so, si = strides_of(y.shape), strides_of(x.shape)
+    dims: list[Dim] = []
+    in0, open_axes = 0, []
+    for a, (n, m) in enumerate(zip(x.shape, y.shape, strict=True)):
+        start = values.get(eqn.ins[1 + a])
+        if n == m or start is not None:
+            dims.append((m, so[a], si[a]))
+            in0 += si[a] * (0 if start is None else min(max(int(start), 0), n - m))
+        else:
+            open_axes.append(a)
+            dims += [(m, so[a], 0), (n, 0, si[a])]
+    if open_axes:
+        _unknown(eqn, notes, open_axes)
+    return relation(box(0, in0, dims))
+
+
+def _index(prim: Index, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x = eqn.ins[0].aval
+    so, si = iter(strides_of(eqn.outs[0].aval.shape)), strides_of(x.shape)
+    dims: list[Dim] = []
+    in0, open_axes = 0, []
+    for a, (n, m, start, stride) in enumerate(zip(x.shape, prim.sizes, prim.starts, prim.strides, strict=True)):
+        step = 0 if a in prim.dropped else next(so)
+        if a in prim.dynamic:
+            if n == m:
+                start = 0
+            else:
+                value = values.get(eqn.ins[1 + prim.dynamic.index(a)])
+                if value is None:
+                    open_axes.append(a)
+                    dims += [(m, step, 0), (n, 0, si[a])]
+                    continue
+                start = int(value) + (n if int(value) < 0 else 0)
+                start = min(max(start, 0), n - m)
+        dims.append((m, step, si[a] * stride))
+        in0 += si[a] * start
+    if open_axes:
+        _unknown(eqn, notes, open_axes)
+    return relation(box(0, in0, dims))
+
+
+def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, update = eqn.ins[0].aval, eqn.ins[1].aval
+    starts = [values.get(a) for a in eqn.ins[2:]]
+    known = all([s is not None for s in starts])
+    if known and k == 0:
+        kept = prim.impl(_places(x), np.zeros(update.shape, np.int64), *[s for s in starts if s is not None])[0].ravel()
+        places = np.flatnonzero(kept)
+        return table(places, places)
+    if k == 0:
+        return identity(x.size) if update.shape != x.shape else EMPTY
+    read = Eqn(DynamicSlice(update.shape), (eqn.outs[0], *eqn.ins[2:]), (eqn.ins[1],), eqn.source)  # type: ignore[arg-type]
+    return transposed(_dynamic_slice(read.prim, read, 0, 0, values, notes))  # type: ignore[arg-type]
+
+
+def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, updates = eqn.ins[0].aval, eqn.ins[2].aval
+    indices = values.get(eqn.ins[1])
+    if k == 0:
+        if type(prim) is Scatter and indices is not None:
+            kept = prim.impl(_places(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
+            places = np.flatnonzero(kept)
+            return table(places, places)
+        return identity(x.size)
+    if k != 2 or not isinstance(prim, Scatter | ScatterAdd):
+        return dense(x.size, eqn.ins[k].aval.size)
+    if indices is not None:
+        sizes = prim.sizes(x.shape, updates.shape)
+        gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
+        read = gather.impl(_places(x), indices)[0].ravel()
+        places = np.flatnonzero(read)
+        return table(read[places] - 1, places)
+    _unknown(eqn, notes, prim.scatter_dims_to_operand_dims)
+    return transposed(_windows(prim.windows, updates, x))
+
+
+# ----------------------------------------------------------------------------- products, windows, sums along axes
+
+
+def _dot(prim: DotGeneral, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[k].aval, eqn.outs[0].aval
+    batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[k]
+    free = [a for a in range(x.ndim) if a not in batch and a not in contract]
+    first = len(batch) if k == 0 else y.ndim - len(free)
+    return along_axes(y, x, {**dict(enumerate(batch)), **{first + j: a for j, a in enumerate(free)}})
+
+
+def _windows_along(
+    sizes: Sequence[tuple[int, int, int, int, int, int, int, int, int]],
+) -> tuple[list[tuple[int, int, list[Dim]]], bool]:
+    """Return boxes for window axes: (operand size, its stride, result size, its stride, window, window stride, low
+    padding, base dilation, window dilation)."""
+    if prod([s[4] for s in sizes]) > _MAX_WINDOW:
+        return [], False
+    boxes: list[tuple[int, int, list[Dim]]] = []
+    for places in product(*[range(s[4]) for s in sizes]):
+        o0 = i0 = 0
+        dims: list[Dim] = []
+        for w, (n, si, m, so, _, stride, low, base, dilation) in zip(places, sizes, strict=True):
+            # result i reads i * stride + w * dilation - low, which must be a multiple of `base` in [0, (n - 1) base]
+            part = compose(
+                relation(box(0, w * dilation, ((m, 1, stride),))),
+                transposed(relation(box(0, low, ((n, 1, base),)))),
+                (m + n) * max(stride, base) + abs(low) + w * dilation + 1,
+            )
+            if part.empty:
+                break
+            (b,) = part.boxes
+            o0, i0 = o0 + b.out0 * so, i0 + b.in0 * si
+            dims += [(c, s * so, t * si) for c, s, t in b.dims]
+        else:
+            boxes.append((o0, i0, dims))
+    return boxes, True
+
+
+def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
+    if k == 1:
+        return dense(y.size, rhs.size) if prim.feature_groups * prim.batch_groups > 1 else along_axes(
+            y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]}
+        )  # fmt: skip
+    so, si = strides_of(y.shape), strides_of(lhs.shape)
+    spatial = [
+        (lhs.shape[a], si[a], y.shape[b], so[b], rhs.shape[c], prim.strides[j], prim.padding[j][0],
+         prim.lhs_dilation[j], prim.rhs_dilation[j])
+        for j, (a, c, b) in enumerate(zip(prim.lhs_spec[2:], prim.rhs_spec[2:], prim.out_spec[2:], strict=True))
+    ]  # fmt: skip
+    boxes, few = _windows_along(spatial)
+    if not few:
+        boxes = [(0, 0, [d for n, t, m, s, *_ in spatial for d in ((m, s, 0), (n, 0, t))])]
+    (b, f), (ob, of) = prim.lhs_spec[:2], prim.out_spec[:2]
+    g, h = prim.feature_groups, prim.batch_groups
+    outs, ins, examples = y.shape[of], lhs.shape[f], y.shape[ob]
+    others: list[Dim] = [
+        (examples, so[ob], si[b]),
+        (g, so[of] * (outs // g), si[f] * (ins // g)),
+        (ins // g, 0, si[f]),
+    ]
+    if h > 1:  # the examples of group q (q * examples + e) give the output features of group q
+        others += [(h, so[of] * (outs // h), si[b] * examples), (outs // h, so[of], 0)]
+    else:
+        others += [(outs // g, so[of], 0)]
+    return relation(*[box(o, i, [*dims, *others]) for o, i, dims in boxes])
+
+
+def _window(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    scatters = isinstance(prim, SelectAndScatterAdd)
+    x, y = (eqn.outs[0].aval, eqn.ins[0].aval) if scatters else (eqn.ins[0].aval, eqn.outs[0].aval)
+    so, si = strides_of(y.shape), strides_of(x.shape)
+    axes = [
+        (x.shape[a], si[a], y.shape[a], so[a], prim.window[a], prim.strides[a], prim.padding[a][0],
+         prim.base_dilation[a], prim.window_dilation[a])
+        for a in range(x.ndim)
+    ]  # fmt: skip
+    boxes, few = _windows_along(axes)
+    found = relation(*[box(*b) for b in boxes]) if few else dense(y.size, x.size)
+    return transposed(found) if scatters else found
+
+
+def _cumulative(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[k].aval, eqn.outs[r].aval
+    if (
+        not isinstance(prim, CumSum | LinearRecurrence)
+        or x.shape != y.shape
+        or (k == 0) is isinstance(prim, LinearRecurrence)
+    ):
+        return leading_axes(y, x, (getattr(prim, "axis", 0),)) if hasattr(prim, "axis") else dense(y.size, x.size)
+    return _along_axis_triangle(x, prim.axis, reverse=prim.reverse)
+
+
+def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
+    s = strides_of(x.shape)
+    others: list[Dim] = [(n, s[a], s[a]) for a, n in enumerate(x.shape) if a != axis]
+    parts = triangle(x.shape[axis], s[axis], s[axis], reverse=reverse)
+    return relation(*[box(o, i, [*dims, *others]) for o, i, dims in parts])
+
+
+def _fft(prim: Fft, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, range(-len(prim.lengths), 0))
+
+
+def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    x, y = eqn.ins[k].aval, eqn.outs[0].aval
+    if k != 1:
+        return leading_axes(y, x, (-2, -1))
+    flip = prim.transpose_a if prim.left_side else not prim.transpose_a
+    return _along_axis_triangle(y, y.ndim - (2 if prim.left_side else 1), reverse=prim.lower_a == flip)
+
+
+def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == 3 else (-2, -1))
+
+
+RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
+    {
+        Mul: _mul, SelectN: _select, Mark: _one_to_one, OptimizationBarrier: _one_to_one, Check: _one_to_one,
+        ShardingConstraint: _same, Reshape: _same, Squeeze: _same, ExpandDims: _same, BroadcastInDim: _broadcast,
+        ReduceSum: _reduce, Transpose: _transpose, Rev: _rev, Slice: _slice, Pad: _pad, Concatenate: _concatenate,
+        Gather: _gather, DynamicSlice: _dynamic_slice, Index: _index, DynamicUpdateSlice: _update,
+        ScatterFamily: _scatter, DotGeneral: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
+        SelectAndGatherAdd: _window, SelectAndScatterAdd: _window, Cumulative: _cumulative,
+        LinearRecurrence: _cumulative, Fft: _fft, TriangularSolve: _triangular, TridiagonalSolve: _solve, Solve: _solve,
+    }
+)  # fmt: skip
+
+__all__ = ["RULES", "bounding", "relation_of", "repeated", "strides_of", "union"]

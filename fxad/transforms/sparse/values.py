@@ -1,0 +1,88 @@
+"""Values of a program that are known before it runs: those of closed-over arrays, literals, and what is made of them.
+
+A value is computed when a rule asks for it: the indices of a gather, the mask of a select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, final
+
+import numpy as np
+
+from fxad.core.dce import dce
+from fxad.core.interpreter import run
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+
+Known: TypeAlias = Callable[[], NDArray | None]
+
+
+def unknown() -> None:
+    """Return None: a value that is not known."""
+    return
+
+
+@final
+class Values:
+    """The known values of a program, for operands that may be known."""
+
+    __slots__ = ("_eqns", "_jaxpr", "_known", "_values")
+
+    def __init__(self, jaxpr: Jaxpr, operands: Sequence[Known]) -> None:
+        self._jaxpr = jaxpr
+        self._known: dict[Atom, Known] = dict(zip(jaxpr.ins, operands, strict=True))
+        self._eqns: dict[Var, tuple[Eqn, int]] | None = None
+        self._values: dict[Atom, NDArray | None] = {}
+
+    def get(self, a: Atom) -> NDArray | None:
+        """Return the value of an atom, or None."""
+        if isinstance(a, Lit):
+            return None if a.aval.symbolic else np.full(a.aval.shape, a.value, a.aval.dtype)
+        if a in self._values:
+            return self._values[a]
+        value = self._known[a]() if a in self._known else self._computed(a)
+        self._values[a] = value
+        return value
+
+    def _computed(self, a: Var) -> NDArray | None:
+        if self._eqns is None:
+            self._eqns = {v: (e, k) for e in self._jaxpr.eqns for k, v in enumerate(e.outs)}
+        eqn, k = self._eqns[a]
+        prim = eqn.prim
+        if prim.effects or prim.free_axes:
+            return None
+        if isinstance(prim, HigherOrder):
+            layout = prim.layout
+            once = layout.once
+            if once is not None:
+                body, places = layout.bodies[once].jaxpr, layout.operand_indices(once)
+                results = layout.result_indices(once)
+                if k in results and all(
+                    [t.aval is b.aval for t, b in zip([eqn.ins[p] for p in places], body.ins, strict=True)]
+                ):
+                    inner = Values(body, [lambda p=p: self.get(eqn.ins[p]) for p in places])  # type: ignore[misc]
+                    return inner.get(body.outs[results.index(k)])
+            return self._pruned(eqn, k)
+        args = [self.get(x) for x in eqn.ins]
+        if any([x is None for x in args]):
+            return None
+        return np.asarray(prim.impl(*[x for x in args if x is not None])[k])
+
+    def _pruned(self, eqn: Eqn, k: int) -> NDArray | None:
+        """Evaluate one result of an equation with bodies; it may not need all of the operands."""
+        variables = tuple(dict.fromkeys([a for a in eqn.ins if isinstance(a, Var)]))
+        from_operands = {v: Var(-1 - n, v.aval) for n, v in enumerate(variables)}
+        ins = tuple([from_operands[a] if isinstance(a, Var) else a for a in eqn.ins])
+        outs = tuple([Var(n, v.aval) for n, v in enumerate(eqn.outs)])
+        single = dce(Jaxpr(tuple(from_operands.values()), (Eqn(eqn.prim, ins, outs),), (outs[k],)))
+        read = {a for e in single.eqns for a in e.ins} | set(single.outs)
+        args = [
+            self.get(v) if new in read else np.zeros(v.aval.shape, v.aval.dtype)
+            for v, new in zip(variables, single.ins, strict=True)
+        ]
+        if any([x is None for x in args]):
+            return None
+        return run(single, [x for x in args if x is not None])[0]
+
+
+NOTHING = Values(Jaxpr((), (), ()), ())
