@@ -1,0 +1,1 @@
+"""Sparse derivatives: colourings of patterns, and products with them."""
