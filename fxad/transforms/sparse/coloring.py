@@ -865,7 +865,7 @@ def _in_batches(pattern: _Pattern, separate: Colors, kind: str) -> list[Colors]:
     """Return greedy star or acyclic colourings that take many columns at once.
 
     A batch is a class of a colouring of the columns: two of its members have distance three or more, so their colours
-    seldom exclude each other. The orders of the batches are: most neighbours first, the classes as they are, and the
+    seldom exclude each other. The orders of the batches are: most neighbours first, by columns and by classes, and the
     classes of the best colouring so far. A small graph is coloured one column at a time as well, in natural order, most
     neighbours first, and smallest degree last.
     """
@@ -875,13 +875,15 @@ def _in_batches(pattern: _Pattern, separate: Colors, kind: str) -> list[Colors]:
         return []
     degree = graph.counts().astype(np.int64)
     number = int(separate.max()) + 1
-    largest = np.zeros(number, np.int64)
     (used,) = np.nonzero(separate >= 0)
+    largest = np.zeros(number, np.int64)
     np.maximum.at(largest, separate[used], degree[used])
-    keys = [_rank(-largest)[separate], separate.astype(np.int64)][: 1 if paths > _MOST_PATHS // 5 else 2]
+    keys = [(int(degree.max()) - degree) * number + separate, _rank(-largest)[separate]]
+    if paths > _MOST_PATHS // 10:
+        keys = keys[:1] if kind == "star" else keys[1:]
     if len(used) <= _ONE_BY_ONE:
-        keys += [np.arange(len(degree)), _rank(-degree), _rank(_smallest_last(graph))]
-    repetitions = int(np.clip(4_000_000 // paths, 0, 8))
+        keys += [np.arange(len(degree)), _rank(-degree), np.argsort(_smallest_last(graph))]
+    repetitions = int(np.clip(20_000_000 // paths, 2 if kind == "star" else 0, 12))
     results: list[Colors] = []
     for k in range(len(keys) + repetitions):
         if k < len(keys):
