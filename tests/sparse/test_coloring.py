@@ -12,18 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fxad.errors import ParameterError, ShapeError
-from fxad.transforms.sparse.coloring import (
-    KINDS,
-    SYMMETRIC,
-    Coloring,
-    color,
-    color_band,
-    color_grid,
-    csr_of,
-    decompression,
-    is_valid,
-    stencil_pattern,
-)
+from fxad.transforms.sparse.coloring import KINDS, SYMMETRIC, Coloring, color, color_grid, decompression, is_valid
+from fxad.transforms.sparse.csr import csr_of
+from fxad.transforms.sparse.shifts import color_band, stencil_pattern
 
 Dense = npt.NDArray[Any]
 
@@ -298,7 +289,7 @@ def test_as_few_colors_as_sequential_greedy_colorings(seed: int) -> None:
 
 
 # Figures 4.1 and 6.1 of What Color Is Your Jacobian? The second graph is that of figures 1 and 4 of Gebremedhin,
-# Tarafdar, Pothen, Walther, Efficient computation of sparse Hessians (2009). Columns, edges, colours of star and acyclic.
+# Tarafdar, Pothen, Walther, Efficient computation of sparse Hessians (2009). Columns, edges, and colours.
 FIGURES = {
     "4.1": (6, "01 12 14 15 23 35", 3, 3),
     "6.1": (10, "01 06 12 14 23 25 39 45 47 58 67 78 89", 5, 3),
@@ -309,8 +300,9 @@ FIGURES = {
 def test_the_figures_of_the_literature_need_no_more_colors(figure: str) -> None:
     n, edges, star, acyclic = FIGURES[figure]
     a = np.eye(n, dtype=np.bool_)
-    for v, w in edges.split():
-        a[int(v), int(w)] = a[int(w), int(v)] = True
+    for edge in edges.split():
+        v, w = int(edge[0]), int(edge[1])
+        a[v, w] = a[w, v] = True
     for kind, number in (("star", star), ("acyclic", acyclic)):
         c = color(*csr(a), a.shape, kind)
         check(c, a)
