@@ -6,4 +6,5 @@ from .roots import (
     custom_minimize as custom_minimize,
     custom_root as custom_root,
 )
+from .sparse import Factorization as Factorization, factorize as factorize, sparse_solve as sparse_solve
 from .systems import custom_linear_solve as custom_linear_solve
