@@ -129,6 +129,8 @@ from .implicit import (
     factorize as factorize,
     fixed_point_iteration as fixed_point_iteration,
     gmres as gmres,
+    levenberg_marquardt as levenberg_marquardt,
+    newton as newton,
     sparse_solve as sparse_solve,
 )
 from .indexing import (
