@@ -75,10 +75,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
     print("weight    steps   |gradient|   cost       largest acceleration")
     while float(mu) > 1e-9:
-        for steps in range(1, 31):
+        steps, size = 0, fnp.asarray(np.inf)
+        while float(size) > max(1e-8, float(mu)) and steps < 30:
             z, size = step(z, mu)
-            if float(size) < max(1e-8, float(mu)):
-                break
+            steps += 1
         x = z[: 3 * n + 2]
         a = np.asarray(parts(x)[2])
         print(f"{float(mu):.1e}   {steps:5d}   {float(size):10.1e}   {np.mean(a**2):.6f}   {np.abs(a).max():.6f}")

@@ -7,8 +7,8 @@ unknowns, beside SuperLU):
 - blocks: rows and columns fall into small groups that share no entry (a diagonal is blocks of 1): dense solves of all
   groups at once, in XLA; 6 ms against 20 ms for blocks of 3;
 - tridiagonal: LAPACK's gtsv, in XLA; 6 ms against 89 ms;
-- all others: SuperLU on the host, by SciPy; a band keeps its order of columns, which takes two thirds of the time of a
-  minimum-degree order. LAPACK's gbsv is not faster from bandwidth 9 on (231 ms against 84 ms).
+- all others: SuperLU on the host, by SciPy; a band keeps its order of columns, which takes two thirds of the time of
+  COLAMD. LAPACK's gbsv is not faster from bandwidth 9 on (231 ms against 84 ms).
 """
 
 from __future__ import annotations
@@ -249,6 +249,12 @@ class _Factors:
         self._last = (np.array(data), solve)  # one assignment: other threads see either pair
         return solve
 
+    def _order(self, transpose: Any) -> str:
+        """Return an order of columns: for a symmetric pattern that of minimum degree, with half the fill of COLAMD."""
+        other = transpose.tocsr()
+        same = np.array_equal(other.indptr, transpose.indptr) and np.array_equal(other.indices, transpose.indices)
+        return "MMD_AT_PLUS_A" if same else "COLAMD"
+
     def _factorised(self, data: NDArray) -> Solve:
         def singular(b: NDArray, _transposed: bool) -> NDArray:
             return np.full_like(b, np.nan)
@@ -259,7 +265,7 @@ class _Factors:
         indices, indptr = [x.astype(np.intc) for x in (self.system.indices, self.system.indptr)]
         # the CSR arrays of A are the CSC arrays of its transpose
         transpose = importlib.import_module("scipy.sparse").csc_array((data, indices, indptr), shape=(n, n))
-        order = "NATURAL" if self.system.is_band() else "COLAMD"
+        order = "NATURAL" if self.system.is_band() else self._order(transpose)
         try:
             lu = importlib.import_module("scipy.sparse.linalg").splu(transpose, permc_spec=order)
         except RuntimeError:  # "Factor is exactly singular"
