@@ -3,7 +3,7 @@
     python examples/reaction_diffusion.py
 
 The Allen-Cahn equation u_t = D (u_xx + u_yy) + u - u^3 separates into regions of u = 1 and u = -1. On a grid of 256 x
-256 a step solves 65,536 equations. Their Jacobian would have 4.3e9 elements; 327,680 of them are not zero. The pattern is
+256 a step solves 65,536 equations. Their Jacobian has 4.3e9 elements, and 327,680 of them are not zero. The pattern is
 read from the program, a few products with the Jacobian give all elements, and Newton's method solves sparse systems.
 """
 
