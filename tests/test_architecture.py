@@ -66,7 +66,8 @@ TREE_MODULES = (
     "fxad/core/tree.py",
     "fxad/core/tree_paths.py",
 )
-ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/")
+# SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type
+ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/", "fxad/transforms/sparse/")
 
 
 def name(path: Path) -> str:
