@@ -24,6 +24,7 @@ differentiation, SIAM J. Sci. Comput. 19 (1998), for "both"; J. C. Culberson, It
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -186,10 +187,12 @@ def _color_acyclic(pattern: Csr) -> Coloring:
     return color_symmetric(pattern, "acyclic")
 
 
-_GREEDY: Final = {
-    "columns": _color_columns,
-    "rows": _color_rows,
-    "both": _color_both,
-    "star": _color_star,
-    "acyclic": _color_acyclic,
-}
+_GREEDY: Final = MappingProxyType(
+    {
+        "columns": _color_columns,
+        "rows": _color_rows,
+        "both": _color_both,
+        "star": _color_star,
+        "acyclic": _color_acyclic,
+    }
+)
