@@ -244,3 +244,23 @@ def test_point_clouds_of_every_size_share_one_compilation() -> None:
     figures = load("point_clouds").main(["--steps", "20"])
     assert figures["difference"] < 1e-5
     assert figures["last"] < figures["first"]
+
+
+def test_a_reaction_diffusion_equation_is_stepped_implicitly() -> None:
+    figures = load("reaction_diffusion").main(["--size", "64"])
+    assert figures["nnz"] == 5 * 64**2
+    assert figures["products"] <= 8
+    assert figures["residual"] < 1e-8
+    assert figures["largest"] < 1
+
+
+def test_a_cart_is_controlled_within_its_bounds() -> None:
+    figures = load("optimal_control").main(["--intervals", "300"])
+    assert figures["violation"] < 1e-10
+    assert 4.99 < figures["largest"] < 5
+
+
+def test_bundles_are_adjusted_to_the_noise() -> None:
+    figures = load("bundle_adjustment").main(["--points", "80"])
+    assert figures["products"] == 9
+    assert figures["after"] < 1 < figures["before"]

@@ -119,14 +119,19 @@ from .fourier import FftType as FftType, fft as fft
 from .implicit import (
     Breakdown as Breakdown,
     Convergence as Convergence,
+    Factorization as Factorization,
     bicgstab as bicgstab,
     cg as cg,
     custom_fixed_point as custom_fixed_point,
     custom_linear_solve as custom_linear_solve,
     custom_minimize as custom_minimize,
     custom_root as custom_root,
+    factorize as factorize,
     fixed_point_iteration as fixed_point_iteration,
     gmres as gmres,
+    levenberg_marquardt as levenberg_marquardt,
+    newton as newton,
+    sparse_solve as sparse_solve,
 )
 from .indexing import (
     GatherDimensionNumbers as GatherDimensionNumbers,

@@ -135,7 +135,7 @@ class HostCall(Primitive):
             has_axes = self._has_axes(k)
             of_example = x.shape[sum(has_axes) :]
             lead = [n if has_axis else 1 for n, has_axis in zip(self.sizes, has_axes, strict=True)]
-            stacks.append(np.broadcast_to(x.reshape(*lead, *of_example), self.sizes + of_example))
+            stacks.append(np.broadcast_to(x.reshape((*lead, *of_example)), self.sizes + of_example))
         number, *arrays = stacks
         return self._checked(HOST.call(number.flat[0], self.label, arrays), self.sizes)
 

@@ -1,81 +1,198 @@
-"""Colourings: columns (rows) of one colour are computed by one product. This file has one product for each column."""
+"""Colourings of sparsity patterns: which columns and rows of a Jacobian one product computes together.
+
+Kinds
+-----
+A product of a Jacobian with the sum of several unit vectors gives the sum of several columns. It gives each entry of
+these columns if they share no row. The kinds differ in what they ask of the columns (and rows) of one colour:
+
+- "columns": two columns of one colour share no row. Each colour is one jvp.
+- "rows": two rows of one colour share no column. Each colour is one vjp.
+- "both": some columns and some rows have colours. An entry is read from a jvp or from a vjp.
+- "star", for a symmetric matrix: neighbours differ in colour, and each path of four columns has three colours. An entry
+  is read from the jvp of its column, or from that of its row.
+- "acyclic", for a symmetric matrix: neighbours differ in colour, and each cycle has three colours. The entries of two
+  colours form trees, which are solved from the leaves.
+
+A pattern is a pair of CSR arrays: `indices[indptr[i]:indptr[i + 1]]` are the columns of row i, sorted, each once.
+
+Source: A. H. Gebremedhin, F. Manne, A. Pothen, What Color Is Your Jacobian? SIAM Review 47 (2005), for the kinds and
+their conditions; T. F. Coleman, A. Verma, The efficient computation of sparse Jacobian matrices using automatic
+differentiation, SIAM J. Sci. Comput. 19 (1998), for "both"; J. C. Culberson, Iterated greedy graph coloring, UVic CS
+(1992), for the repetitions. The greedy colouring of columns is SciPy's.
+"""
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fxad.core.dataclasses import dataclass
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
+from fxad.transforms.sparse.checks import (
+    KINDS,
+    SYMMETRIC,
+    Coloring,
+    Decompression,
+    decompression,
+    is_valid,
+    one_sided,
+)
+from fxad.transforms.sparse.csr import Colors, Csr, Ints, Shape, frozen
+from fxad.transforms.sparse.greedy import greedy_columns
+from fxad.transforms.sparse.shifts import (
+    color_shifts,
+    color_stencil,
+    fewest_needed,
+    fewest_of_stencil,
+    stencil_pattern,
+)
+from fxad.transforms.sparse.symmetric import color_symmetric, dense_lines
 
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Coloring:
-    """The colours of rows and columns; -1: not computed by a product."""
-
-    kind: str
-    shape: tuple[int, int]
-    columns: NDArray[np.int32]
-    rows: NDArray[np.int32]
-
-    def _key(self) -> tuple[object, ...]:
-        return self.kind, self.shape, self.columns.tobytes(), self.rows.tobytes()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Coloring) and (self is other or self._key() == other._key())
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    @property
-    def products(self) -> int:
-        """The number of products."""
-        return sum([int(c.max(initial=-1)) + 1 for c in (self.columns, self.rows)])
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Decompression:
-    """For each entry in CSR order: its source (0: jvp, 1: vjp), its colour, and its place in that product."""
-
-    source: NDArray[np.int64]
-    colour: NDArray[np.int64]
-    position: NDArray[np.int64]
+__all__ = ["KINDS", "SYMMETRIC", "Coloring", "Decompression", "color", "color_grid", "decompression", "is_valid"]
 
 
 def color(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int64],
-    shape: tuple[int, int],
+    indptr: Ints,
+    indices: Ints,
+    shape: Shape,
     kind: str | None = None,
     *,
     offsets: tuple[int, ...] | None = None,
     symmetric: bool = False,
 ) -> Coloring:
-    """Return a colouring of a pattern in CSR form."""
-    m, n = shape
-    if kind == "rows":
-        columns, rows = np.full(n, -1, np.int32), np.arange(m, dtype=np.int32)
-    elif kind in (None, "columns", "both", "star", "acyclic"):
-        columns, rows = np.arange(n, dtype=np.int32), np.full(m, -1, np.int32)
-        if offsets:
-            columns %= np.int32(max(offsets) - min(offsets) + 1)
-    else:
-        raise ParameterError(f"color: kind is {kind!r}", remedy='"columns", "rows", "both", "star" or "acyclic"')
-    for a in (columns, rows):
-        a.flags.writeable = False
-    return Coloring(kind or "columns", shape, columns, rows)
+    """Return a colouring of a pattern.
+
+    Without a `kind` it is the one of fewest products: columns before rows before both; for a `symmetric` pattern,
+    columns before star, and no acyclic one, because its entries are not independent of each other. `offsets` says that
+    the pattern is a band: its entries are all (i, i + k) for k in offsets.
+
+    Law:    deterministic; `is_valid`. A band gets the fewest colours possible where i mod K is a colouring for them.
+    Raises: ParameterError for an unknown kind, or for "star" or "acyclic" of a pattern that is not symmetric.
+    Cost:   some passes of compiled code over the entries for each colour.
+    """
+    if kind is None:
+        return _fewest_products(indptr, indices, shape, offsets, symmetric)
+    if kind not in KINDS:
+        raise ParameterError(f"color: unknown kind {shown(kind)}", remedy=f"one of {', '.join(KINDS)}, or None")
+    pattern = Csr(indptr, indices, shape)
+    if kind in SYMMETRIC and not symmetric:
+        pattern.check_symmetric(kind)
+    return _color(pattern, kind, offsets)
 
 
-def decompression(coloring: Coloring, indptr: NDArray[np.int64], indices: NDArray[np.int64]) -> Decompression:
-    """Return where the entries of the matrix stand in the products."""
-    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    by_column = coloring.columns[indices] >= 0
-    return Decompression(
-        np.where(by_column, 0, 1),
-        np.where(by_column, coloring.columns[indices], coloring.rows[rows]).astype(np.int64),
-        np.where(by_column, rows, indices),
-    )
+def color_grid(
+    offsets: Sequence[tuple[int, ...]],
+    grid: tuple[int, ...],
+    kind: str = "columns",
+    *,
+    periodic: Sequence[bool] | None = None,
+) -> Coloring:
+    """Return a colouring of the matrix of a stencil on a grid: its entries are (x, x + k) for points x of the grid, in
+    C order, and k in offsets. Points outside are left out, or wrap around along the `periodic` axes.
+
+    Law:  the colour of x is a . x mod K, for the smallest K that has such an a, which is searched among the shifts; it
+          is optimal where K is the number of offsets. If it is not, a greedy colouring may be better, and is taken.
+    Cost: none that grows with the grid, but for the arrays of colours, if the first K is valid.
+    """
+    around = tuple(periodic) if periodic is not None else (False,) * len(grid)
+    best = color_stencil(offsets, grid, around, kind)
+    size = int(np.prod(grid))
+    if best is not None and best.products <= fewest_of_stencil(offsets, grid, around, kind):
+        return best
+    greedy = _GREEDY[kind](Csr(*stencil_pattern(offsets, grid, around), (size, size)))
+    return best if best is not None and best.products <= greedy.products else greedy
+
+
+def _color(pattern: Csr, kind: str, offsets: tuple[int, ...] | None = None) -> Coloring:
+    """Return a colouring from the shifts of a pattern, or a greedy one if that may be better."""
+    found = None if kind == "both" else color_shifts(pattern, kind, offsets)
+    if found is not None and found.products <= fewest_needed(pattern, kind):
+        return found
+    other = _GREEDY[kind](pattern)
+    return found if found is not None and found.products <= other.products else other
+
+
+def _fewest_products(
+    indptr: Ints, indices: Ints, shape: Shape, offsets: tuple[int, ...] | None, symmetric: bool
+) -> Coloring:
+    pattern = Csr(indptr, indices, shape)
+    best = color(indptr, indices, shape, "columns", offsets=offsets)
+    if not symmetric and fewest_needed(pattern, "rows") < best.products:
+        other = color(indptr, indices, shape, "rows", offsets=offsets)
+        best = min(best, other, key=lambda c: c.products)
+    if symmetric and best.products > 3:
+        other = color(indptr, indices, shape, "star", offsets=offsets, symmetric=True)
+        best = min(best, other, key=lambda c: c.products)
+    if dense_lines(pattern.counts())[1] < best.products or dense_lines(pattern.column_counts())[1] < best.products:
+        best = min(best, _color_both(pattern, best), key=lambda c: c.products)
+    return best
+
+
+def _columns_of(pattern: Csr) -> Colors:
+    """Return the colours of the columns. Columns without entries have none."""
+    return np.where(pattern.column_counts() > 0, _color(pattern, "columns").columns, np.int32(-1))
+
+
+def _color_both(pattern: Csr, best: Coloring | None = None) -> Coloring:
+    """Return a colouring of the rows with many entries, and one of the columns without those rows; or the other way.
+
+    How many lines are taken out is tried for the numbers that promise the fewest products.
+    """
+    m, n = pattern.shape
+    if best is None:
+        best = min([_color(pattern, "columns"), _color(pattern, "rows")], key=lambda c: c.products)
+    fewest = best.products
+    found = Coloring("both", pattern.shape, best.columns, best.rows)
+    for flipped in (False, True):
+        this = pattern.transposed if flipped else pattern
+        counts = this.counts()
+        order = np.argsort(-counts, kind="stable")
+        falling = np.concatenate([counts[order], [0]])
+        promised = np.arange(len(falling)) + falling
+        # only where the number of entries falls, or a line of equal length is left
+        (steps,) = np.nonzero(np.diff(falling, prepend=falling[0] + 1) < 0)
+        for k in sorted(steps[np.argsort(promised[steps], kind="stable")][:4]):
+            if k == 0 or falling[k] + 1 >= fewest:
+                continue
+            taken = np.zeros(this.shape[0], np.bool_)
+            taken[order[:k]] = True
+            every = np.ones(this.shape[1], np.bool_)
+            columns = _columns_of(this.part(~taken, every))
+            if columns.max(initial=-1) + 1 >= fewest:
+                continue
+            rows = _columns_of(this.part(taken, every).transposed)
+            products = int(columns.max(initial=-1) + rows.max(initial=-1)) + 2
+            if products < fewest:
+                fewest = products
+                pair = (rows, columns) if flipped else (columns, rows)
+                found = Coloring("both", (m, n), frozen(pair[0]), frozen(pair[1]))
+    return found
+
+
+def _color_columns(pattern: Csr) -> Coloring:
+    return one_sided("columns", pattern.shape, greedy_columns(pattern))
+
+
+def _color_rows(pattern: Csr) -> Coloring:
+    return one_sided("rows", pattern.shape, greedy_columns(pattern.transposed))
+
+
+def _color_star(pattern: Csr) -> Coloring:
+    return color_symmetric(pattern, "star")
+
+
+def _color_acyclic(pattern: Csr) -> Coloring:
+    return color_symmetric(pattern, "acyclic")
+
+
+_GREEDY: Final = MappingProxyType(
+    {
+        "columns": _color_columns,
+        "rows": _color_rows,
+        "both": _color_both,
+        "star": _color_star,
+        "acyclic": _color_acyclic,
+    }
+)

@@ -1,0 +1,177 @@
+"""Sparse derivatives beside asdex and CasADi: `python -m benchmarks.sparse [SIZE]`.
+
+Each measurement runs in a process of its own. The peers are in an environment of their own, whose interpreter is
+named by FXAD_SPARSE_PEERS (`pip install asdex casadi`). For each problem: seconds to the pattern and its colouring, to
+the first derivative, and for a repeated one; and the number of products.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Function = Callable[[Any, Any], Any]  # of the array library, and x
+
+
+def rosenbrock(xp: Any, x: Any) -> Any:
+    """The chained Rosenbrock function: its Hessian is tridiagonal."""
+    return xp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def luksan_vlcek_5(xp: Any, x: Any) -> Any:
+    """The generalised Broyden tridiagonal function. Source: Luksan, Vlcek, Sparse and partially separable test
+    problems for unconstrained and equality constrained optimization (1999), problem 5."""
+    y = xp.concatenate([xp.zeros(1), x, xp.zeros(1)])
+    return xp.sum(abs((3 - 2 * x) * x - y[:-2] - y[2:] + 1) ** (7 / 3))
+
+
+def brusselator(xp: Any, x: Any) -> Any:
+    """The right-hand side of the Brusselator on a periodic grid: two species, five points."""
+    n = int(np.sqrt(x.shape[0] // 2))
+    u, v = x.reshape(2, n, n)
+
+    def laplacian(w: Any) -> Any:
+        return sum([xp.roll(w, s, a) for s in (1, -1) for a in (0, 1)]) - 4 * w
+
+    du = 1 + u**2 * v - 4.4 * u + laplacian(u)
+    dv = 3.4 * u - u**2 * v + laplacian(v)
+    return xp.stack([du, dv]).reshape(-1)
+
+
+def neural(xp: Any, x: Any) -> Any:
+    """The residual of a neural differential equation by the midpoint rule: blocks of 8 x 16."""
+    weights = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32) / 3
+    states = x.reshape(-1, 8)
+    middle = (states[1:] + states[:-1]) / 2
+    return (states[1:] - states[:-1] - 0.1 * xp.tanh(middle @ weights)).reshape(-1)
+
+
+def mesh(xp: Any, x: Any) -> Any:
+    """The energy of springs between the points of a triangulation that is given by indices."""
+    spatial = __import__("scipy.spatial").spatial
+    corners = spatial.Delaunay(np.random.default_rng(0).random((x.shape[0], 2))).simplices.astype(np.int32)
+    return sum([xp.sum((x[corners[:, i]] - x[corners[:, i - 1]]) ** 4) for i in range(3)])
+
+
+PROBLEMS: dict[str, tuple[Function, bool]] = {
+    "rosenbrock": (rosenbrock, True),
+    "luksan_vlcek_5": (luksan_vlcek_5, True),
+    "brusselator": (brusselator, False),
+    "neural": (neural, False),
+    "mesh": (mesh, True),
+}
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds of one run."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def with_fxad(f: Function, scalar: bool, x: Any) -> dict[str, float]:
+    import fxad as fx
+    import fxad.numpy as fnp
+
+    x = fnp.asarray(x)
+    found: dict[str, Any] = {}
+
+    def analyse() -> None:
+        found["program"] = fx.trace(lambda x: f(fnp, x), x)
+        pattern = fx.sparsity(fx.grad(found["program"]) if scalar else found["program"])
+        found["coloring"] = pattern.color("star" if scalar else None)
+
+    seconds = timed(analyse)
+    derivative = fx.jit((fx.sparse_hessian if scalar else fx.sparse_jacobian)(found["program"]))
+
+    def run() -> object:
+        return np.asarray(derivative(x).data)
+
+    return {"pattern": seconds, "products": found["coloring"].products, **first_and_repeated(run)}
+
+
+def with_asdex(f: Function, scalar: bool, x: Any) -> dict[str, float]:
+    import asdex
+    import jax
+    import jax.numpy as jnp
+
+    x, g = jnp.asarray(x), lambda x: f(jnp, x)
+    found: dict[str, Any] = {}
+
+    def analyse() -> None:
+        found["coloring"] = (asdex.hessian_coloring if scalar else asdex.jacobian_coloring)(g, x)
+
+    seconds = timed(analyse)
+    from_coloring = asdex.hessian_from_coloring if scalar else asdex.jacobian_from_coloring
+    derivative = jax.jit(from_coloring(g, found["coloring"]))
+
+    def run() -> object:
+        return np.asarray(derivative(x).data)
+
+    return {"pattern": seconds, "products": found["coloring"].num_colors, **first_and_repeated(run)}
+
+
+def with_casadi(_f: Function, _scalar: bool, x: Any) -> dict[str, float]:
+    """Only the chained Rosenbrock function, whose text CasADi's symbols accept."""
+    import casadi
+
+    found: dict[str, Any] = {}
+
+    def analyse() -> None:
+        v = casadi.MX.sym("x", len(x))
+        value = casadi.sum1(100 * (v[1:] - v[:-1] ** 2) ** 2 + (1 - v[:-1]) ** 2)
+        found["hessian"] = casadi.Function("h", [v], [casadi.hessian(value, v)[0]])
+
+    seconds = timed(analyse)
+    return {"pattern": seconds, "products": 0, **first_and_repeated(lambda: found["hessian"](x))}
+
+
+def first_and_repeated(run: Callable[[], object]) -> dict[str, float]:
+    first = timed(run)
+    return {"first": first, "repeated": min([timed(run) for _ in range(5)])}
+
+
+LIBRARIES = {"fxad": with_fxad, "asdex": with_asdex, "casadi": with_casadi}
+
+
+def measure(library: str, problem: str, size: int) -> dict[str, float] | None:
+    """Runs one library on one problem in a process of its own; None where the library fails or takes two minutes."""
+    python = sys.executable if library == "fxad" else os.environ.get("FXAD_SPARSE_PEERS", sys.executable)
+    command = [python, "-P", __file__, library, problem, str(size)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
+        print(f"    {library}: {str(e.stderr or e)[-200:]}")
+        return None
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main(size: int) -> None:
+    print(f"{'problem':16s} {'library':8s} {'pattern, colours':>17s} {'first':>8s} {'repeated':>10s} {'products':>9s}")
+    for problem in PROBLEMS:
+        for library in LIBRARIES:
+            if library == "casadi" and problem != "rosenbrock":
+                continue
+            row = measure(library, problem, size)
+            if row is not None:
+                times = f"{row['pattern']:15.3f} s {row['first']:6.2f} s {1e3 * row['repeated']:7.2f} ms"
+                print(f"{problem:16s} {library:8s} {times} {row['products']:9.0f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+        function, scalar = PROBLEMS[sys.argv[2]]
+        start = np.random.default_rng(0).normal(size=int(sys.argv[3])).astype(np.float32)
+        print(json.dumps(LIBRARIES[sys.argv[1]](function, scalar, start)))
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 9_800)  # 2 x 70 x 70

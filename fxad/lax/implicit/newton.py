@@ -1,0 +1,213 @@
+"""Newton's method and that of Levenberg and Marquardt, with dense or sparse Jacobians."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError, DTypeError, ShapeError, described
+from fxad.lax.binary import max as maximum
+from fxad.lax.control.looping import while_loop
+from fxad.lax.creation import full
+from fxad.lax.elementwise import is_finite
+from fxad.lax.implicit.convergence import Breakdown, Convergence
+from fxad.lax.implicit.sparse import Ints, SparseLike, solve_csr
+from fxad.lax.implicit.vectors import epsilon, norm, select_value
+from fxad.operations import linear_systems
+from fxad.operations.arguments import function
+from fxad.tracing.array import Array, ArrayLike, asarray, binder
+
+Residual: TypeAlias = Callable[[Array], Array]
+Jacobian: TypeAlias = Callable[[Array], Array | SparseLike]
+_Iterate: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), its norm
+_Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]  # steps, x, f(x), damping, the largest element of J^T f
+_HALVINGS: Final = 12
+
+
+def newton(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
+    """Return the x with f(x) = 0 for a vector x, and a report (`Convergence`).
+
+    `jac(x)` is the Jacobian of `f`: a matrix, or a sparse matrix, such as `sparse_jacobian(f)` returns; then each step is a
+    `sparse_solve`. A step is halved until the norm of f falls, at most 12 times. It ends when |f(x)| <= tol (by default
+    the square root of the machine epsilon, times |f(x0)| or 1).
+
+    Rule:   forward mode goes through the steps; in reverse mode use `custom_root` with this solver.
+    Raises: ShapeError for an x0 that is not a vector, or an f or a Jacobian of another shape; DTypeError for integers.
+    """
+    what = "newton"
+    f, jac, x = function(what, "f", f), function(what, "jac", jac), _start(what, x0)
+    value = _checked(what, f(x), x.shape[0])
+    target = _target(tol, value)
+
+    def advance(state: _Iterate) -> _Iterate:
+        k, x, value, size = state
+        step = _solve(what, jac(x), value)
+
+        def shorter(trial: _Iterate) -> _Iterate:
+            n, _, _, _ = trial
+            moved = x - step * _scale(n, x)
+            after = f(moved)
+            return n + 1, moved, after, norm(after)
+
+        def rejected(trial: _Iterate) -> Array:
+            n, _, _, after = trial
+            more: Array = ~(after < size) & (n <= _HALVINGS)
+            return more
+
+        _, x, value, after = while_loop(rejected, shorter, shorter((_count(0), x, value, size)))
+        return k + 1, x, value, after
+
+    def going(state: _Iterate) -> Array:
+        k, _, _, size = state
+        more: Array = (size > target) & (k < maxiter)
+        return more
+
+    k, x, _, size = while_loop(going, advance, (_count(0), x, value, norm(value)))
+    return x, _report(k, size, size <= target)
+
+
+def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = None, maxiter: int = 100) -> tuple[Array, Convergence]:  # fmt: skip
+    """Return a local minimum of |f(x)|^2 over a vector x, and a report (`Convergence`) whose residual is the gradient.
+
+    `jac(x)` is the Jacobian of `f` (m, n): a matrix, or a sparse matrix. A step solves (J^T J + d D) s = -J^T f, where D is
+    the diagonal of J^T J; d falls to a third after a step that lowers |f|, and doubles after one that does not, which is
+    not taken. It ends when no element of J^T f is larger than tol (by default the square root of the machine epsilon,
+    times the largest one at x0 or 1).
+
+    Rule:   forward mode goes through the steps; in reverse mode use `custom_minimize` with this solver.
+    Raises: as `newton`.
+    Source: J. J. More, The Levenberg-Marquardt algorithm: implementation and theory (1978), for the scaling
+    """
+    what = "levenberg_marquardt"
+    f, jac, x = function(what, "f", f), function(what, "jac", jac), _start(what, x0)
+    value = _checked(what, f(x), None)
+
+    def slope(x: Array, value: Array) -> Array:
+        size: Array = abs(_normal(what, jac(x), value).gradient).max()
+        return size
+
+    start = slope(x, value)
+    target = _target(tol, start[None])
+
+    def advance(state: _Fit) -> _Fit:
+        k, x, value, damping, _ = state
+        system = _normal(what, jac(x), value)
+        size = abs(system.gradient).max()
+        moved = x - system.solve(what, damping)
+        after = f(moved)
+        better = (norm(after) < norm(value)) & (size > target)
+        damping = select_value(better, damping / 3, damping * 2)
+        return k + 1, select_value(better, moved, x), select_value(better, after, value), damping, size
+
+    def going(state: _Fit) -> Array:
+        k, _, _, damping, size = state
+        more: Array = (size > target) & (k < maxiter) & is_finite(damping)
+        return more
+
+    k, x, value, _, _ = while_loop(going, advance, (_count(0), x, value, full((), 1e-3, x.dtype), start))
+    size = slope(x, value)
+    return x, _report(k, size, size <= target)
+
+
+def _scale(n: Array, like: Array) -> Array:
+    """Return 2^-n in the dtype of an array."""
+    scale: Array = full((), 0.5, like.dtype) ** n.astype(like.dtype)
+    return scale
+
+
+def _count(k: int) -> Array:
+    return full((), k, dtypes.int32)
+
+
+def _start(what: str, x0: ArrayLike) -> Array:
+    x = asarray(x0)
+    if x.ndim != 1:
+        raise ShapeError(f"{what}: x0 is {x.aval}, not a vector", remedy="make a vector of a tree with fxad.tree.ravel")
+    if x.dtype not in (dtypes.float32, dtypes.float64):
+        raise DTypeError(f"{what}: x0 is {x.aval}", remedy="convert it to float32 or float64 with astype")
+    return x
+
+
+def _checked(what: str, value: object, size: int | None) -> Array:
+    if not isinstance(value, Array):
+        raise ArgumentError(
+            f"{what}: f returned {described(value)}, not an array", remedy="return a vector of residuals"
+        )
+    if value.ndim != 1 or (size is not None and value.shape[0] != size):
+        wanted = "a vector" if size is None else f"a vector of {size} elements, as x"
+        raise ShapeError(f"{what}: f returned {value.aval}, not {wanted}", remedy="return a vector of residuals")
+    return value
+
+
+def _target(tol: float | None, value: Array) -> Array:
+    relative = epsilon(value.dtype) ** 0.5
+    return full((), tol, value.dtype) if tol is not None else relative * maximum(norm(value), full((), 1, value.dtype))
+
+
+def _report(k: Array, size: Array, converged: Array) -> Convergence:
+    none, not_finite = int(Breakdown.NONE), int(Breakdown.NOT_FINITE)
+    return Convergence(k, size, converged, select_value(is_finite(size), _count(none), not_finite))
+
+
+def _solve(what: str, matrix: Array | SparseLike, b: Array) -> Array:
+    if isinstance(matrix, Array):
+        if matrix.shape != (b.shape[0], b.shape[0]):
+            raise ShapeError(f"{what}: jac returned {matrix.aval}, f has {b.shape[0]} elements")
+        return binder().apply(linear_systems.solve, (matrix, b), ())[0]
+    pattern = matrix.pattern
+    return solve_csr(what, matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
+
+
+# ------------------------------------------------------------------------------------------------ normal equations
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _NormalEquations:
+    """J^T J, as a matrix or as entries of a pattern, its diagonal, and J^T f."""
+
+    matrix: Array
+    pattern: tuple[Ints, Ints, Ints] | None  # CSR arrays, and the entries of the diagonal
+    gradient: Array
+
+    def solve(self, what: str, damping: Array) -> Array:
+        """Return the negative step."""
+        n = self.gradient.shape[0]
+        at = np.arange(n)
+        if self.pattern is None:
+            matrix = self.matrix.at[at, at].add(damping * self.matrix[at, at])
+            return _solve(what, matrix, self.gradient)
+        indptr, indices, diagonal = self.pattern
+        data = self.matrix.at[diagonal].add(damping * self.matrix[diagonal])
+        return solve_csr(what, data, indptr, indices, (n, n), self.gradient)
+
+
+def _normal(what: str, jacobian: Array | SparseLike, value: Array) -> _NormalEquations:
+    if isinstance(jacobian, Array):
+        if jacobian.ndim != 2 or jacobian.shape[0] != value.shape[0]:
+            raise ShapeError(f"{what}: jac returned {jacobian.aval}, f has {value.shape[0]} elements")
+        return _NormalEquations(jacobian.T @ jacobian, None, value @ jacobian)
+    pattern, data = jacobian.pattern, jacobian.data
+    m, n = pattern.shape
+    if m != value.shape[0]:
+        raise ShapeError(f"{what}: jac returned a sparse matrix of shape ({m}, {n}), f has {value.shape[0]} elements")
+    rows = np.repeat(np.arange(m), np.diff(pattern.indptr))
+    # pairs of entries of one row: each is a term of an entry of J^T J
+    count = np.diff(pattern.indptr)[rows]
+    first = np.repeat(np.arange(len(rows)), count)
+    ends = np.cumsum(count)
+    second = np.arange(len(first)) - np.repeat(ends - count, count) + np.repeat(pattern.indptr[rows], count)
+    sparse = importlib.import_module("scipy.sparse")
+    i, j = pattern.indices[first].astype(np.int64), pattern.indices[second].astype(np.int64)
+    keys, place = np.unique(np.concatenate([i * n + j, np.arange(n) * (n + 1)]), return_inverse=True)
+    matrix = sparse.csr_array((np.ones(len(keys), np.int8), (keys // n, keys % n)), shape=(n, n))
+    terms = data[first.astype(np.int32)] * data[second.astype(np.int32)]
+    entries = full((len(keys),), 0, data.dtype).at[place[: len(first)].astype(np.int32)].add(terms)
+    products = data * value[rows.astype(np.int32)]
+    gradient = full((n,), 0, data.dtype).at[pattern.indices.astype(np.int32)].add(products)
+    return _NormalEquations(entries, (matrix.indptr, matrix.indices, place[len(first) :].astype(np.int32)), gradient)

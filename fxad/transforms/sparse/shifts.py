@@ -1,0 +1,266 @@
+"""Colourings of bands and stencils, from their shifts.
+
+The colour of a point x is a . x mod K. It is valid if no shift between two columns that have to differ is a multiple of
+K, so no element of the matrix is looked at. Where no row has more than K entries, K is the optimum.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad.transforms.sparse.checks import SYMMETRIC, Coloring, is_valid, one_sided
+from fxad.transforms.sparse.csr import Csr, Ints, Mask, Shape, csr_of, no_colors, renumbered
+
+Test: TypeAlias = Callable[[Ints, int], Mask]  # of rows of residues, and their modulus
+
+
+def color_band(offsets: Sequence[int], shape: Shape, kind: str) -> Coloring | None:
+    """Return the colouring i mod K, for the smallest K that is valid for the band of the entries (i, i + k).
+
+    Cost: none that grows with the size of the matrix, but for the arrays of colours.
+    """
+    m, n = shape
+    present = [k for k in offsets if max(0, -k) < min(m, n - k)]
+    if kind == "star" and present:  # neighbours differ, also where the diagonal is zero
+        present = sorted({*present, 0})
+    if kind == "acyclic":
+        steps = np.array([[k] for k in present if k], np.int64).reshape(-1, 1)
+        test = _in_trees(np.zeros((len(steps), len(steps)), np.bool_))
+        found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, test)
+    else:
+        pairs = itertools.permutations(present, 2)
+        met = {a - b for a, b in pairs if max(0, -a, -b) < min(m, n - a, n - b)} if kind != "rows" else {
+            a - b for a, b in pairs if max(0, a, b) < min(n, m + a, m + b)
+        }  # fmt: skip
+        steps = np.array(sorted(met), np.int64).reshape(-1, 1)
+        found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, _apart)
+    if found is None:
+        return None
+    modulus, _ = found
+    rows = kind == "rows"
+    colors = np.arange(m if rows else n, dtype=np.int32) % max(modulus, 1) if modulus else no_colors(m if rows else n)
+    return one_sided(kind, shape, colors.astype(np.int32))
+
+
+def color_stencil(
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool], kind: str
+) -> Coloring | None:
+    """Return the colouring a . x mod K of the smallest K, or None."""
+    size, zero = int(np.prod(grid)), (0,) * len(grid)
+    present = _present(offsets, grid, around)
+    if kind == "star" and present:  # neighbours differ, also where the diagonal is zero
+        present = sorted({*present, zero})
+    if not present:
+        return one_sided(kind, (size, size), no_colors(size))
+    if kind == "acyclic":
+        steps = {k for k in present if k != zero}
+    else:
+        differences = [tuple([x - y for x, y in zip(a, b, strict=True)]) for a, b in itertools.permutations(present, 2)]
+        steps = {*_present(differences, grid, around)} - {zero}
+    periods = [(axis, grid[axis]) for axis in range(len(grid)) if around[axis]]
+    array = np.array(sorted(steps), np.int64).reshape(-1, len(grid))
+    least = fewest_of_stencil(offsets, grid, around, kind)
+    test: Test = _apart
+    if kind == "acyclic":
+        straight = [axis for axis in range(len(grid)) if not around[axis]]
+        closed = np.all(array[:, None, straight] == array[None, :, straight], axis=2)
+        test = _in_trees(closed & ~np.eye(len(array), dtype=np.bool_))
+    found = _linear_coloring(array, len(grid), least, periods, test)
+    if found is None:
+        return None
+    modulus, weights = found
+    total: npt.NDArray[Any] = np.zeros(grid, np.int32)
+    for axis, extent in enumerate(grid):
+        along = (int(weights[axis]) * np.arange(extent) % modulus).astype(np.int32)
+        total = total + along.reshape([-1 if i == axis else 1 for i in range(len(grid))])
+    return one_sided(kind, (size, size), renumbered((total % modulus).astype(np.int32).reshape(-1)))
+
+
+def _present(
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool]
+) -> list[tuple[int, ...]]:
+    """Return the different shifts that lead from some point of a grid to another of its points."""
+    wrapped = {_wrap(k, grid, around) for k in offsets}
+    return sorted(k for k in wrapped if all(abs(e) < s for e, s in zip(k, grid, strict=True)))
+
+
+def fewest_of_stencil(
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool], kind: str
+) -> int:
+    """Return a number of colours that the linear colourings of a stencil do not fall below."""
+    present = _present(offsets, grid, around)
+    if kind == "acyclic":
+        return 1 + len([k for k in present if any(k)]) // 2 if present else 0
+    return _most_at_once(present, grid, around)
+
+
+def stencil_pattern(
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], periodic: Sequence[bool]
+) -> tuple[Ints, Ints]:
+    """Return the CSR arrays of the stencil of `color_grid`."""
+    size = int(np.prod(grid))
+    points = np.indices(grid, np.int64).reshape(len(grid), -1)
+    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for k in {_wrap(k, grid, periodic) for k in offsets}:
+        to = points + np.array(k, np.int64)[:, None]
+        inside = np.ones(size, np.bool_)
+        for axis, extent in enumerate(grid):
+            if periodic[axis]:
+                to[axis] %= extent
+            else:
+                inside &= (to[axis] >= 0) & (to[axis] < extent)
+        (x,) = np.nonzero(inside)
+        rows.append(x)
+        columns.append(np.ravel_multi_index(tuple(to[:, x]), grid))
+    return csr_of(np.concatenate(rows), np.concatenate(columns), (size, size))
+
+
+_MOST_SHIFTS: Final = 64
+
+
+def color_shifts(pattern: Csr, kind: str, offsets: tuple[int, ...] | None) -> Coloring | None:
+    """Return a colouring of a band, or of a stencil on a grid that the shifts suggest, or None."""
+    if offsets is None:
+        rows, columns = pattern.entries()
+        some = np.unique(columns[:1000].astype(np.int64) - rows[:1000])
+        if len(some) > _MOST_SHIFTS or not len(some):
+            return None
+        found = np.nonzero(np.bincount(columns.astype(np.int64) - rows + pattern.shape[0]))[0] - pattern.shape[0]
+        if len(found) > _MOST_SHIFTS:
+            return None
+        offsets = tuple(found.tolist())
+    best = color_band(offsets, pattern.shape, kind)
+    if best is not None and best.products <= fewest_needed(pattern, kind):
+        return best
+    strides = _strides(offsets)
+    m, n = pattern.shape
+    if m != n or len(strides) < 2 or any(b % a for a, b in itertools.pairwise(strides)):
+        return best
+    inner = [b // a for a, b in itertools.pairwise(strides)]
+    grid = (-(-n // strides[-1]), *inner[::-1])
+    shifts = []
+    for k in offsets:
+        shift = []
+        for stride in strides[::-1]:
+            steps = round(k / stride)
+            k -= steps * stride
+            shift.append(steps)
+        shifts.append(tuple(shift))
+    found_on_grid = color_stencil(shifts, grid, (False,) * len(grid), kind)
+    if found_on_grid is None or (best is not None and best.products <= found_on_grid.products):
+        return best
+    other = one_sided(kind, (n, n), renumbered((found_on_grid.rows if kind == "rows" else found_on_grid.columns)[:n]))
+    return other if is_valid(other, pattern.indptr, pattern.indices) else best
+
+
+def _strides(offsets: Sequence[int]) -> list[int]:
+    """Return the strides of the grid whose stencil has these shifts: 1, and the middle of each cluster of them."""
+    strides, reach = [1], 0
+    positive = sorted({abs(k) for k in offsets if k})
+    while positive:
+        first = positive[0]
+        cluster = [k for k in positive if k <= first + 2 * reach]
+        if first > max(3 * reach, 1) and first > strides[-1]:
+            middle = (cluster[0] + cluster[-1]) // 2
+            strides.append(middle)
+        else:
+            cluster = [first]
+        reach = cluster[-1]
+        positive = [k for k in positive if k > reach]
+    return strides
+
+
+def _wrap(k: tuple[int, ...], grid: tuple[int, ...], around: Sequence[bool]) -> tuple[int, ...]:
+    """Return a shift with its entries along periodic axes in -s/2 < e <= s/2."""
+    return tuple((e + (s - 1) // 2) % s - (s - 1) // 2 if p else e for e, s, p in zip(k, grid, around, strict=True))
+
+
+def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool]) -> int:
+    """Return the largest number of offsets that one point of a grid has inside of it."""
+    best = 0
+    reach = [max([abs(k[axis]) for k in offsets], default=0) for axis in range(len(grid))]
+    # points farther from the edge than any offset reaches have all of them
+    places = [
+        [0] if p else sorted({*range(min(s, r + 1)), *range(max(0, s - r - 1), s)})
+        for s, r, p in zip(grid, reach, around, strict=True)
+    ]
+    if np.prod([len(p) for p in places]) > 4096:
+        return len(offsets)
+    for point in itertools.product(*places):
+        inside = [all(p or 0 <= x + e < s for x, e, s, p in zip(point, k, grid, around, strict=True)) for k in offsets]
+        best = max(best, sum(inside))
+    return best
+
+
+def _apart(steps: Ints, _modulus: int) -> Mask:
+    """Return True for the rows of residues without a zero: columns that share a row differ in colour."""
+    apart: Mask = np.all(steps != 0, axis=1)
+    return apart
+
+
+def _in_trees(closed: Mask) -> Test:
+    """Return the test for the rows of residues that give an acyclic colouring.
+
+    Neighbours differ in colour if no residue is zero. The entries between two colours that differ by s are the shifts
+    with residue s. One shift gives pairs. Two, a and b, give paths of the steps a - b, which do not return, unless the
+    pair is `closed`: all axes in which they differ are periodic. Three close a cycle: a - b + c - a + b - c.
+    """
+
+    def test(residues: Ints, modulus: int) -> Mask:
+        proper: Mask = np.all(residues != 0, axis=1)
+        most = np.zeros(len(residues), np.int64)
+        for s in range(1, modulus):
+            most = np.maximum(most, np.count_nonzero(residues == s, axis=1))
+        cyclic = np.any((residues[:, :, None] == residues[:, None, :]) & closed, axis=(1, 2))
+        proper &= (most <= 2) & ~cyclic
+        return proper
+
+    return test
+
+
+def _smallest_modulus(steps: Ints, weights: Ints, least: int, test: Test) -> tuple[int, Ints] | None:
+    """Return the smallest K for which the colours (weights . x) mod K pass the test."""
+    if least == 0:
+        return 0, weights
+    for modulus in range(least, 4 * len(steps) + 8):
+        if test((steps @ weights)[None] % modulus, modulus)[0]:
+            return modulus, weights
+    return None
+
+
+_CANDIDATES: Final = 200_000  # weights that are tried for one modulus
+
+
+def _linear_coloring(
+    steps: Ints, ndim: int, least: int, periods: Sequence[tuple[int, int]], test: Test
+) -> tuple[int, Ints] | None:
+    """Return the smallest K, and the weights a, for which the colours a . x mod K pass the test and are periodic."""
+    for modulus in range(max(least, 1), 2 * least + 8):
+        if modulus**ndim > _CANDIDATES:
+            return None
+        weights = np.indices((modulus,) * ndim).reshape(ndim, -1).T
+        for axis, extent in periods:
+            weights = weights[weights[:, axis] * extent % modulus == 0]
+        if not len(steps):
+            return modulus, weights[0]
+        for at in range(0, len(weights), 4096):
+            some = weights[at : at + 4096]
+            (good,) = np.nonzero(test(some @ steps.T % modulus, modulus))
+            if len(good):
+                return modulus, some[good[0]]
+    return None
+
+
+def fewest_needed(pattern: Csr, kind: str) -> int:
+    """Return a number of products with which a search for fewer ends."""
+    fullest = int(pattern.counts().max(initial=0))
+    if kind in SYMMETRIC:
+        # Not a bound, but what stencils need: almost all rows are full, and greedy colourings of a grid are not better.
+        least = fullest if kind == "star" else 1 + fullest // 2
+        return least if 2 * len(pattern.indices) > fullest * pattern.shape[0] else min(2, fullest)
+    return int((pattern.column_counts() if kind == "rows" else pattern.counts()).max(initial=0))
