@@ -7,7 +7,8 @@ import pytest
 
 import fxad as fx
 from fxad import dtypes, lax, numpy as fnp, random
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TracerError
+from fxad.scipy import stats as fxad_stats
 
 X = np.arange(3, dtype=np.float32)
 
@@ -135,3 +136,43 @@ def test_samplers_have_the_exact_method_alone() -> None:
 
 def test_the_error_of_promotion_has_the_name_of_jax() -> None:
     assert dtypes.TypePromotionError is DTypeError
+
+
+@pytest.mark.parametrize(("rows", "columns", "rank"), [(5, 3, 3), (5, 3, 2), (3, 3, 3), (2, 4, 2), (3, 2, 0)])
+def test_lstsq_leaves_out_the_residuals_that_numpy_leaves_out(rows: int, columns: int, rank: int) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
+    for b in (rng.standard_normal(rows), rng.standard_normal((rows, 2))):
+        got, want = fnp.linalg.lstsq(a, b, numpy_resid=True), np.linalg.lstsq(a, b)
+        assert got.residuals.shape == want[1].shape
+        for have, value in zip(got, want, strict=True):
+            np.testing.assert_allclose(have, value, rtol=1e-9, atol=1e-12)
+    with pytest.raises(TracerError):
+        fx.jit(lambda a: fnp.linalg.lstsq(a, np.ones(5), numpy_resid=True).x)(np.ones((5, 2)))
+
+
+def test_the_rank_of_a_vector() -> None:
+    for x in (np.zeros(3), X, np.float32(0), np.float32(2)):
+        assert int(fnp.linalg.matrix_rank(x)) == np.linalg.matrix_rank(x)
+    assert fx.vmap(fnp.linalg.matrix_rank)(np.eye(2)).dtype == np.int32
+
+
+def test_einsum_takes_a_path_of_einsum_path() -> None:
+    m = np.arange(6, dtype=np.float32).reshape(2, 3)
+    path = fnp.einsum_path("ij,kj,kl->il", m, m, m)[0]
+    np.testing.assert_allclose(fnp.einsum("ij,kj,kl->il", m, m, m, optimize=path), m @ m.T @ m)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_sem_leaves_nan_out(axis: int | None) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    x = np.random.default_rng(0).standard_normal((4, 5))
+    x[1, 2] = x[3, 0] = np.nan
+    for policy in ("propagate", "omit"):
+        for keepdims in (False, True):
+            want = stats.sem(x, axis, nan_policy=policy, keepdims=keepdims)
+            np.testing.assert_allclose(fxad_stats.sem(x, axis, nan_policy=policy, keepdims=keepdims), want, rtol=1e-12)
+    slope = fx.grad(lambda x: fxad_stats.sem(x, None, nan_policy="omit"))(x)
+    assert np.isfinite(np.asarray(slope)[~np.isnan(x)]).all()
+    with pytest.raises(ParameterError, match="sem: nan_policy is 'raise'"):
+        fxad_stats.sem(x, nan_policy="raise")
