@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -176,3 +177,23 @@ def test_sem_leaves_nan_out(axis: int | None) -> None:
     assert np.isfinite(np.asarray(slope)[~np.isnan(x)]).all()
     with pytest.raises(ParameterError, match="sem: nan_policy is 'raise'"):
         fxad_stats.sem(x, nan_policy="raise")
+
+
+def test_the_entropy_of_poisson_is_that_of_its_probabilities() -> None:
+    def entropy(mu: mpmath.mpf) -> mpmath.mpf:
+        total, log = mpmath.mpf(0), -mu
+        for k in range(int(mu + 40 * mpmath.sqrt(mu) + 60)):
+            log = log + mpmath.log(mu / k) if k else log
+            total -= mpmath.exp(log) * log
+        return total
+
+    with mpmath.workdps(30):
+        for dtype, rtol in ((np.float32, 4e-6), (np.float64, 2e-11)):
+            mu = np.array([1e-8, 1e-3, 0.1, 2, 50, 99.9, 100, 500], dtype)
+            want = [float(entropy(mpmath.mpf(float(m)))) for m in mu]
+            np.testing.assert_allclose(fxad_stats.poisson.entropy(mu), want, rtol=rtol)
+        mu = np.array([0.5, 2, 50, 120])
+        slopes = [float(mpmath.diff(entropy, float(m))) for m in mu]
+        np.testing.assert_allclose(fx.vmap(fx.grad(fxad_stats.poisson.entropy))(mu), slopes, rtol=1e-8)
+    ends = fxad_stats.poisson.entropy(np.array([-1.0, 0.0, np.nan, np.inf]), loc=2)
+    np.testing.assert_array_equal(ends, [np.nan, 0, np.nan, np.inf])
