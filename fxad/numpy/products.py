@@ -144,8 +144,20 @@ def einsum(
     path = _path(labels, out, shapes)
     if not isinstance(optimize, bool | str | list | tuple):
         raise ArgumentError(f"einsum: optimize is {described(optimize)}, not a bool or a str", remedy="leave it out")
+    if isinstance(optimize, list | tuple):
+        _check_path(optimize)
     preferred = optional_dtype(preferred_element_type)
     return _with_precision("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
+
+
+def _check_path(path: Sequence[object]) -> None:
+    """Check that each step of a path contracts one or two operands. Raises: ParameterError."""
+    for step in path[1:] if path[:1] and path[0] == "einsum_path" else path:
+        numbers = isinstance(step, list | tuple) and all([isinstance(n, int) for n in step])
+        if not numbers or not 1 <= len(cast("Sequence[int]", step)) <= 2:
+            raise ParameterError(
+                f"einsum: optimize has the step {shown(step, 40)}, not one or two operands", remedy="leave it out"
+            )
 
 
 def _parse_subscripts(

@@ -162,6 +162,9 @@ def test_einsum_takes_a_path_of_einsum_path() -> None:
     m = np.arange(6, dtype=np.float32).reshape(2, 3)
     path = fnp.einsum_path("ij,kj,kl->il", m, m, m)[0]
     np.testing.assert_allclose(fnp.einsum("ij,kj,kl->il", m, m, m, optimize=path), m @ m.T @ m)
+    for wrong, shown in (((0, 1, 2), r"\(0, 1, 2\)"), ("greedy", "'greedy'")):
+        with pytest.raises(ParameterError, match=f"einsum: optimize has the step {shown}, not one or two operands"):
+            fnp.einsum("ij,kj,kl->il", m, m, m, optimize=[wrong])
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
