@@ -121,11 +121,11 @@ def mulhi(emit: Emit, x: Atom, y: Atom) -> Atoms:
     if dtype is word:
         return (top,)
     # a negative x is x + 2**64 as a word, which adds y to the upper half
-    upper = convert(emit, top, dtype)
+    high: Atom = convert(emit, top, dtype)
     for negative, added in ((x, y), (y, x)):
         (sign,) = emit(SHIFT_RIGHT_ARITHMETIC, *_with_literal(negative, 63))
-        (upper,) = emit(SUB, upper, emit(AND, sign, added)[0])
-    return (upper,)
+        (high,) = emit(SUB, high, emit(AND, sign, added)[0])
+    return (high,)
 
 
 def _with_literal(x: Atom, number: int) -> tuple[Atom, Atom]:
