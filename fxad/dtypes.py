@@ -16,6 +16,7 @@ import numpy as np
 from fxad.errors import DTypeError, shown
 
 DType: TypeAlias = np.dtype[np.generic]
+TypePromotionError: TypeAlias = DTypeError  # JAX's name
 
 bool_: Final[DType] = np.dtype(np.bool_)
 int8: Final[DType] = np.dtype(np.int8)

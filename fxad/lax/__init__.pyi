@@ -17,6 +17,7 @@ from .binary import (
     max as max,
     min as min,
     mul as mul,
+    mulhi as mulhi,
     ne as ne,
     nextafter as nextafter,
     polygamma as polygamma,
@@ -43,6 +44,7 @@ from .control import (
     cond as cond,
     fori_loop as fori_loop,
     map as map,
+    platform_dependent as platform_dependent,
     scan as scan,
     switch as switch,
     while_loop as while_loop,
@@ -57,7 +59,13 @@ from .convolution import (
     conv_with_general_padding as conv_with_general_padding,
     padtype_to_pads as padtype_to_pads,
 )
-from .creation import broadcasted_iota as broadcasted_iota, full as full, full_like as full_like, iota as iota
+from .creation import (
+    broadcasted_iota as broadcasted_iota,
+    empty as empty,
+    full as full,
+    full_like as full_like,
+    iota as iota,
+)
 from .cumulative import (
     cumlogsumexp as cumlogsumexp,
     cummax as cummax,
@@ -67,6 +75,7 @@ from .cumulative import (
     linear_recurrence as linear_recurrence,
 )
 from .elementwise import (
+    RoundingMethod as RoundingMethod,
     abs as abs,
     acos as acos,
     acosh as acosh,
@@ -202,8 +211,10 @@ from .shapes import (
     slice_in_dim as slice_in_dim,
     split as split,
     squeeze as squeeze,
+    stack as stack,
     tile as tile,
     transpose as transpose,
+    unstack as unstack,
 )
 from .sorting import sort as sort, sort_key_val as sort_key_val, top_k as top_k
 from .special import (

@@ -99,6 +99,17 @@ shift_right_logical = _binary(binary, SHIFT_RIGHT_LOGICAL)
 shift_right_arithmetic = _binary(binary, SHIFT_RIGHT_ARITHMETIC)
 
 
+def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Return the upper half of the bits of the product of two integer arrays.
+
+    Type:   integers of one dtype and shape, or an array and a number -> that dtype.
+    Law:    x * y = mulhi(x, y) * 2**n + the lower n bits, for n bits; rounded down, also below 0.
+    Raises: DTypeError, ShapeError.
+    Source: Knuth, The Art of Computer Programming 2, 4.3.1, for 64 bits.
+    """
+    return binder().apply(elementwise.mulhi, (x, y), ())[0]
+
+
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the next number after x1 in the direction of x2."""
     return apply_binary(NEXTAFTER, x1, x2)

@@ -23,6 +23,11 @@ def splat(lit: Lit) -> Array:
     return Tracer(trace, lit) if trace is not None else asarray(np.array(lit.array))
 
 
+def empty(shape: int | Sequence[int], dtype: object) -> Array:
+    """Return zeros, as JAX does: an array of `shape` whose elements are not meant to be read."""
+    return full(shape, 0, dtype)
+
+
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None) -> Array:
     """Return an array of `shape` filled with one value.
 

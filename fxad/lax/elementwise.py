@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from operator import index
 from typing import TypeVar, overload
 
@@ -16,7 +17,7 @@ from fxad.primitives.elementwise.convert import STOP_GRADIENT, BitcastConvertTyp
 from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2
 from fxad.primitives.elementwise.logic import CLZ, IS_FINITE, NOT, POPULATION_COUNT
 from fxad.primitives.elementwise.powers import ABS, CBRT, RSQRT, SIGN, SQRT, SQUARE, IntegerPow
-from fxad.primitives.elementwise.select import AWAY_FROM_ZERO, CEIL, FLOOR, Round
+from fxad.primitives.elementwise.select import AWAY_FROM_ZERO, CEIL, FLOOR, TO_NEAREST_EVEN, Round
 from fxad.primitives.elementwise.sigmoid import LOGISTIC, TANH
 from fxad.primitives.elementwise.special import DIGAMMA, ERF, ERF_INV, ERFC, LGAMMA
 from fxad.primitives.elementwise.trigonometric import (
@@ -117,9 +118,17 @@ def _one_over(emit: Emit, x: Atom, prim: Primitive) -> tuple[Atom, ...]:
     return emit(prim, Lit.of(1, x.aval), x)
 
 
+class RoundingMethod(StrEnum):
+    """What `round` makes of ties, by JAX's names. A method is its text."""
+
+    AWAY_FROM_ZERO = AWAY_FROM_ZERO
+    TO_NEAREST_EVEN = TO_NEAREST_EVEN
+
+
 def round(x: ArrayLike, rounding_method: str = AWAY_FROM_ZERO) -> Array:
     """Return x rounded to integral values; ties "away_from_zero" or "to_nearest_even"."""
-    return binder().bind(Round(rounding_method), (x,))[0]
+    method = str(rounding_method) if isinstance(rounding_method, RoundingMethod) else rounding_method
+    return binder().bind(Round(method), (x,))[0]
 
 
 def convert_element_type(operand: ArrayLike, new_dtype: object) -> Array:

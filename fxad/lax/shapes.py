@@ -127,6 +127,29 @@ def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
     return binder().bind(Concatenate(dimension), to_tuple("concatenate", "operands", operands))[0]
 
 
+def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
+    """Join arrays of one shape and dtype along a new axis.
+
+    Raises: ArgumentError without arrays; ShapeError, DTypeError for different arrays; AxisError.
+    """
+    arrays = to_tuple("stack", "operands", operands)
+    if not arrays:
+        raise ArgumentError("stack: there is no array", remedy="give at least one")
+    avals = [aval_of(a, f"stack: operands[{k}]") for k, a in enumerate(arrays)]
+    for k, aval in enumerate(avals):
+        if aval.shape != avals[0].shape:
+            raise ShapeError(f"stack: shapes differ: operands[0] is {avals[0]}, operands[{k}] is {aval}")
+    at = normalize_axis_index("stack", axis, avals[0].ndim + 1)
+    return concatenate([expand_dims(a, (at,)) for a in arrays], at)
+
+
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
+    """Return the slices of an array along an axis. Raises: AxisError."""
+    shape = aval_of(x, "unstack: x").shape
+    k = normalize_axis_index("unstack", axis, len(shape))
+    return tuple([index_in_dim(x, j, k, keepdims=False) for j in range(shape[k])])
+
+
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """Insert a value before, after and between elements: (low, high, interior) for each axis."""
     triples = [to_ints("pad", "padding_config", w) for w in to_tuple("pad", "padding_config", padding_config)]

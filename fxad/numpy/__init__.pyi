@@ -150,6 +150,7 @@ from .indexing import (
     ix_ as ix_,
     nonzero as nonzero,
     piecewise as piecewise,
+    place as place,
     put as put,
     put_along_axis as put_along_axis,
     ravel_multi_index as ravel_multi_index,
@@ -346,6 +347,7 @@ from .sorting import (
     searchsorted as searchsorted,
     sort as sort,
     sort_complex as sort_complex,
+    top_k as top_k,
 )
 from .special import i0 as i0, sinc as sinc
 from .statistics import (

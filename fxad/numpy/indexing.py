@@ -1,7 +1,7 @@
 """Functions that return indices, and functions that read and write by indices.
 
-Arrays are immutable: functions that modify an array in NumPy (`put`, `put_along_axis`, `fill_diagonal`) return a new
-array. Functions whose result has one element per True of a condition take a `size` in a traced function: missing
+Arrays are immutable: functions that modify an array in NumPy (`place`, `put`, `put_along_axis`, `fill_diagonal`) return
+a new array. Functions whose result has one element per True of a condition take a `size` in a traced function: missing
 elements are filled, further ones are dropped.
 """
 
@@ -23,6 +23,7 @@ from fxad.lax import broadcasted_iota, full, stop_gradient
 from fxad.numpy import binary, reductions, value_dependent
 from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, contains_array
 from fxad.numpy.creation import full_like
+from fxad.numpy.cumulative import cumsum
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.numpy.sorting import argsort
 from fxad.operations import index_arrays
@@ -356,6 +357,26 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     if flat_values.size != at.size and flat_values.size:
         flat_values = take(flat_values, np.arange(at.size) % flat_values.size)
     return array.ravel().at[at].set(flat_values).reshape(array.shape)
+
+
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = False) -> Array:
+    """Return `arr` with `vals`, in their order and repeated as needed, where `mask` is True. `inplace` is False.
+
+    Type:   an array; a mask with as many elements; values, taken in the dtype of `arr` -> the shape and dtype of `arr`.
+    Raises: ParameterError for a true `inplace`; ShapeError for a mask of another size, or no values.
+    """
+    not_in_place("place", inplace)
+    array, chosen = as_array("place", arr), as_array("place", mask, 1).ravel().astype(bool_)
+    values = as_array("place", vals, 2).ravel()
+    if chosen.size != array.size:
+        raise ShapeError(f"place: the mask has {chosen.size} elements, the array {array.size}")
+    if not array.size:
+        return array
+    if not values.size:
+        raise ShapeError("place: there are no values", remedy="give at least one")
+    numbers = cumsum(chosen.astype(index_dtype((array.size,)))) - 1
+    taken = take(values.astype(array.dtype), numbers % values.size, mode="wrap")
+    return where(chosen, taken, array.ravel()).reshape(array.shape)
 
 
 def put_along_axis(

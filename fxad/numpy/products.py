@@ -122,7 +122,7 @@ def tensordot(
 def einsum(
     subscripts: str,
     *operands: ArrayLike,
-    optimize: bool | str = "optimal",
+    optimize: bool | str | Sequence[object] = "optimal",
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
@@ -131,7 +131,7 @@ def einsum(
     Rule:   a repeated label in one operand takes the diagonal. Labels that the result lacks are summed over. Without
             `->` the result has the labels that occur once, in alphabetical order. Axes of size 1 broadcast.
     Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest, where named sizes count
-            as 64; `optimize` is accepted as in JAX, and changes no value.
+            as 64; `optimize`, also a path of `einsum_path`, is accepted as in JAX, and changes no value.
     Raises: ParameterError for subscripts that do not parse; ShapeError for sizes that differ.
     """
     if not isinstance(subscripts, str):
@@ -142,10 +142,22 @@ def einsum(
     shapes = [aval_of(x, f"einsum: argument {k + 1}").shape for k, x in enumerate(operands)]
     labels, out = _parse_subscripts(subscripts, shapes)
     path = _path(labels, out, shapes)
-    if not isinstance(optimize, bool | str):
+    if not isinstance(optimize, bool | str | list | tuple):
         raise ArgumentError(f"einsum: optimize is {described(optimize)}, not a bool or a str", remedy="leave it out")
+    if isinstance(optimize, list | tuple):
+        _check_path(optimize)
     preferred = optional_dtype(preferred_element_type)
     return _with_precision("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
+
+
+def _check_path(path: Sequence[object]) -> None:
+    """Check that each step of a path contracts one or two operands. Raises: ParameterError."""
+    for step in path[1:] if path[:1] and path[0] == "einsum_path" else path:
+        numbers = isinstance(step, list | tuple) and all([isinstance(n, int) for n in step])
+        if not numbers or not 1 <= len(cast("Sequence[int]", step)) <= 2:
+            raise ParameterError(
+                f"einsum: optimize has the step {shown(step, 40)}, not one or two operands", remedy="leave it out"
+            )
 
 
 def _parse_subscripts(

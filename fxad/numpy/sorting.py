@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, shown
-from fxad.numpy.apply import apply_op, as_array
-from fxad.numpy.shapes import take, unstack
+from fxad.numpy.apply import apply_op, apply_op_all, as_array
+from fxad.numpy.shapes import take, take_along_axis, unstack
 from fxad.operations import sorting
-from fxad.operations.arguments import check_flags, flag, text
+from fxad.operations.arguments import check_flags, flag, text, to_int
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -28,6 +29,29 @@ def sort(
     """
     _check_kind("sort", kind, order, stable)
     return apply_op("sort", sorting.sort, (a,), axis, flag("sort", "descending", descending))
+
+
+def top_k(
+    a: ArrayLike, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True
+) -> tuple[Array, Array]:
+    """Return the k greatest elements along an axis, the greatest first, and their indices (int32). With `mode`
+    "smallest" the k smallest, the smallest first.
+
+    Rule:   of equal elements the first comes first, whatever `sorted` is; nan is the greatest.
+    Raises: ParameterError for a mode, and for a k below 0 or above the size of the axis; AxisError.
+    """
+    flag("top_k", "sorted", sorted)
+    array = as_array("top_k", a)
+    if text("top_k", "mode", mode) not in ("largest", "smallest"):
+        raise ParameterError(f"top_k: mode is {mode!r}", remedy='use "largest" or "smallest"')
+    if mode == "largest":
+        values, places = apply_op_all("top_k", sorting.top_k, (array,), k, axis)
+        return values, places
+    count, at = to_int("top_k", "k", k), normalize_axis_index("top_k", axis, array.ndim)
+    if not 0 <= count <= array.shape[at]:
+        raise ParameterError(f"top_k: k is {count}, axis {axis} has {array.shape[at]} elements")
+    places = argsort(array, at)[(*[slice(None)] * at, slice(0, count))]
+    return take_along_axis(array, places, at), places
 
 
 def sort_complex(a: ArrayLike) -> Array:

@@ -25,7 +25,20 @@ from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P, Log2, Log10
 from fxad.primitives.elementwise.family import literal_like
-from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, LE, LT, NE, NOT, OR, POPULATION_COUNT
+from fxad.primitives.elementwise.logic import (
+    AND,
+    EQ,
+    GT,
+    IS_FINITE,
+    LE,
+    LT,
+    NE,
+    NOT,
+    OR,
+    POPULATION_COUNT,
+    SHIFT_RIGHT_ARITHMETIC,
+    SHIFT_RIGHT_LOGICAL,
+)
 from fxad.primitives.elementwise.powers import ABS, HYPOT
 from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round, emit_where
 from fxad.primitives.elementwise.trigonometric import ATAN2
@@ -82,6 +95,46 @@ def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """Return `prim` of operands of one dtype; one may be a scalar. No promotion."""
     shape = x.aval.shape or y.aval.shape
     return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
+
+
+def mulhi(emit: Emit, x: Atom, y: Atom) -> Atoms:
+    """Return the upper half of the product of integers of one dtype; one may be a scalar."""
+    if not dtypes.is_integer(x.aval.dtype) or x.aval.dtype is not y.aval.dtype:
+        raise DTypeError(f"mulhi: takes integers of one dtype, got {x.aval} and {y.aval}")
+    shape, dtype = x.aval.shape or y.aval.shape, x.aval.dtype
+    x, y = broadcast(emit, x, shape), broadcast(emit, y, shape)
+    bits = 8 * dtype.itemsize
+    if bits < 64:
+        signed = dtypes.RANGES[dtype][0] < 0
+        wide = dtypes.as_dtype(f"{'' if signed else 'u'}int{2 * bits}")
+        (product,) = emit(MUL, convert(emit, x, wide), convert(emit, y, wide))
+        (upper,) = emit(SHIFT_RIGHT_ARITHMETIC if signed else SHIFT_RIGHT_LOGICAL, product, literal_like(bits, product))
+        return (convert(emit, upper, dtype),)
+    # by halves of 32 bits; no sum below exceeds 64 bits
+    word = dtypes.uint64
+    (a1, a0), (b1, b0) = [_halves(emit, convert(emit, v, word)) for v in (x, y)]
+    (low,) = emit(SHIFT_RIGHT_LOGICAL, *_with_literal(emit(MUL, a0, b0)[0], 32))
+    (middle,) = emit(ADD, emit(MUL, a1, b0)[0], low)
+    carry, rest = _halves(emit, middle)
+    (other,) = emit(ADD, emit(MUL, a0, b1)[0], rest)
+    (top,) = emit(ADD, emit(ADD, emit(MUL, a1, b1)[0], carry)[0], _halves(emit, other)[0])
+    if dtype is word:
+        return (top,)
+    # a negative x is x + 2**64 as a word, which adds y to the upper half
+    high: Atom = convert(emit, top, dtype)
+    for negative, added in ((x, y), (y, x)):
+        (sign,) = emit(SHIFT_RIGHT_ARITHMETIC, *_with_literal(negative, 63))
+        (high,) = emit(SUB, high, emit(AND, sign, added)[0])
+    return (high,)
+
+
+def _with_literal(x: Atom, number: int) -> tuple[Atom, Atom]:
+    return x, literal_like(number, x)
+
+
+def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
+    """Return the upper and the lower 32 bits of words of 64."""
+    return emit(SHIFT_RIGHT_LOGICAL, *_with_literal(x, 32))[0], emit(AND, *_with_literal(x, 0xFFFFFFFF))[0]
 
 
 def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:

@@ -6,7 +6,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, shown
 from fxad.ir import Aval, Shape, as_shape
 from fxad.numpy.creation import ShapeLike
 from fxad.operations import promotion
@@ -34,6 +34,16 @@ def check_key(name: str, key: ArrayLike) -> ArrayLike:
     if aval.shape[-1:] == (2,):
         raise ShapeError(f"{name}: takes one key, u32[2], got keys {aval}", remedy="map over them with fxad.vmap")
     raise ShapeError(f"{name}: a key is u32[2], got {aval}", remedy="make keys with fxad.random.key and split")
+
+
+def check_exact(name: str, method: str) -> None:
+    """Check the `method` of a sampler. Raises: ParameterError unless it is "exact"."""
+    if not isinstance(method, str) or method not in ("exact", "approximate"):
+        raise ParameterError(f"{name}: method is {shown(method)}", remedy='use "exact"')
+    if method == "approximate":
+        raise ParameterError(
+            f"{name}: there is no approximate method", remedy='use "exact": the draws have the distribution itself'
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------- shapes

@@ -18,6 +18,7 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import (
     FLOATS,
     broadcast_shape,
+    check_exact,
     check_fits,
     check_key,
     float_dtype,
@@ -117,7 +118,9 @@ def _geometric(key: Array, p: Array, shape: Shape, dtype: DType, drawn: DType) -
     return (lax.floor(lax.log(u) / scale) + 1).astype(dtype)
 
 
-def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+def poisson(
+    key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: object = None, *, method: str = "exact"
+) -> Array:
     """Draw from the Poisson distribution with mean lam.
 
     Type:   u32[2]; lam >= 0 that broadcasts to `shape`, taken as float32 -> integers (int32).
@@ -129,7 +132,9 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
             is 1.46 times too large), and Loader's form is computed (Fast and Accurate Computation of Binomial
             Probabilities, 2000). An infinite lam gives the greatest integer.
     Raises: DTypeError, ShapeError for lam; DTypeError for a dtype that is not an integer; all for a key or a shape.
+            ParameterError for a `method` but "exact".
     """
+    check_exact("random.poisson", method)
     name = "random.poisson"
     chosen = integer_dtype(name, dtype)
     float_dtype(name, None, lam=lam)

@@ -17,6 +17,7 @@ from fxad.numpy.creation import ShapeLike
 from fxad.operations.arguments import to_int
 from fxad.primitives.random import GammaSample
 from fxad.random.arguments import (
+    check_exact,
     check_fits,
     check_key,
     float_dtype,
@@ -37,7 +38,9 @@ _Proposal: TypeAlias = tuple[Array, Array, Array, Array]
 _State = TypeVar("_State", bound=tuple[Array, ...])
 
 
-def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+def gamma(
+    key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None, *, method: str = "exact"
+) -> Array:
     """Draw from the gamma distribution of shape a and scale 1.
 
     Type:   u32[2]; positive a that broadcasts to `shape` -> floats.
@@ -46,17 +49,22 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: o
     Cost:   a loop over all elements until the last is accepted, some 5 to 10 rounds; each draws anew from its own key.
     Source: Marsaglia and Tsang, A simple method for generating gamma variables, 2000; bit for bit `jax.random.gamma`.
     Raises: DTypeError, ShapeError for a; ArgumentError, DTypeError, ShapeError for a key or a shape.
+            ParameterError for a `method` but "exact".
     """
+    check_exact("random.gamma", method)
     return draw("random.gamma", sample_gamma, key, shape, dtype, a=a)
 
 
-def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+def loggamma(
+    key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None, *, method: str = "exact"
+) -> Array:
     """Draw the logarithm of `gamma`, also where `gamma` underflows, as most draws do for small a.
 
     Type:   u32[2]; positive a that broadcasts to `shape` -> floats.
     Rule, Cost, Raises: as `gamma`.
     Source: bit for bit `jax.random.loggamma`.
     """
+    check_exact("random.loggamma", method)
     return draw("random.loggamma", sample_loggamma, key, shape, dtype, a=a)
 
 
@@ -133,14 +141,24 @@ def _update_active(where: Array, new: _State, old: _State) -> _State:
 # ------------------------------------------------------------------------------------------------ made of gamma draws
 
 
-def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+def beta(
+    key: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    shape: ShapeLike | None = None,
+    dtype: object = None,
+    *,
+    method: str = "exact",
+) -> Array:
     """Draw from the beta distribution.
 
     Type:   u32[2]; positive a and b that broadcast to `shape` -> floats in [0, 1].
     Rule:   differentiable with respect to a and b, once.
     Source: x / (x + y) for `loggamma` x of a and y of b, both less the greater; bit for bit `jax.random.beta`.
     Raises: DTypeError, ShapeError for a and b; ArgumentError, DTypeError, ShapeError for a key or a shape.
+            ParameterError for a `method` but "exact".
     """
+    check_exact("random.beta", method)
     return draw("random.beta", _beta, key, shape, dtype, a=a, b=b)
 
 
@@ -180,14 +198,18 @@ def _dirichlet(key: Array, alpha: Array, shape: Shape, dtype: DType) -> Array:
     return parts / parts.sum(-1, keepdims=True)
 
 
-def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
+def chisquare(
+    key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: object = None, *, method: str = "exact"
+) -> Array:
     """Draw from the chi-square distribution with df degrees of freedom.
 
     Type:   u32[2]; positive df that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to df, once.
     Source: 2 exp(`loggamma` of df / 2); bit for bit `jax.random.chisquare`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
+            ParameterError for a `method` but "exact".
     """
+    check_exact("random.chisquare", method)
     return draw("random.chisquare", _chisquare, key, shape, dtype, df=df)
 
 

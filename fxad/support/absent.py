@@ -66,20 +66,18 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "uint2 uint4": _NARROW,
             "frompyfunc ufunc": "fnp.vectorize(f) maps a function over elements",
             "get_printoptions printoptions set_printoptions": "arrays print as NumPy's: use numpy.printoptions",
-            "place": "x.at[mask].set(values)",
             "minmax": "fnp.min and fnp.max",
-            "top_k": "lax.top_k(x, k), along the last axis",
         },
         "lax": {
             "AccuracyMode DotAlgorithm DotAlgorithmPreset Tolerance": _ALGORITHM,
-            "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers GatherScatterMode RandomAlgorithm RoundingMethod": (
+            "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers GatherScatterMode RandomAlgorithm": (
                 "give texts and tuples: they are types of arguments"
             ),
             "ragged_all_to_all": _RAGGED,
             "after_all create_token": "effects are ordered by io_callback(ordered=True)",
             "approx_max_k approx_min_k": "lax.top_k is exact",
-            "broadcast_like broadcast_to_rank dtype empty index_take stack unstack": (
-                "fxad.numpy has broadcast_to, reshape, result_type, zeros, take, stack and unstack"
+            "broadcast_like broadcast_to_rank dtype index_take": (
+                "fxad.numpy has broadcast_to, reshape, result_type and take"
             ),
             "composite": "jit(f) is a call of its own in a program",
             "conv_general_dilated_local": "conv_general_dilated_patches, then einsum",
@@ -89,9 +87,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "one_minus_square": "(1 - x) * (1 + x)",
             "polynomial": "fnp.polyval, with the highest degree first",
             "psum_scatter_start": "lax.psum_scatter",
-            "mulhi": "multiply in a wider dtype, and shift right",
             "precv psend": "lax.ppermute, lax.all_gather and lax.all_to_all move values",
-            "platform_dependent": "trace a program for each platform",
             "rng_bit_generator rng_uniform": "random.bits and random.uniform, from a key",
             "scaled_dot": "scale the operands, then lax.dot_general",
             "shape_as_value": "x.shape",

@@ -15,12 +15,14 @@ from fxad.lax.control.host_values import HostLeaf, HostValue
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import LOOP, SELECT, Cond
+from fxad.runtime import default_platform
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import sharing_copies
 from fxad.tracing.known_arguments import with_known_values
 from fxad.tracing.tracer import active_trace, bind, is_number
 
 NOT_GIVEN: Final = object()
+_GPUS: Final = ("cuda", "rocm")
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
@@ -137,6 +139,36 @@ def switch(
         )
     roles = tuple([f"branch {k}" for k in range(len(branches))])
     return _bind_cond("switch", _clamp_index(index, aval, len(branches)), branches, roles, operands, batched)
+
+
+def platform_dependent(
+    *args: *Ts, default: Callable[[Unpack[Ts]], R] | None = None, **per_platform: Callable[[Unpack[Ts]], R]
+) -> R:
+    """Return `f(*args)` for the function f of the platform: `platform_dependent(x, cpu=f, cuda=g, default=h)`.
+
+    Rule:   the platform is that of `fxad.default_backend()`, when the function is called or traced. The program contains
+            only that function, which is all that is called: the others may use what this platform does not have.
+            "gpu" stands for "cuda" and "rocm".
+    Raises: ParameterError for a platform without a function and without `default`; ArgumentError for what is no
+            function.
+    """
+    for name, function in [("default", default), *per_platform.items()]:
+        if not callable(function) and (function is not None or name != "default"):
+            raise ArgumentError(
+                f"platform_dependent: {name} is {described(function)}, not a function", remedy="give a function"
+            )
+    platform = default_platform()
+    chosen = per_platform.get(platform)
+    if chosen is None and platform in _GPUS:
+        chosen = per_platform.get("gpu")
+    if chosen is None:
+        chosen = default
+    if chosen is None:
+        raise ParameterError(
+            f"platform_dependent: there is no function for {platform}, only for {', '.join(per_platform) or 'none'}",
+            remedy="give default=, or a function with the name of the platform",
+        )
+    return chosen(*args)
 
 
 def _to_index(x: Array) -> Array:

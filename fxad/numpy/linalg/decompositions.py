@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple, overload
 
+from fxad.dtypes import int32
 from fxad.errors import ParameterError
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.binary import where
@@ -13,7 +14,7 @@ from fxad.numpy.linalg.systems import inv
 from fxad.numpy.unary import isnan
 from fxad.operations import linalg, linear_systems
 from fxad.operations.arguments import flag, number, text
-from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
 class QRResult(NamedTuple):
@@ -146,8 +147,10 @@ def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
 
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False) -> Array:
     """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` and `hermitian` are as
-    in `pinv`."""
+    in `pinv`. A vector or a number has rank 1, or 0 if all elements are 0."""
     hermitian = flag("matrix_rank", "hermitian", hermitian)
+    if aval_of(M, "matrix_rank: argument 0").ndim < 2:
+        return (as_array("matrix_rank", M) != 0).any().astype(int32)
     if rtol is not None:
         return apply_op("matrix_rank", linalg.matrix_rank, (M, rtol), hermitian)
     return apply_op("matrix_rank", linalg.matrix_rank_default, (M,), hermitian)

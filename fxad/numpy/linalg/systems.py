@@ -15,7 +15,7 @@ from fxad.operations import linalg, linear_systems
 from fxad.operations.arguments import flag, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.precision import PrecisionLike
-from fxad.tracing.array import Array, ArrayLike
+from fxad.tracing.array import Array, ArrayLike, aval_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -82,12 +82,23 @@ def pinv(
     return apply_op("pinv", linalg.pinv_above, (a, rtol), hermitian)
 
 
-def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None) -> LstsqResult:
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *, numpy_resid: bool = False) -> LstsqResult:
     """Return the x of least norm that minimizes the sum of squares of b - a @ x. The sums of squared residuals are
-    always returned, one for each column of b; NumPy omits them for some ranks."""
+    returned, one for each column of b. With `numpy_resid` they are left out where NumPy leaves them out (a vector
+    without elements): if the rank is below the number of columns of `a`, or if `a` has no more rows than columns.
+
+    Raises: ShapeError, DTypeError; TracerError for `numpy_resid` in a traced function, where the rank is not known.
+    """
     if rcond is None:
-        return LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (a, b)))
-    return LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (a, b, rcond)))
+        result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (a, b)))
+    else:
+        result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (a, b, rcond)))
+    if not flag("lstsq", "numpy_resid", numpy_resid):
+        return result
+    rows, columns = aval_of(a).shape
+    if rows <= columns or int(result.rank) < columns:
+        return result._replace(residuals=result.residuals.reshape(-1)[:0])
+    return result
 
 
 def matrix_power(a: ArrayLike, n: int) -> Array:

@@ -263,7 +263,6 @@ class Continuous(Distribution):
         return self._apply("isf", q, args, named)
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class Discrete(Distribution):
     """A distribution of whole numbers. Functions take k - loc, then shapes.

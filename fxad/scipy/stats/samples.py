@@ -23,12 +23,20 @@ class ModeResult(NamedTuple):
     count: Array  # type: ignore[assignment]  # SciPy's name, which hides the method of tuples
 
 
-def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, *, keepdims: bool = False) -> Array:
-    """Return the standard error of the mean along an axis; None: of all elements."""
+def sem(
+    a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
+) -> Array:
+    """Return the standard error of the mean along an axis; None: of all elements. `nan_policy` "propagate" returns nan
+    where an element is nan; "omit" leaves these elements out.
+
+    Raises: ParameterError for another policy; AxisError.
+    """
     (x,) = floats("sem", a)
+    if text("sem", "nan_policy", nan_policy) not in ("propagate", "omit"):
+        raise ParameterError(f"sem: nan_policy is {nan_policy!r}", remedy='use "propagate" or "omit"')
     keepdims = flag("sem", "keepdims", keepdims)
     values, k = _values_and_axis("sem", x, axis)
-    out = jit_composite(_sem, values, k, to_int("sem", "ddof", ddof), keepdims)
+    out = jit_composite(_sem, values, k, to_int("sem", "ddof", ddof), keepdims, nan_policy == "omit")
     return out.reshape((1,) * x.ndim) if keepdims and axis is None else out
 
 
@@ -37,7 +45,10 @@ def _values_and_axis(name: str, x: Array, axis: int | None) -> tuple[Array, int]
     return (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index(name, axis, x.ndim))
 
 
-def _sem(x: Array, axis: int, ddof: int, keepdims: bool) -> Array:
+def _sem(x: Array, axis: int, ddof: int, keepdims: bool, omit: bool) -> Array:
+    if omit:
+        count = fnp.sum(~fnp.isnan(x), axis=axis, keepdims=keepdims).astype(x.dtype)
+        return fnp.nanstd(x, axis=axis, ddof=ddof, keepdims=keepdims) / fnp.sqrt(count)
     return fnp.std(x, axis=axis, ddof=ddof, keepdims=keepdims) / math.sqrt(x.shape[axis])
 
 
