@@ -219,7 +219,11 @@ def test_extrema_of_contracted_products(extremum: Any, shape: Any) -> None:
     z, s, t = _normal(shape, (1, 1), (1, 1))
     _close_gradients(lambda z, s, t: fnp.sum(extremum(z * s + t, axis=1)), z, s, t)
     _close_gradients(lambda z, s, t: fnp.sum(extremum(fnp.sin(z) * s + t, axis=1)), z, s, t)
-    batched = fx.vmap(lambda r, s, t: extremum(r * s + t), in_axes=(0, None, None))
+
+    def of_row(r: Any, s: Any, t: Any) -> Any:
+        return extremum(r * s + t)
+
+    batched: Any = fx.vmap(of_row, in_axes=(0, None, None))
     _close_gradients(lambda z, s, t: fnp.sum(batched(z, s[0, 0], t[0, 0])), z, s, t)
 
 
