@@ -224,7 +224,11 @@ def test_extrema_of_contracted_products(extremum: Any, shape: Any) -> None:
         return extremum(r * s + t)
 
     batched: Any = fx.vmap(of_row, in_axes=(0, None, None))
-    _close_gradients(lambda z, s, t: fnp.sum(batched(z, s[0, 0], t[0, 0])), z, s, t)
+
+    def of_rows(z: Any, s: Any, t: Any) -> Any:
+        return fnp.sum(batched(z, s[0, 0], t[0, 0]))
+
+    _close_gradients(of_rows, z, s, t)
 
 
 def test_segments_of_contracted_products() -> None:
@@ -248,6 +252,9 @@ def test_only_comparisons_with_an_extremum_are_computed_apart() -> None:
     def branches(f: Callable[..., Any]) -> int:
         return fx.lower(fx.trace(f, np.ones((3, 4), F), np.ones((3, 4), F))).text().count("stablehlo.if")
 
-    assert branches(fx.grad(lambda x, y: fnp.sum(fnp.max(x * y, axis=1)))) == 1
+    def of_product(x: Any, y: Any) -> Any:
+        return fnp.sum(fnp.max(x * y, axis=1))
+
+    assert branches(fx.grad(of_product)) == 1
     assert branches(lambda x, y: (x == fnp.max(y, axis=1, keepdims=True), fnp.max(x), x > y)) == 0
     assert branches(lambda x, y: fnp.where((x > 0) == fnp.max(x > 0), x, y)) == 0
