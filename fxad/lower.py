@@ -51,6 +51,7 @@ from fxad.ir import (
     source_location,
     source_text,
 )
+from fxad.lowering.compared_extrema import with_extrema_compared_apart
 from fxad.lowering.known_faults import MOVED, REPAIRS, WITH_CONSTANT
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
@@ -201,6 +202,8 @@ def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
 @by_value
 def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
     rewritten = _rewritten_for_xla(jaxpr)
+    if platform == "cpu" and not runs_on_devices(jaxpr):
+        rewritten = with_extrema_compared_apart(rewritten)
     module = _Module(devices_needed(jaxpr), platform, overlapping_updates(rewritten))
     parts = [module.function(rewritten, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs

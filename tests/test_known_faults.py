@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax, nn
+from fxad import lax, nn, ops
 from fxad.lowering.overlapping_updates import overlapping_updates
 from tests.processes import run_python
 
@@ -184,3 +184,77 @@ def test_a_binary_search_of_13_rounds_compiles() -> None:
 
     want = np.stack([np.searchsorted(r, w) for r, w in zip(rows, wanted, strict=True)])
     np.testing.assert_array_equal(np.asarray(fx.jit(search)(rows, wanted)), want)
+
+
+# ------------------------------------------------------------------------- elements compared with their own extremum
+
+
+def _close_gradients(f: Callable[..., Any], *args: Any) -> None:
+    """Compiled as interpreted, for all arguments, as for users: LLVM contracts no operations at its cheapest level."""
+    program = fx.trace(fx.grad(f, argnums=tuple(range(len(args)))), *args)
+    for have, want in zip(fx.lower(program).compile()(*args), fx.interpret(program, *args), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4 * float(np.abs(np.asarray(want)).max()))
+
+
+def _normal(*shapes: tuple[int, ...]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape).astype(F) for shape in shapes]
+
+
+def test_extrema_of_values_that_are_computed_twice() -> None:
+    h, w, scale, shift = _normal((512, 64), (64, 64), (1, 64), (1, 64))
+
+    def loss(scale: Any, shift: Any) -> Any:
+        y = h @ (w / 8) * scale
+        u = y + shift
+        return fnp.sum(fnp.max(u.reshape(512, 32, 2), axis=2)) + fnp.sum(fnp.tanh(y @ (w / 8)))
+
+    _close_gradients(loss, scale, shift)
+
+
+@pytest.mark.parametrize("shape", [(64, 3), (64, 6), (512, 4)])
+@pytest.mark.parametrize("extremum", [fnp.max, fnp.min])
+def test_extrema_of_contracted_products(extremum: Any, shape: Any) -> None:
+    """jaxlib 0.12.0.1 lost all of these gradients of a maximum."""
+    z, s, t = _normal(shape, (1, 1), (1, 1))
+    _close_gradients(lambda z, s, t: fnp.sum(extremum(z * s + t, axis=1)), z, s, t)
+    _close_gradients(lambda z, s, t: fnp.sum(extremum(fnp.sin(z) * s + t, axis=1)), z, s, t)
+
+    def of_row(r: Any, s: Any, t: Any) -> Any:
+        return extremum(r * s + t)
+
+    batched: Any = fx.vmap(of_row, in_axes=(0, None, None))
+
+    def of_rows(z: Any, s: Any, t: Any) -> Any:
+        return fnp.sum(batched(z, s[0, 0], t[0, 0]))
+
+    _close_gradients(of_rows, z, s, t)
+
+
+def test_segments_of_contracted_products() -> None:
+    ids = np.arange(3000) % 100
+    z, s, t = _normal((3000, 4), (1, 4), (3000, 1))
+    _close_gradients(lambda z, s, t: fnp.sum(ops.segment_max(z * s + t, ids, 100) ** 2), z, s, t)
+
+
+def test_elements_that_a_user_compares_with_their_maximum() -> None:
+    """Each row has a greatest element, whichever loop computes it."""
+    z, s, t = _normal((64, 6), (1, 1), (1, 1))
+
+    def count(z: Any, s: Any, t: Any) -> Any:
+        u = z * s + t
+        return fnp.sum(u == fnp.max(u, axis=1, keepdims=True), axis=1)
+
+    assert np.asarray(fx.jit(count)(z, s, t)).tolist() == [1] * 64
+
+
+def test_only_comparisons_with_an_extremum_are_computed_apart() -> None:
+    def branches(f: Callable[..., Any]) -> int:
+        return fx.lower(fx.trace(f, np.ones((3, 4), F), np.ones((3, 4), F))).text().count("stablehlo.if")
+
+    def of_product(x: Any, y: Any) -> Any:
+        return fnp.sum(fnp.max(x * y, axis=1))
+
+    assert branches(fx.grad(of_product)) == 1
+    assert branches(lambda x, y: (x == fnp.max(y, axis=1, keepdims=True), fnp.max(x), x > y)) == 0
+    assert branches(lambda x, y: fnp.where((x > 0) == fnp.max(x > 0), x, y)) == 0

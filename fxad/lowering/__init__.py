@@ -1,7 +1,7 @@
 """Parts of `fxad.lower`: MLIR as text, and the rewrites of a program before it is written.
 
-The rewrites add what XLA does not guarantee. `fxad.lower` applies them in this order; a program that runs on one device
-and calls no host is written as it is.
+The rewrites add what XLA does not guarantee. `fxad.lower` applies them in this order; a program that runs on one
+device, calls no host and compares nothing with an extremum is written as it is.
 
 | module | applies to | in the rewritten program |
 |---|---|---|
@@ -9,6 +9,7 @@ and calls no host is written as it is.
 | `failed_checks` | several devices, a check and a `while` | a flag ends the loops of all devices after a failed check |
 | `ordered_effects` | programs that call the host | ordered calls take and return a token; a last result, `DONE` |
 | `host_calls_on_devices` | several devices, programs that call the host | one device calls it for all |
+| `compared_extrema` | one device, on CPUs | elements are compared with their extremum in a branch |
 
 `known_faults` lists the operations that XLA compiles to wrong numbers; the lowering writes others for them.
 `overlapping_updates` finds the updates that are computed apart. `threaded_values` threads the flag and the token

@@ -326,12 +326,10 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """Return sqrt(x**2 + y**2), without overflow; complex operands are replaced by their absolute values."""
+    """Return sqrt(x**2 + y**2), without overflow. Complex operands are refused, as by NumPy."""
     x, y = promote_and_broadcast("hypot", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
-    if dtype in dtypes.COMPLEX:
-        x, y = emit.one(ABS, x), emit.one(ABS, y)
     return emit(HYPOT, x, y)
 
 

@@ -141,8 +141,8 @@ def broadcast_along(x: Aval, axes: Axes) -> BroadcastInDim:
 def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: Axes, x: Atom, t: Tangent) -> tuple[Atom, Tangent]:
     """Return the result and tangent of a maximum or minimum: the mean of the tangents of the elements equal to it.
 
-    XLA may compute the elements twice, to find the maximum and to compare them with it, and round them in two ways.
-    Then none is equal to it, or fewer are, as in jax.
+    The lowering lets XLA compute the elements once, to find the maximum and to compare them with it
+    (`fxad.lowering.compared_extrema`): two roundings may differ in a bit.
     """
     y, total, broadcast = ctx.one(prim, x), ReduceSum(axes), broadcast_along(x.aval, axes)
     equal = ctx.one(EQ, x, ctx.one(broadcast, y))

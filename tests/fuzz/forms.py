@@ -302,6 +302,15 @@ def reduce(draw: Draw, x: Any) -> Any:
     return y - x if y.ndim == x.ndim and draw.integers(2) else y
 
 
+def extremum(draw: Draw, x: Any) -> Any:
+    """Extrema of a sum of products. Its derivative compares the sum, which XLA may round in two ways, with them."""
+    if not x.ndim or not x.size or not _is_float(x):
+        return x
+    scale, shift = (np.asarray(draw.standard_normal(one_of(draw, [(), x.shape[-1:]]))).astype(x.dtype) for _ in "ab")
+    reduction = one_of(draw, [fnp.max, fnp.min])
+    return reduction(x * scale + shift, axis=int(draw.integers(x.ndim)), keepdims=bool(draw.integers(2)))
+
+
 def product(draw: Draw, x: Any) -> Any:
     """A product of each row with a small matrix, or of the array with itself."""
     if x.ndim < 2 or x.shape[-1] > 200:
@@ -332,7 +341,7 @@ FORMS: Final[dict[str, Form]] = {
     f.__name__.strip("_"): f
     for f in (
         reduce_window, select, pool, cumulative, convolve, pad, slice_, index, dynamic_slice, dynamic_update,
-        concatenate, gather, scatter, sort, reshape, reduce, product, elementwise,
+        concatenate, gather, scatter, sort, reshape, reduce, extremum, product, elementwise,
     )
 }  # fmt: skip
 _GLUE: Final = ("reshape", "elementwise", "elementwise")

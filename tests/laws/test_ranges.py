@@ -143,6 +143,22 @@ def test_hypotenuses_of_pythagorean_triples_are_exact(dtype: str) -> None:
             np.testing.assert_array_equal(np.asarray(fx.jit(lambda x, y: fnp.abs(lax.complex(x, y)))(x, y)), z)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_roots_of_cubes_are_exact(dtype: str) -> None:
+    kind = fx.dtypes.as_dtype(dtype)
+    roots = np.arange(-255 if dtype == "float32" else -200_000, 256 if dtype == "float32" else 200_001).astype(kind)
+    for scale in np.array([1, 2.0**-20, 2.0**20], kind):
+        cubes = (roots * scale) ** 3
+        np.testing.assert_array_equal(np.asarray(fx.jit(fnp.cbrt)(cubes)), roots * scale)
+
+
+def test_hypot_of_complex_operands_is_refused() -> None:
+    z: Any = np.complex64(3 + 4j)
+    for pair in ((z, np.float32(1)), (np.float32(1), z), (z, z)):
+        with pytest.raises(fx.errors.DTypeError, match=r"^hypot: takes float operands, got c64\[\]"):
+            fnp.hypot(*pair)
+
+
 def test_log_softmax_keeps_small_components() -> None:
     x: Any = np.array([40.0, 0.0, -3.0])
     small = np.exp(-40.0) + np.exp(-43.0)

@@ -387,9 +387,25 @@ def _lower_cbrt(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     (m,) = hlo.op("stablehlo.select", (negative, minus_m, m), (aval,))
     (operand,) = hlo.op("stablehlo.select", (subnormal, m, x), (aval,))
     (root,) = hlo.op("stablehlo.cbrt", (operand,), (aval,))
+    if double:
+        root = _exact_cbrt(hlo, operand, root, aval)
     scale = hlo.constant(Lit.of(2.0 ** (-358 if double else -50), aval))
     (scaled,) = hlo.op("stablehlo.multiply", (root, scale), (aval,))
     return hlo.op("stablehlo.select", (subnormal, scaled, root), (aval,))[0]
+
+
+def _exact_cbrt(hlo: Hlo, x: HloValue, root: HloValue, aval: Aval) -> HloValue:
+    """Return the root, rounded to 21 bits if the cube of that is x. The root of a cube of float64 has at most 18 bits;
+    XLA's is off by one unit in the last place for every second one."""
+    bits, integer = bitcast_to_int(hlo, root, aval)
+    half, mask = [hlo.constant(Lit.of(k, integer)) for k in (1 << 31, -(1 << 32))]
+    (bits,) = hlo.op("stablehlo.add", (bits, half), (integer,))
+    (bits,) = hlo.op("stablehlo.and", (bits, mask), (integer,))
+    (short,) = hlo.op("stablehlo.bitcast_convert", (bits,), (aval,))
+    (square,) = hlo.op("stablehlo.multiply", (short, short), (aval,))
+    (cube,) = hlo.op("stablehlo.multiply", (square, short), (aval,))
+    (exact,) = lower_compare(hlo, "EQ", (cube, x), aval)
+    return hlo.op("stablehlo.select", (exact, short, root), (aval,))[0]
 
 
 def _hypot(x: NDArray, y: NDArray) -> object:
