@@ -79,10 +79,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         while float(size) > max(1e-8, float(mu)) and steps < 30:
             z, size = step(z, mu)
             steps += 1
-        x = z[: 3 * n + 2]
-        a = np.asarray(parts(x)[2])
+        a = np.asarray(parts(z[: 3 * n + 2])[2])
         print(f"{float(mu):.1e}   {steps:5d}   {float(size):10.1e}   {np.mean(a**2):.6f}   {np.abs(a).max():.6f}")
         mu = mu * 0.2
+    x = z[: 3 * n + 2]
+    a = np.asarray(parts(x)[2])
     violation = float(fnp.abs(defects(x)).max())
     return {"cost": float(np.mean(a**2)), "violation": violation, "largest": float(np.abs(a).max())}
 

@@ -101,7 +101,8 @@ class Sparse:
         rows, columns = self.pattern.rows, self.pattern.indices
         data = self.data if x.ndim == 1 else self.data[:, None]
         terms = data * x[columns]
-        return fnp.zeros((m, *x.shape[1:]), terms.dtype).at[rows].add(terms)
+        product: Array = fnp.zeros((m, *x.shape[1:]), terms.dtype).at[rows].add(terms)
+        return product
 
     def __mul__(self, factor: Any) -> Sparse:
         """The matrix times a scalar."""
@@ -286,12 +287,10 @@ def _sparse_program(
             f"{what}: the coloring is of {found}, the pattern has shape {own.shape}",
             remedy="give a coloring of this pattern: pattern.color()",
         )
-    if colors.kind == "acyclic":
-        raise ArgumentError(f"{what}: a coloring of kind 'acyclic' needs substitutions", remedy='use "star"')
     where = decompression(colors, own.indptr, own.indices)
     m, n = own.shape
     jvps = int(colors.columns.max(initial=-1)) + 1
-    places = np.where(where.source == 0, where.colour * m, jvps * m + where.colour * n) + where.position
+    places = np.where(where.from_rows, jvps * m + where.color * n, where.color * m) + where.position
 
     def derivative(*args: object, **kwargs: object) -> object:
         def of_chosen(*values: object) -> object:
@@ -316,6 +315,10 @@ def _sparse_program(
         flat = [p.reshape(-1) for p in products]
         whole = flat[0] if len(flat) == 1 else fnp.concatenate(flat) if flat else fnp.zeros(0)
         data = whole.at[places].get(mode="promise_in_bounds") if own.nnz else fnp.zeros(0, leaves[0].dtype)
+        for target, source in where.levels:
+            data = data.at[target].add(-data[source])
+        if where.final is not None:
+            data = data[where.final]
         result = Sparse._of(data, own)
         if check:
             data = _checked(result, push, structure, leaves)

@@ -55,8 +55,9 @@ def check_pattern_covers(jaxpr: Jaxpr, wrt: Mask, args: Sequence[NDArray]) -> bo
     except NotDifferentiableError:
         return True
     found = as_mask(pattern_of(jaxpr, wrt))
-    if (dense & ~found).any():
-        where = np.argwhere(dense & ~found)[:5].tolist()
+    missed = np.logical_and(dense, np.logical_not(found))
+    if missed.any():
+        where = np.argwhere(missed)[:5].tolist()
         fail(f"the pattern misses nonzeros at (row, column) {where}", jaxpr, args)
     return bool((found == dense).all())
 
@@ -70,7 +71,7 @@ def check_sparsity(pattern: Pattern, jacobian: object) -> None:
             f"check_sparsity: the pattern has shape {pattern.shape}, the Jacobian {dense.shape}",
             remedy="give the Jacobian of the same function",
         )
-    missed = np.argwhere((dense != 0) & ~as_mask(pattern))
+    missed = np.argwhere(np.logical_and(dense != 0, np.logical_not(as_mask(pattern))))
     if len(missed):
         raise AssertionError(
             f"check_sparsity: the pattern misses {len(missed)} nonzeros: (row, column) {missed[:5].tolist()}"

@@ -24,7 +24,7 @@ def test_platform_dependent_calls_the_function_of_the_platform_alone() -> None:
 
     np.testing.assert_array_equal(f(fnp.asarray(X)), fnp.sin(X))
     assert fx.trace(f, X).jaxpr is fx.trace(fnp.sin, X).jaxpr
-    np.testing.assert_array_equal(fx.vmap(fx.grad(f))(X), fnp.cos(X))
+    np.testing.assert_array_equal(fx.vmap(fx.grad(f))(fnp.asarray(X)), fnp.cos(X))
     assert lax.platform_dependent(other=lambda: 1, default=lambda: 2) == 2
 
 
@@ -71,7 +71,7 @@ def test_stack_and_unstack_are_inverse_and_do_not_promote() -> None:
 
 
 def test_empty_and_rounding_methods() -> None:
-    assert (lax.empty((2, 1), "int8").shape, lax.empty((2, 1), "int8").dtype) == ((2, 1), np.int8)
+    assert str(lax.empty((2, 1), "int8").aval) == "i8[2,1]"
     ties = np.array([-2.5, -1.5, 0.5, 1.5], np.float32)
     np.testing.assert_array_equal(lax.round(ties, lax.RoundingMethod.AWAY_FROM_ZERO), [-3, -2, 1, 2])
     np.testing.assert_array_equal(lax.round(ties, lax.RoundingMethod.TO_NEAREST_EVEN), [-2, -2, 0, 2])
@@ -88,7 +88,8 @@ def test_top_k_of_both_ends(dtype: str, axis: int) -> None:
         values, places = fnp.top_k(x, 3, axis=axis, mode=mode)
         np.testing.assert_array_equal(places, want)
         np.testing.assert_array_equal(values, np.take_along_axis(x, want, axis))
-        assert (values.dtype, places.dtype) == (x.dtype, np.int32)
+        assert values.dtype == x.dtype
+        assert places.dtype == np.dtype(np.int32)
 
 
 def test_top_k_treats_nan_as_the_greatest_and_has_a_gradient() -> None:
@@ -147,7 +148,7 @@ def test_lstsq_leaves_out_the_residuals_that_numpy_leaves_out(rows: int, columns
         got, want = fnp.linalg.lstsq(a, b, numpy_resid=True), np.linalg.lstsq(a, b)
         assert got.residuals.shape == want[1].shape
         for have, value in zip(got, want, strict=True):
-            np.testing.assert_allclose(have, value, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(np.asarray(have), np.asarray(value), rtol=1e-9, atol=1e-12)
     with pytest.raises(TracerError):
         fx.jit(lambda a: fnp.linalg.lstsq(a, np.ones(5), numpy_resid=True).x)(np.ones((5, 2)))
 
@@ -197,6 +198,6 @@ def test_the_entropy_of_poisson_is_that_of_its_probabilities() -> None:
             np.testing.assert_allclose(fxad_stats.poisson.entropy(mu), want, rtol=rtol)
         mu = np.array([0.5, 2, 50, 120])
         slopes = [float(mpmath.diff(entropy, float(m))) for m in mu]
-        np.testing.assert_allclose(fx.vmap(fx.grad(fxad_stats.poisson.entropy))(mu), slopes, rtol=1e-8)
+        np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(fxad_stats.poisson.entropy))(mu)), slopes, rtol=1e-8)
     ends = fxad_stats.poisson.entropy(np.array([-1.0, 0.0, np.nan, np.inf]), loc=2)
     np.testing.assert_array_equal(ends, [np.nan, 0, np.nan, np.inf])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any, Final, Self, TypeAlias, final
@@ -119,8 +120,8 @@ class Pattern:
             entries = self.entries
             if entries.pairs > MAX_ENTRIES:
                 raise ArgumentError(
-                    f"Pattern: {self.shape[0]} x {self.shape[1]} with up to {entries.pairs:,} entries is too large to be"
-                    " listed",
+                    f"Pattern: {self.shape[0]} x {self.shape[1]} with up to {entries.pairs:,} entries is too large to"
+                    " be listed",
                     remedy="the matrix is nearly dense: use jvp or vjp products in place of its entries",
                 )
             found = csr(entries, *self.shape)
@@ -275,7 +276,7 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Mask, known: Sequence[Known]) -> Patt
     linear, n = split.linear, split.n_tangents
     primal = Values(split.primal, known)
     residuals = split.primal.outs[len(jaxpr.outs) :]
-    operands: list[Known] = [unknown] * n + [lambda a=a: primal.get(a) for a in residuals]  # type: ignore[misc]
+    operands: list[Known] = [unknown] * n + [partial(primal.get, a) for a in residuals]
     found = dependence(linear, (True,) * n + (False,) * split.n_res, Values(linear, operands))
     columns = [a.aval.shape for a in linear.ins[:n]]
     lefts = np.cumsum([0, *[prod(s) for s in columns]]).tolist()

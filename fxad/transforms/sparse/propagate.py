@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fxad.core.layout import BranchIndex, Count, Elements, Layout, OneOf, Part, Slice, Times, UpTo
+from fxad.core.layout import BranchIndex, Count, Elements, Layout, OneOf, Part, Sliced, Times, UpTo
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Shape
 from fxad.primitives.implicit import LinearSolve
@@ -122,7 +123,7 @@ def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Block]:
 
 def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
-    inner = Values(body, [lambda p=p: values.get(eqn.ins[p]) for p in places])  # type: ignore[misc]
+    inner = Values(body, [partial(values.get, eqn.ins[p]) for p in places])
     any_known = any([p not in dependent and not eqn.ins[p].aval.inexact for p in places])
     found = _body(body, tuple([p in dependent for p in places]), notes, inner if any_known else None)
     outs: list[Block] = [{} for _ in eqn.outs]
@@ -237,6 +238,7 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
     roles, carries = layout.operand_roles, layout.carries
     if any([isinstance(roles[p], Count | BranchIndex) for p in dependent]):
         return None
+    steps: int | None
     match body.runs:
         case Times(count, reverse):
             steps, exact = count, True
@@ -249,7 +251,7 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
             {p: identity(eqn.ins[p].aval.size) for p in dependent if carries.get(p) == r} for r in range(len(eqn.outs))
         ]
     result_roles = layout.result_roles
-    if steps is None and any([isinstance(role, Slice) for role in (*roles, *result_roles)]):
+    if steps is None and any([isinstance(role, Sliced) for role in (*roles, *result_roles)]):
         return None
     marked = set(dependent)
     while True:
@@ -306,13 +308,13 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
             to_result = compose(all_of_carry[j], total, sum(sizes))
             for p in others:
                 rel = through(to_result, enters[p])
-                if isinstance(role := roles[p], Slice):
+                if isinstance(role := roles[p], Sliced):
                     n, (move, size) = eqn.ins[p].aval.shape[role.axis], slices(eqn.ins[p].aval.shape, role.axis)
                     rel = compose(repeated(rel, (n, 0, size)), move, eqn.ins[p].aval.size)
                 add(r, p, rel)
             continue
         out_role = result_roles[r]
-        if not isinstance(out_role, Slice):
+        if not isinstance(out_role, Sliced):
             return None
         n = v.aval.shape[out_role.axis]
         back, slice_size = slices(v.aval.shape, out_role.axis)
@@ -336,7 +338,7 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
             )
         for p in others:
             later = through(reach, enters[p])
-            if isinstance(role := roles[p], Slice):
+            if isinstance(role := roles[p], Sliced):
                 move, size = slices(eqn.ins[p].aval.shape, role.axis)
                 rel = repeated(inner.get(p, EMPTY), (n, slice_size, size))
                 for o, i0, dims in triangle(n, slice_size, size, reverse=reverse, strict=True):

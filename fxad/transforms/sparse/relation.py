@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import gcd, prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ def dense(m: int, n: int) -> Relation:
     return relation(box(0, 0, ((m, 1, 0), (n, 0, 1))))
 
 
-def table(out: NDArray[np.integer], ins: NDArray[np.integer]) -> Relation:
+def table(out: NDArray[Any], ins: NDArray[Any]) -> Relation:
     """Return a relation of given pairs: boxes if they are few runs of a constant stride."""
     if not len(out):
         return EMPTY
@@ -245,7 +245,7 @@ def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArra
 
 
 def compose(a: Relation, d: Relation, middle: int) -> Relation:
-    """Return the pairs (i, j) with (i, m) in `a` and (m, j) in `d` for an element m of an array of `middle` elements."""
+    """Return the pairs (i, j) with (i, m) in `a` and (m, j) in `d` for an element m of `middle` elements."""
     if a.empty or d.empty:
         return EMPTY
     whole = identity(middle)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from fxad.ir import Aval, Eqn, HigherOrder, Lit, Primitive, source_text
+from fxad.ir import Aval, Eqn, HigherOrder, Lit, NDArray, Primitive, source_text
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
@@ -218,20 +218,21 @@ def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
     """Return the relation of an array of windows at unknown places to the operand."""
     batch = [a for a in range(y.ndim) if a not in windows.offset]
     paired = {batch[i]: a for i, a in zip(windows.index_batched, windows.batched, strict=True)}
-    for offset, a in zip(windows.offset, windows.axes(x.ndim), strict=True):
-        if x.shape[a] == y.shape[offset] or a not in windows.index_map:
-            if x.shape[a] == y.shape[offset]:
-                paired[offset] = a
+    along = zip(windows.offset, windows.axes(x.ndim), strict=True)
+    paired |= {offset: a for offset, a in along if x.shape[a] == y.shape[offset]}
     return along_axes(y, x, paired)
 
 
 def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
-    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+    return _window_at(eqn, eqn.ins[0].aval, eqn.outs[0].aval, [values.get(a) for a in eqn.ins[1:]], notes)
+
+
+def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], notes: list[str]) -> Relation:
+    """Return the relation of a window `y` of `x` to `x`, at starts that may be known."""
     so, si = strides_of(y.shape), strides_of(x.shape)
     dims: list[Dim] = []
     in0, open_axes = 0, []
-    for a, (n, m) in enumerate(zip(x.shape, y.shape, strict=True)):
-        start = values.get(eqn.ins[1 + a])
+    for a, (n, m, start) in enumerate(zip(x.shape, y.shape, starts, strict=True)):
         if n == m or start is not None:
             dims.append((m, so[a], si[a]))
             in0 += si[a] * (0 if start is None else min(max(int(start), 0), n - m))
@@ -278,8 +279,7 @@ def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: Values, 
         return table(places, places)
     if k == 0:
         return identity(x.size) if update.shape != x.shape else EMPTY
-    read = Eqn(DynamicSlice(update.shape), (eqn.outs[0], *eqn.ins[2:]), (eqn.ins[1],), eqn.source)  # type: ignore[arg-type]
-    return transposed(_dynamic_slice(read.prim, read, 0, 0, values, notes))  # type: ignore[arg-type]
+    return transposed(_window_at(eqn, x, update, starts, notes))
 
 
 def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:

@@ -6,6 +6,7 @@ A value is computed when a rule asks for it: the indices of a gather, the mask o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias, final
 
 import numpy as np
@@ -60,7 +61,7 @@ class Values:
                 if k in results and all(
                     [t.aval is b.aval for t, b in zip([eqn.ins[p] for p in places], body.ins, strict=True)]
                 ):
-                    inner = Values(body, [lambda p=p: self.get(eqn.ins[p]) for p in places])  # type: ignore[misc]
+                    inner = Values(body, [partial(self.get, eqn.ins[p]) for p in places])
                     return inner.get(body.outs[results.index(k)])
             return self._pruned(eqn, k)
         args = [self.get(x) for x in eqn.ins]
