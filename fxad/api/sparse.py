@@ -124,7 +124,7 @@ class Sparse:
     def sum(self, axis: int | None = None) -> Array:
         """Return the sum of all entries, of each column (axis 0) or of each row (axis 1)."""
         if axis is None:
-            return self.data.sum(-1)
+            return fnp.sum(self.data, -1)
         if axis not in (0, 1, -1, -2):
             raise ArgumentError(f"Sparse.sum: axis is {shown(axis)}", remedy="0 or 1")
         m, n = self.pattern.shape
