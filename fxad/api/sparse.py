@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Any, final
+from typing import Any, ParamSpec, final, overload
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from fxad.tracing.program import Program, trace_for_call
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.sparse.coloring import Coloring, decompression
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
+
+P = ParamSpec("P")
 
 
 @final
@@ -144,7 +146,7 @@ tree.register(
 # ---------------------------------------------------------------------------------------------------------- patterns
 
 
-def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[object] | None = None) -> Any:
+def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[object] | None = None) -> Pattern:
     """Return the pattern of the Jacobian of a program: which of its entries may differ from zero.
 
     The pattern holds for all values of the arguments; closed-over indices and masks are read as values. With `at`, a
@@ -223,6 +225,30 @@ def _concrete(value: object) -> Any:
 # ------------------------------------------------------------------------------------------------------- derivatives
 
 
+@overload
+def sparse_jacobian(
+    f: Program[P, object],
+    pattern: Pattern | None = None,
+    coloring: Coloring | None = None,
+    argnums: Argnums = 0,
+    *,
+    at: Sequence[object] | None = None,
+    check: bool = False,
+) -> Program[P, Sparse]: ...
+
+
+@overload
+def sparse_jacobian(
+    f: Callable[P, object],
+    pattern: Pattern | None = None,
+    coloring: Coloring | None = None,
+    argnums: Argnums = 0,
+    *,
+    at: Sequence[object] | None = None,
+    check: bool = False,
+) -> Callable[P, Sparse]: ...
+
+
 def sparse_jacobian(
     f: Callable[..., object],
     pattern: Pattern | None = None,
@@ -231,7 +257,7 @@ def sparse_jacobian(
     *,
     at: Sequence[object] | None = None,
     check: bool = False,
-) -> Any:
+) -> object:
     """Return the function or program of the Jacobian as a `Sparse` matrix, by one product for each colour.
 
     Without `pattern` it is `sparsity(f)`, and without `coloring` it is `pattern.color()`. With `at`, indices and masks
@@ -255,6 +281,30 @@ def sparse_jacobian(
     return derivative
 
 
+@overload
+def sparse_hessian(
+    f: Program[P, object],
+    pattern: Pattern | None = None,
+    coloring: Coloring | None = None,
+    argnums: Argnums = 0,
+    *,
+    at: Sequence[object] | None = None,
+    check: bool = False,
+) -> Program[P, Sparse]: ...
+
+
+@overload
+def sparse_hessian(
+    f: Callable[P, object],
+    pattern: Pattern | None = None,
+    coloring: Coloring | None = None,
+    argnums: Argnums = 0,
+    *,
+    at: Sequence[object] | None = None,
+    check: bool = False,
+) -> Callable[P, Sparse]: ...
+
+
 def sparse_hessian(
     f: Callable[..., object],
     pattern: Pattern | None = None,
@@ -263,9 +313,10 @@ def sparse_hessian(
     *,
     at: Sequence[object] | None = None,
     check: bool = False,
-) -> Any:
+) -> object:
     """Return the function or program of the Hessian as a `Sparse` matrix: `sparse_jacobian` of the gradient."""
-    return sparse_jacobian(grad(f, argnums), pattern, coloring, argnums, at=at, check=check)
+    derivative: Callable[..., object] = grad(f, argnums)  # type: ignore[call-overload]
+    return sparse_jacobian(derivative, pattern, coloring, argnums, at=at, check=check)
 
 
 def _sparse_program(

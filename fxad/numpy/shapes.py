@@ -320,9 +320,10 @@ def take_along_axis(
     k = normalize_axis_index("take_along_axis", axis, array.ndim)
     wraps = flag("take_along_axis", "wrap_negative_indices", wrap_negative_indices)
     n = array.shape[k]
-    if isinstance(mode, str) and mode == "promise_in_bounds":
-        mode = None
-    if wraps == (mode == "clip") and mode != "wrap":
+    named = mode if isinstance(mode, str) else None
+    if named == "promise_in_bounds":
+        mode = named = None
+    if wraps == (named == "clip") and named != "wrap":
         places = as_array("take_along_axis", at, 1)
         if places.dtype in dtypes.INTEGER - dtypes.UNSIGNED:
             places = places.astype(dtypes.int32) if places.dtype.itemsize < 4 else places

@@ -366,7 +366,14 @@ def names(source: str, name: str) -> bool:
         (TopK, {"support/constants.py"}),
         (Sort, {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py"}),
         # a log-determinant, and solves that others emit; two vectors beside the diagonal
-        (TriangularSolve, {"transforms/inversion/rules/products.py", "transforms/inversion/rules/systems.py"}),
+        (
+            TriangularSolve,  # and its pattern is a triangle
+            {
+                "transforms/inversion/rules/products.py",
+                "transforms/inversion/rules/systems.py",
+                "transforms/sparse/rules.py",
+            },
+        ),
         (TridiagonalSolve, {"transforms/mask/rules/linalg.py"}),
         # products are inverted by the structure of the matrix
         (DotGeneral, {"transforms/inversion/rules/products.py"}),

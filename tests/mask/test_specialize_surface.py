@@ -32,6 +32,7 @@ NUMBER: Final = MappingProxyType(
         "numpy.insert": "where slices go is found by NumPy",
         "numpy.einsum_path": "an order of contraction for Python",
         "numpy.fill_diagonal": "the places are found by NumPy",
+        "numpy.place": "the places are found by NumPy",
         "numpy.histogramdd": "one vector of edges for each column",
         "numpy.poly": "one equation for each root",
         "numpy.tril_indices_from": "the number of indices is not a polynomial of n",

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.errors import DTypeError, ShapeError, TracerError
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TracerError, described
 from fxad.ir import NDArray
 from fxad.lax.control.host import pure_callback
 from fxad.lax.creation import full
@@ -73,7 +73,7 @@ def sparse_solve(matrix: SparseLike, b: ArrayLike) -> Array:
     Raises: ShapeError for a matrix that is not square, or a b of another length; DTypeError. x is nan if the matrix is
             singular, or has elements that are not finite; from blocks in XLA it may be infinite.
     """
-    pattern = matrix.pattern
+    pattern = _pattern("sparse_solve", matrix)
     return solve_csr("sparse_solve", matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
 
 
@@ -95,8 +95,17 @@ def factorize(matrix: SparseLike) -> Factorization:
     Raises: ShapeError for a matrix that is not square; TracerError for entries that are not known yet, inside a traced
             function: there, `sparse_solve` of all right-hand sides at once factorises once.
     """
-    pattern = matrix.pattern
+    pattern = _pattern("factorize", matrix)
     return Factorization(matrix.data, pattern.indptr, pattern.indices, pattern.shape)
+
+
+def _pattern(what: str, matrix: object) -> PatternLike:
+    pattern: PatternLike | None = getattr(matrix, "pattern", None)
+    if pattern is None:
+        raise ArgumentError(
+            f"{what}: the matrix is {described(matrix)}, not a sparse one", remedy="give what sparse_jacobian returns"
+        )
+    return pattern
 
 
 @final
@@ -136,7 +145,10 @@ class Factorization:
 def _entries(what: str, system: System, data: ArrayLike) -> Array:
     values = asarray(data)
     if values.shape != system.indices.shape:
-        raise ShapeError(f"{what}: the data is {values.aval}, the pattern has {len(system.indices)} entries")
+        raise ShapeError(
+            f"{what}: the data is {values.aval}, the pattern has {len(system.indices)} entries",
+            remedy="give one element for each entry; use vmap for a batch",
+        )
     if values.dtype not in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128):
         raise DTypeError(
             f"{what}: the data is {values.aval}",

@@ -34,7 +34,8 @@ class Csr:
         self.indptr, self.indices, self.shape = np.asarray(indptr), np.asarray(indices), shape
         if len(self.indptr) != shape[0] + 1:
             raise ShapeError(
-                f"color: indptr has {len(self.indptr)} elements, a matrix of {shape[0]} rows has {shape[0] + 1}"
+                f"color: indptr has {len(self.indptr)} elements, a matrix of {shape[0]} rows has {shape[0] + 1}",
+                remedy="give the row pointers of a CSR matrix of this shape",
             )
 
     @property

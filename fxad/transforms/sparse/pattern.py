@@ -83,7 +83,9 @@ class Pattern:
         else:
             matrix = np.asarray(matrix)
             if matrix.ndim != 2:
-                raise ShapeError(f"Pattern.from_scipy: takes a matrix, got shape {matrix.shape}")
+                raise ShapeError(
+                    f"Pattern.from_scipy: takes a matrix, got shape {matrix.shape}", remedy="give an array of two axes"
+                )
             o, i = np.nonzero(matrix)
         m, n = matrix.shape
         order = np.lexsort((i, o))

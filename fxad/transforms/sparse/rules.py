@@ -19,7 +19,7 @@ from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumSum, Cumulative, LinearRecurrence
-from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dot import Contraction
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.arithmetic import Mul
@@ -28,9 +28,8 @@ from fxad.primitives.families import of_family
 from fxad.primitives.fft import Fft
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index
-from fxad.primitives.linalg.solve import Solve
+from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.linalg.triangular import TriangularSolve
-from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce_window import ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
@@ -306,7 +305,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, note
 # ----------------------------------------------------------------------------- products, windows, sums along axes
 
 
-def _dot(prim: DotGeneral, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[0].aval
     batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[k]
     free = [a for a in range(x.ndim) if a not in batch and a not in contract]
@@ -417,7 +416,8 @@ def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: Values,
 
 
 def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
-    return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == 3 else (-2, -1))
+    # the columns of B, the last operand, are systems of their own
+    return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == len(eqn.ins) - 1 else (-2, -1))
 
 
 RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
@@ -426,9 +426,9 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         ShardingConstraint: _same, Reshape: _same, Squeeze: _same, ExpandDims: _same, BroadcastInDim: _broadcast,
         ReduceSum: _reduce, Transpose: _transpose, Rev: _rev, Slice: _slice, Pad: _pad, Concatenate: _concatenate,
         Gather: _gather, DynamicSlice: _dynamic_slice, Index: _index, DynamicUpdateSlice: _update,
-        ScatterFamily: _scatter, DotGeneral: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
+        ScatterFamily: _scatter, Contraction: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
         SelectAndGatherAdd: _window, SelectAndScatterAdd: _window, Cumulative: _cumulative,
-        LinearRecurrence: _cumulative, Fft: _fft, TriangularSolve: _triangular, TridiagonalSolve: _solve, Solve: _solve,
+        LinearRecurrence: _cumulative, Fft: _fft, TriangularSolve: _triangular, LinearSystem: _solve,
     }
 )  # fmt: skip
 

@@ -27,6 +27,7 @@ Jacobian: TypeAlias = Callable[[Array], Array | SparseLike]
 _Iterate: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), its norm
 _Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]  # steps, x, f(x), damping, the largest element of J^T f
 _HALVINGS: Final = 12
+_JACOBIAN: Final = "jac has a row for each residual and a column for each unknown"
 
 
 def newton(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
@@ -157,7 +158,7 @@ def _report(k: Array, size: Array, converged: Array) -> Convergence:
 def _solve(what: str, matrix: Array | SparseLike, b: Array) -> Array:
     if isinstance(matrix, Array):
         if matrix.shape != (b.shape[0], b.shape[0]):
-            raise ShapeError(f"{what}: jac returned {matrix.aval}, f has {b.shape[0]} elements")
+            raise ShapeError(f"{what}: jac returned {matrix.aval}, f has {b.shape[0]} elements", remedy=_JACOBIAN)
         return binder().apply(linear_systems.solve, (matrix, b), ())[0]
     pattern = matrix.pattern
     return solve_csr(what, matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
@@ -190,12 +191,15 @@ class _NormalEquations:
 def _normal(what: str, jacobian: Array | SparseLike, value: Array) -> _NormalEquations:
     if isinstance(jacobian, Array):
         if jacobian.ndim != 2 or jacobian.shape[0] != value.shape[0]:
-            raise ShapeError(f"{what}: jac returned {jacobian.aval}, f has {value.shape[0]} elements")
+            raise ShapeError(f"{what}: jac returned {jacobian.aval}, f has {value.shape[0]} elements", remedy=_JACOBIAN)
         return _NormalEquations(jacobian.T @ jacobian, None, value @ jacobian)
     pattern, data = jacobian.pattern, jacobian.data
     m, n = pattern.shape
     if m != value.shape[0]:
-        raise ShapeError(f"{what}: jac returned a sparse matrix of shape ({m}, {n}), f has {value.shape[0]} elements")
+        raise ShapeError(
+            f"{what}: jac returned a sparse matrix of shape ({m}, {n}), f has {value.shape[0]} elements",
+            remedy=_JACOBIAN,
+        )
     rows = np.repeat(np.arange(m), np.diff(pattern.indptr))
     # pairs of entries of one row: each is a term of an entry of J^T J
     count = np.diff(pattern.indptr)[rows]
