@@ -315,7 +315,7 @@ def sparse_hessian(
     check: bool = False,
 ) -> object:
     """Return the function or program of the Hessian as a `Sparse` matrix: `sparse_jacobian` of the gradient."""
-    derivative: Callable[..., object] = grad(f, argnums)  # type: ignore[call-overload]
+    derivative: Callable[..., object] = grad(f, argnums)
     return sparse_jacobian(derivative, pattern, coloring, argnums, at=at, check=check)
 
 
