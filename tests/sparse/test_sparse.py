@@ -159,10 +159,10 @@ def test_bad_input() -> None:
     with pytest.raises(ArgumentError, match="a function has no types of arguments"):
         fx.sparsity(fnp.sin)
     with pytest.raises(ArgumentError, match="pattern is"):
-        fx.sparse_jacobian(fnp.sin, [1])(x)  # type: ignore[arg-type]
+        fx.sparse_jacobian(fnp.sin, [1])(x)  # type: ignore[call-overload]
     with pytest.raises(ShapeError, match=r"shapes \(6, 6\) and \(5,\) do not fit"):
         fx.sparse_jacobian(fnp.sin)(x) @ x[1:]
     with pytest.raises(ShapeError, match="data has shape"):
         fx.Sparse(x, wrong)
     with pytest.raises((ArgumentError, TypeError), match="Sparse"):
-        fnp.sin(fx.sparse_jacobian(fnp.sin)(x))
+        fnp.sin(fx.sparse_jacobian(fnp.sin)(x))  # type: ignore[arg-type]

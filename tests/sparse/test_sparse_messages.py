@@ -1,0 +1,127 @@
+"""What sparse derivatives, systems and colourings refuse, with the remedies that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import FxadError
+from fxad.scipy import stats
+from fxad.transforms.sparse.checks import decompression
+from fxad.transforms.sparse.coloring import color
+
+X = fnp.asarray(np.linspace(0.3, 1.7, 6))
+EYE = fx.Pattern.from_scipy(np.eye(6))
+S = fx.Sparse(X, EYE)
+TALL = fx.Sparse(fnp.ones(2), fx.Pattern.from_scipy(np.eye(3, 2)))
+SIN: Any = fx.trace(fnp.sin, X)
+anything: Any = fx
+
+
+@pytest.mark.parametrize(
+    ("call", "pieces"),
+    [
+        (lambda: anything.sparsity(fnp.sin, at=X), ["sparsity: at is", "give all arguments: at=(x, y"]),
+        (lambda: fx.sparsity(fnp.sin), ["trace(f, *specs)), or give at=(x"]),
+        (
+            lambda: fx.sparsity(fx.trace(lambda x, y: x * y, X, X), (1, 0)),
+            [" are not in increasing order", "sort them"],
+        ),
+        (lambda: fx.sparsity(SIN, at=()), ["at has 0 leaves", "give all arguments of the program"]),
+        (
+            lambda: fx.sparse_jacobian(SIN, coloring=fx.Pattern.from_scipy(np.eye(4)).color()),
+            ["give a coloring of this pattern: pattern.color"],
+        ),
+        (lambda: anything.Sparse(X, 1), ["Sparse: pattern is", "give a Pattern"]),
+        (
+            lambda: fx.Sparse(X[1:], EYE),
+            ["Sparse: data has shape", "give one element for each entry, in CSR order, on the last axis"],
+        ),
+        (
+            lambda: fx.Sparse(fnp.ones((2, 6)), EYE).to_scipy(),
+            ["to_scipy: takes one matrix, got shape", "take one of the batch"],
+        ),
+        (
+            lambda: S @ X[1:],
+            [
+                "Sparse @ array: shapes",
+                "the first axis of a vector or matrix is that of the columns; use vmap for batches",
+            ],
+        ),
+        (lambda: S * X, ["Sparse * array: the factor has shape", "use @ for a product"]),
+        (lambda: S.sum(3), ["Sparse.sum: axis is", "0 or 1"]),
+        (lambda: fx.sparsity(fx.trace(lambda x: x * 1.0, fx.Spec((2,), "int32"))), [", not floating"]),
+        (
+            lambda: fx.sparsity(fx.trace(lambda x: x.astype("int32"), X)),
+            [", which has no derivative", "return floating results only"],
+        ),
+        (lambda: lax.newton(lambda x: x, fnp.ones(2, "float16")), ["convert it to float32 or float64 with astype"]),
+        (lambda: anything.lax.newton(lambda _: None, X), ["return a vector of residuals"]),
+        (lambda: lax.newton(lambda x: x[1:], X), ["return a vector of residuals"]),
+        (
+            lambda: lax.levenberg_marquardt(lambda x: x, fnp.ones(2), jac=lambda _: TALL),
+            [
+                "jac returned a sparse matrix of shape (3, 2)",
+                "jac has a row for each residual and a column for each unknown",
+            ],
+        ),
+        (lambda: anything.lax.sparse_solve(X, X), ["not a sparse one", "give what sparse_jacobian returns"]),
+        (
+            lambda: lax.sparse_solve(fx.Sparse(fnp.ones((2, 6)), EYE), X),
+            ["give one element for each entry; use vmap for a batch"],
+        ),
+        (
+            lambda: lax.sparse_solve(fx.Sparse(X.astype("float16"), EYE), X),
+            ["convert it to float32, float64, complex64 or complex128 with astype"],
+        ),
+        (lambda: lax.sparse_solve(TALL, fnp.ones(3)), ["is not square", "least squares: A^T A"]),
+        (
+            lambda: fx.jit(lambda x: lax.factorize(fx.Sparse(x, EYE)).solve(x))(X),
+            ["call sparse_solve, with the right-hand sides as columns of one array"],
+        ),
+        (
+            lambda: decompression(fx.Pattern.from_scipy(np.eye(4)).color("columns"), EYE.indptr, EYE.indices),
+            ["color the pattern that is decompressed"],
+        ),
+        (
+            lambda: color(EYE.indptr[1:], EYE.indices, (6, 6)),
+            ["color: indptr has 6 elements", "give the row pointers of a CSR matrix of this shape"],
+        ),
+        (lambda: color(*TALL.pattern._csr(), (3, 2), "star"), ['columns", "rows" or "both']),
+        (
+            lambda: fx.sparse_jacobian(SIN, fx.Pattern.from_scipy(np.eye(4))),
+            ["give the pattern of this function: sparsity(f"],
+        ),
+        (
+            lambda: anything.sparse_jacobian(SIN, 1),
+            ["give what sparsity returns, or a matrix of scipy.sparse"],
+        ),
+        (
+            lambda: fx.Pattern.from_scipy(np.ones(3)),
+            ["Pattern.from_scipy: takes a matrix, got shape", "give an array of two axes"],
+        ),
+        (
+            lambda: fx.sparsity(fx.trace(lambda x: fnp.fft.fft(x), fx.Spec((2**15,), "complex64"))).nnz,
+            [
+                "entries is too large to be listed",
+                "the matrix is nearly dense: use jvp or vjp products in place of its entries",
+            ],
+        ),
+        (
+            lambda: lax.platform_dependent(nowhere=lambda: 1),
+            ["give default=, or a function with the name of the platform"],
+        ),
+        (lambda: stats.sem(X, nan_policy="raise"), ['use "propagate" or "omit']),
+    ],
+)
+def test_what_is_refused(call: Callable[[], object], pieces: list[str]) -> None:
+    with pytest.raises(FxadError) as error:
+        call()
+    for piece in pieces:
+        assert piece in str(error.value)
