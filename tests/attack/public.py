@@ -134,6 +134,7 @@ POOLED: Final = {"inputs": np.ones((2, 4, 4, 1), np.float32)}
 SPD: Final = {"A": X @ X.T + 9 * np.eye(3, dtype=np.float32), "b": V}
 GROUPS: Final = {"rhs": np.ones((2, 3, 4), np.float32), "group_sizes": np.array([1, 2], np.int32)}
 PICK: Final = {"operand": np.ones((4, 4), np.float32), "select": "ge"}
+SPARSE: Final = fx.Sparse(np.ones(3, np.float32), fx.Pattern.from_scipy(np.eye(3)))
 OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "lax.associative_scan": {"elems": X},
@@ -151,6 +152,12 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "lax.custom_fixed_point": {"f": lambda x: x / 2, "solve": _same},
         "lax.custom_linear_solve": {"matvec": lambda x: 2 * x, "solve": _same},
         "lax.custom_minimize": {"f": lambda x: (x * x).sum(), "solve": _same},
+        "lax.factorize": {"matrix": SPARSE},
+        "lax.sparse_solve": {"matrix": SPARSE, "b": np.ones(3, np.float32)},
+        "lax.newton": {"f": lambda x: x * x - 2, "x0": np.ones(3, np.float32), "jac": lambda x: fnp.diag(2 * x)},
+        "lax.levenberg_marquardt": {
+            "f": lambda x: x * x - 2, "x0": np.ones(3, np.float32), "jac": lambda x: fnp.diag(2 * x),
+        },
         "lax.custom_root": {"solve": _same, "tangent_solve": _same},
         "lax.ragged_dot": GROUPS,
         "lax.ragged_dot_general": {
