@@ -37,6 +37,8 @@ NUMBER: Final = MappingProxyType(
         "numpy.poly": "one equation for each root",
         "numpy.tril_indices_from": "the number of indices is not a polynomial of n",
         "numpy.triu_indices_from": "the number of indices is not a polynomial of n",
+        "lax.levenberg_marquardt": "the places of the diagonal are found by NumPy",
+        "lax.unstack": "one result for each slice",
         "numpy.unstack": "one result for each slice",
     }
 )

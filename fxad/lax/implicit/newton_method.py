@@ -16,10 +16,10 @@ from fxad.lax.control.looping import while_loop
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
-from fxad.lax.implicit.sparse import Ints, SparseLike, solve_csr
+from fxad.lax.implicit.sparse import Ints, SparseLike, pattern_of, solve_csr
 from fxad.lax.implicit.vectors import epsilon, norm, select_value
 from fxad.operations import linear_systems
-from fxad.operations.arguments import function
+from fxad.operations.arguments import function, number, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray, binder
 
 Residual: TypeAlias = Callable[[Array], Array]
@@ -42,8 +42,9 @@ def newton(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = Non
     """
     what = "newton"
     f, jac, x = function(what, "f", f), function(what, "jac", jac), _start(what, x0)
+    maxiter = to_int(what, "maxiter", maxiter)
     value = _checked(what, f(x), x.shape[0])
-    target = _target(tol, value)
+    target = _target(what, tol, value)
 
     def advance(state: _Iterate) -> _Iterate:
         k, x, value, size = state
@@ -86,6 +87,7 @@ def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float
     """
     what = "levenberg_marquardt"
     f, jac, x = function(what, "f", f), function(what, "jac", jac), _start(what, x0)
+    maxiter = to_int(what, "maxiter", maxiter)
     value = _checked(what, f(x), None)
 
     def slope(x: Array, value: Array) -> Array:
@@ -93,7 +95,7 @@ def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float
         return size
 
     start = slope(x, value)
-    target = _target(tol, start[None])
+    target = _target(what, tol, start[None])
 
     def advance(state: _Fit) -> _Fit:
         k, x, value, damping, _ = state
@@ -145,9 +147,11 @@ def _checked(what: str, value: object, size: int | None) -> Array:
     return value
 
 
-def _target(tol: float | None, value: Array) -> Array:
+def _target(what: str, tol: float | None, value: Array) -> Array:
     relative = epsilon(value.dtype) ** 0.5
-    return full((), tol, value.dtype) if tol is not None else relative * maximum(norm(value), full((), 1, value.dtype))
+    if tol is not None:
+        return full((), number(what, "tol", tol), value.dtype)
+    return relative * maximum(norm(value), full((), 1, value.dtype))
 
 
 def _report(k: Array, size: Array, converged: Array) -> Convergence:
@@ -160,7 +164,7 @@ def _solve(what: str, matrix: Array | SparseLike, b: Array) -> Array:
         if matrix.shape != (b.shape[0], b.shape[0]):
             raise ShapeError(f"{what}: jac returned {matrix.aval}, f has {b.shape[0]} elements", remedy=_JACOBIAN)
         return binder().apply(linear_systems.solve, (matrix, b), ())[0]
-    pattern = matrix.pattern
+    pattern = pattern_of(what, matrix)
     return solve_csr(what, matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
 
 
@@ -193,7 +197,7 @@ def _normal(what: str, jacobian: Array | SparseLike, value: Array) -> _NormalEqu
         if jacobian.ndim != 2 or jacobian.shape[0] != value.shape[0]:
             raise ShapeError(f"{what}: jac returned {jacobian.aval}, f has {value.shape[0]} elements", remedy=_JACOBIAN)
         return _NormalEquations(jacobian.T @ jacobian, None, value @ jacobian)
-    pattern, data = jacobian.pattern, jacobian.data
+    pattern, data = pattern_of(what, jacobian), jacobian.data
     m, n = pattern.shape
     if m != value.shape[0]:
         raise ShapeError(

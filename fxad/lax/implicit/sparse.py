@@ -73,7 +73,7 @@ def sparse_solve(matrix: SparseLike, b: ArrayLike) -> Array:
     Raises: ShapeError for a matrix that is not square, or a b of another length; DTypeError. x is nan if the matrix is
             singular, or has elements that are not finite; from blocks in XLA it may be infinite.
     """
-    pattern = _pattern("sparse_solve", matrix)
+    pattern = pattern_of("sparse_solve", matrix)
     return solve_csr("sparse_solve", matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
 
 
@@ -95,11 +95,12 @@ def factorize(matrix: SparseLike) -> Factorization:
     Raises: ShapeError for a matrix that is not square; TracerError for entries that are not known yet, inside a traced
             function: there, `sparse_solve` of all right-hand sides at once factorises once.
     """
-    pattern = _pattern("factorize", matrix)
+    pattern = pattern_of("factorize", matrix)
     return Factorization(matrix.data, pattern.indptr, pattern.indices, pattern.shape)
 
 
-def _pattern(what: str, matrix: object) -> PatternLike:
+def pattern_of(what: str, matrix: object) -> PatternLike:
+    """Return the pattern of a sparse matrix. Raises: ArgumentError for what is none."""
     pattern: PatternLike | None = getattr(matrix, "pattern", None)
     if pattern is None:
         raise ArgumentError(

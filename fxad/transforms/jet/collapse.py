@@ -40,7 +40,7 @@ from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Var
-from fxad.primitives.dot import Contraction
+from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -179,7 +179,7 @@ def _concatenate(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
 
 
 def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Contraction)
+    assert isinstance(prim, DotGeneral)
     lhs, rhs = ins
     if prim.preferred is not None and prim.preferred.itemsize > lhs.dtype.itemsize:
         return None  # sums in the narrower dtype of the operands would lose digits
@@ -227,7 +227,7 @@ ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
         Slice: _slice,
         Pad: _pad,
         Concatenate: _concatenate,
-        Contraction: _dot_general,
+        DotGeneral: _dot_general,
     }
 )
 
