@@ -151,7 +151,8 @@ def _target(what: str, tol: float | None, value: Array) -> Array:
     relative = epsilon(value.dtype) ** 0.5
     if tol is not None:
         return full((), number(what, "tol", tol), value.dtype)
-    return relative * maximum(norm(value), full((), 1, value.dtype))
+    target: Array = relative * maximum(norm(value), full((), 1, value.dtype))
+    return target
 
 
 def _report(k: Array, size: Array, converged: Array) -> Convergence:
