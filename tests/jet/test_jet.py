@@ -318,7 +318,7 @@ def test_convention_of_jax() -> None:
 
 # ----------------------------------------------------------------------------------------------------------- bad input
 
-PROGRAM = fx.trace(fnp.sin, fx.Spec((3,)))
+PROGRAM = fx.trace(lambda x: fnp.sin(x) * 2, fx.Spec((3,)))  # tests of text name the program of sin alone
 WRONG: Any = fx.jet  # called with wrong types
 ONES = np.ones(3, np.float32)
 ORDER = "give the number of coefficients beyond the value; the value itself is that of the function"
