@@ -63,7 +63,7 @@ def collapse(f: Callable[..., object]) -> object:
     return lift("collapse", f, lambda p: p.replace(_collapsed(p).jaxpr))
 
 
-# What runs on the program of an operator. `collapse` alone is a pass for any program.
+# The passes for the program of an operator. `collapse` alone is a pass for any program.
 COLLAPSE: Final[Passes] = (
     Pass("inline", transforms.inline),
     Pass("cse", transforms.cse),

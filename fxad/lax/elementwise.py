@@ -119,7 +119,7 @@ def _one_over(emit: Emit, x: Atom, prim: Primitive) -> tuple[Atom, ...]:
 
 
 class RoundingMethod(StrEnum):
-    """What `round` makes of ties, by JAX's names. A method is its text."""
+    """The ways in which `round` treats ties, with JAX's names. Each member is a string."""
 
     AWAY_FROM_ZERO = AWAY_FROM_ZERO
     TO_NEAREST_EVEN = TO_NEAREST_EVEN
