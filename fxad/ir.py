@@ -42,9 +42,9 @@ from fxad.core.declaration import (
     primitive_family as primitive_family,
     record as record,
 )
+from fxad.core.flags import Flags as Flags
 from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
-from fxad.core.masks import Mask as Mask
 from fxad.core.source_info import (
     Source as Source,
     SourceLocation as SourceLocation,
@@ -440,9 +440,9 @@ Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
 HloValues: TypeAlias = Sequence[HloValue]
 FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
 # Given a mask of the results that are stored: the primitive that reads them instead of recomputing them, or None.
-Resume: TypeAlias = Callable[[Mask], "Primitive | None"]
+Resume: TypeAlias = Callable[[Flags], "Primitive | None"]
 # Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
-Prune: TypeAlias = Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]]
+Prune: TypeAlias = Callable[[Jaxpr, Flags], tuple[Jaxpr, Flags]]
 
 
 class Emit(Protocol):
@@ -512,7 +512,7 @@ class DerivativeCtx(Batching, Protocol):
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""
 
-    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
+    def recur_fused(self, body: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
         """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
         results, then the tangents of those that the returned mask marks."""
 
@@ -532,7 +532,7 @@ class LinearizeCtx(DerivativeCtx, Protocol):
     def split(self) -> Literal[True]:
         """True: the two programs are separate."""
 
-    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
+    def recur(self, body: Jaxpr, nonzero: Flags) -> LinearizedBody:
         """Linearize a body with respect to the operands marked in `nonzero`."""
 
     def lin_remat(
@@ -565,7 +565,7 @@ class LinearizedBody:
     primal: Jaxpr
     linear: Jaxpr
     n_res: int
-    out_nonzero: Mask
+    out_nonzero: Flags
 
     @property
     def n_tangents(self) -> int:
@@ -576,7 +576,7 @@ class LinearizedBody:
 class TransposeCtx(Emit, Protocol):
     """The context of a transpose rule: it adds equations to the transposed program, and transposes bodies."""
 
-    def recur(self, body: Jaxpr, linear: Mask) -> Jaxpr:
+    def recur(self, body: Jaxpr, linear: Flags) -> Jaxpr:
         """Transpose a body that is linear in the operands marked. The new body takes the cotangents of all results,
         then the operands not marked. It returns the cotangents of the marked operands, all instantiated."""
 
@@ -650,7 +650,7 @@ class Linear(Primitive):
     __slots__ = ()
 
     @abstractmethod
-    def linear_in(self, mask: Mask) -> bool:
+    def linear_in(self, flags: Flags) -> bool:
         """Return True if the equation is linear in the marked operands taken together, with the others held fixed."""
 
     @abstractmethod
@@ -667,8 +667,8 @@ class LinearMap(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
-    def linear_in(self, mask: Mask) -> bool:
-        return all(mask)
+    def linear_in(self, flags: Flags) -> bool:
+        return all(flags)
 
 
 class HigherOrder(Primitive):
@@ -722,7 +722,7 @@ class HigherOrder(Primitive):
                     )
         return prim
 
-    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn | None:
+    def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn | None:
         """Return `eqn`, an equation of this primitive, without unused results and the operands that only these need. A
         primitive with rules overrides this method. Return None if the layout suffices to do it."""
         return None

@@ -117,7 +117,7 @@ class ChosenArguments:
         return [k for k in self.leaves if avals[k].inexact]
 
     @property
-    def leaf_mask(self) -> tuple[bool, ...]:
+    def leaf_flags(self) -> tuple[bool, ...]:
         """Marks their leaves among all argument leaves."""
         leaves = set(self.leaves)
         return tuple([k in leaves for k in range(len(self.program.in_avals))])
@@ -137,7 +137,7 @@ class ChosenArguments:
         return trees[0] if self.alone else tree.tuple_structure(*trees)
 
 
-def operand_mask(program: Program[..., object], leaves: Collection[int]) -> tuple[bool, ...]:
+def operand_flags(program: Program[..., object], leaves: Collection[int]) -> tuple[bool, ...]:
     """Mark the operands of the jaxpr (bound ones first) that are these argument leaves."""
     chosen = set(leaves)
     return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, 
 import numpy as np
 
 from fxad import transforms
-from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
+from fxad.api.chosen_arguments import ChosenArguments, operand_flags, ranks
 from fxad.api.lift import (
     before_differentiation,
     bind_arguments_without_tangent,
@@ -172,7 +172,7 @@ def as_tuple(what: str, name: str, value: object) -> Primals:
 def _jvp(program: Program[..., object]) -> Program[..., Any]:
     args, kwargs = program.args_tree, program.kwargs_tree
     n_args = args.num_leaves
-    fused, out_nonzero = transforms.jvp(program.jaxpr, operand_mask(program, inexact_positional(program)))
+    fused, out_nonzero = transforms.jvp(program.jaxpr, operand_flags(program, inexact_positional(program)))
     # operands: bound, args, kwargs, tangents -> bound, args, tangents, kwargs
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
@@ -300,7 +300,7 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
         keys = ChosenArguments.by_number("linearize", program, argnums).keys
         arguments = [a for a in arguments if a.key in keys]
     chosen = ChosenArguments(program, arguments)
-    split = transforms.linearize(program.jaxpr, operand_mask(program, chosen.inexact_leaves))
+    split = transforms.linearize(program.jaxpr, operand_flags(program, chosen.inexact_leaves))
     residuals = tree.structure((0,) * split.n_res)
     primal = program.replace(split.primal, out_tree=tree.tuple_structure(program.out_tree, residuals))
     tangents = instantiate_outs(
@@ -456,7 +456,7 @@ def _grads_tree(program: Program[..., object]) -> Structure:
 
 def _vjp_program(program: Program[..., object]) -> Program[..., object]:
     args, kwargs = program.args_tree, program.kwargs_tree
-    jaxpr = transforms.vjp_fused(program.jaxpr, operand_mask(program, inexact_positional(program)))
+    jaxpr = transforms.vjp_fused(program.jaxpr, operand_flags(program, inexact_positional(program)))
     # operands: bound, args, kwargs, cotangents -> bound, args, cotangents, kwargs
     n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
     cts = range(n_in, len(jaxpr.ins))
@@ -477,7 +477,7 @@ def _vjp_call(
     """Return the results, the function of their cotangent, and the auxiliary results if there are any."""
     ct_tree = result_and_aux("vjp", program)[0] if has_aux else program.out_tree
     n_ct = ct_tree.num_leaves
-    halves = transforms.vjp(program.jaxpr, operand_mask(program, inexact_positional(program)))
+    halves = transforms.vjp(program.jaxpr, operand_flags(program, inexact_positional(program)))
     residual_tree = tree.structure((0,) * halves.n_res)
     forward = program.replace(halves.forward, out_tree=tree.tuple_structure(program.out_tree, residual_tree))
     out, residuals = forward(*primals, **kwargs)
@@ -560,7 +560,7 @@ def _transpose(program: Program[..., object], argnums: Argnums | None) -> Progra
                 remedy="choose the arguments that are floating or complex: argnums=...",
             )
     jaxpr = transforms.dce(program.jaxpr)  # an unused result may be nonlinear
-    adjoint = transforms.transpose(jaxpr, operand_mask(program, leaves))
+    adjoint = transforms.transpose(jaxpr, operand_flags(program, leaves))
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)
     others = range(n_ct + n_bound, len(adjoint.ins))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms
-from fxad.api.chosen_arguments import ChosenArguments, operand_mask, ranks
+from fxad.api.chosen_arguments import ChosenArguments, operand_flags, ranks
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.directional import result_and_aux, vjp
 from fxad.api.lift import check_no_reduce_axes, lift, select_outs
@@ -73,7 +73,7 @@ class _Wrt:
         else:
             # reverse mode takes complex arguments of a real result: its derivative is the vjp of basis vectors
             _check_real(what, program, self.leaves, complex_too=what not in ("jacfwd", "hessian"))
-        self.mask = operand_mask(program, self.leaves)
+        self.mask = operand_flags(program, self.leaves)
         self.order = ranks(self.leaves)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fxad.api.chosen_arguments import ChosenArguments, operand_mask
+from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.custom.function import Decorator
 from fxad.api.custom.traced_rules import GivenRules
 from fxad.api.custom_function import CustomFunction, decorate
@@ -129,9 +129,9 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     0, 2. The program takes ((3, 4), 1) and returns (2, 0).
     """
     chosen = ChosenArguments.by_number_or_name("inverse", "argnums", program, argnums)
-    wanted = chosen.leaf_mask
+    wanted = chosen.leaf_flags
     n_bound, n_out, n_args = len(program.bound), len(program.out_avals), len(wanted)
-    jaxpr = inverse_of(program.jaxpr, operand_mask(program, chosen.leaves), log_det, operand_labels(program))
+    jaxpr = inverse_of(program.jaxpr, operand_flags(program, chosen.leaves), log_det, operand_labels(program))
     leaf_of_log_det = n_args + n_out
 
     def arranged(values: Sequence[object], result: object, log_det_value: object) -> tuple[object, object]:
@@ -227,7 +227,7 @@ def invertible(
 
     def transform(program: Program[..., object]) -> Program[..., object]:
         kept = ChosenArguments.by_number_or_name("invertible", "keep", program, keep)
-        marks = (True,) * len(program.bound) + kept.leaf_mask
+        marks = (True,) * len(program.bound) + kept.leaf_flags
         jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
         return program.replace(jaxpr)
 
@@ -246,7 +246,7 @@ def reconstruction_error(
         statics = static_arguments(f"reconstruction_error of {function_name(f)}", f)
         f, args, kwargs = bind_static_arguments("reconstruction_error", f, statics, args, kwargs)
     program = f if isinstance(f, Program) else trace_for_call(f, args, kwargs)
-    kept = ChosenArguments.by_number_or_name("reconstruction_error", "keep", program, keep).leaf_mask
+    kept = ChosenArguments.by_number_or_name("reconstruction_error", "keep", program, keep).leaf_flags
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
     marks = (False,) * len(program.bound) + wanted
     inverted = inverse_of(program.jaxpr, marks, False, operand_labels(program))

@@ -28,9 +28,9 @@ from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
-from fxad.ir import Jaxpr, Mask, Zero
+from fxad.ir import Flags, Jaxpr, Zero
 from fxad.operations.arguments import argument_keys
 from fxad.primitives.control.bodies import reorder_operands, with_outs
 from fxad.primitives.custom_rules import Derivative, Rules
@@ -157,11 +157,11 @@ def _traced_inverse(sig: Signature, inverse: GivenInverse) -> TracedRule:
         return reconstructed + (cotangents(what, sig, bars) if inverse.fused else [])
 
     cts = inexact(sig.out_avals) if inverse.fused else ()
-    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, is_kept), *cts)
-    returns = [ExpectedResults("for", select_by_mask(sig.in_paths, is_other), select_by_mask(sig.in_avals, is_other))]
+    takes = (*sig.out_avals, *select_by_flags(sig.in_avals, is_kept), *cts)
+    returns = [ExpectedResults("for", select_by_flags(sig.in_paths, is_other), select_by_flags(sig.in_avals, is_other))]
     if inverse.fused:
         has_cotangent = [a.inexact for a in sig.in_avals]
-        paths = select_by_mask(sig.in_paths, has_cotangent)
+        paths = select_by_flags(sig.in_paths, has_cotangent)
         returns.append(ExpectedResults("as cotangent of", paths, inexact(sig.in_avals)))
     body = traced_rule(what, inverse.rule, flat, takes, *returns)
 
@@ -178,7 +178,7 @@ def _traced_inverse(sig: Signature, inverse: GivenInverse) -> TracedRule:
     return TracedRule((body,), finish)
 
 
-def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: Mask) -> Rules:
+def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Flags, perturbed: Flags) -> Rules:
     """Return the inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other
     operands, cotangents of the perturbed ones)."""
     n_out, n_others = len(body.outs), len(kept) - sum(kept)
@@ -194,7 +194,7 @@ def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Mask, perturbed: M
     zeros = [Zero(a).instantiate() for a in ivjp.in_avals[n_known:]]
     inverse = dce(b.build(b.inline(ivjp, [*known, *zeros])[:n_others], f"inverse_{body.name}"))
     # the residuals of the derivative are the results and the kept operands
-    forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
+    forward = with_outs(body, (*body.outs, *body.outs, *select_by_flags(body.ins, kept)))
     backward = reorder_operands(ivjp, (*range(n_known, len(ivjp.ins)), *range(n_known)))
     maps = cotangent_maps(with_outs(backward, backward.outs[n_others:]), len(ivjp.ins) - n_known, what)
     rule = inverse_rule(body, kept, inverse, ivjp, perturbed)

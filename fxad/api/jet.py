@@ -7,7 +7,7 @@ from functools import partial
 from math import factorial
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fxad.api.chosen_arguments import operand_mask
+from fxad.api.chosen_arguments import operand_flags
 from fxad.api.directional import Primals, as_tuple, inexact_positional, with_number_tangents
 from fxad.api.lift import (
     before_differentiation,
@@ -166,10 +166,10 @@ def _series_tuple(series: object) -> tuple[Any, ...]:
 
 def _jet(program: Program[..., object], order: int, given: int) -> Program[..., Any]:
     args, kwargs = program.args_tree, program.kwargs_tree
-    mask = operand_mask(program, inexact_positional(program))
-    pattern = tuple([tuple([m and k < given for k in range(order)]) for m in mask])
+    flags = operand_flags(program, inexact_positional(program))
+    pattern = tuple([tuple([m and k < given for k in range(order)]) for m in flags])
     fused, has = series_of_jaxpr(program.jaxpr, pattern)
-    n_bound, n_args, n_in, moving = len(program.bound), args.num_leaves, len(program.jaxpr.ins), sum(mask)
+    n_bound, n_args, n_in, moving = len(program.bound), args.num_leaves, len(program.jaxpr.ins), sum(flags)
     # operands: bound, args, kwargs, coefficients by operand -> bound, args, coefficients by order, kwargs
     by_order = [n_in + i * given + k for k in range(given) for i in range(moving)]
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)

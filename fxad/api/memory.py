@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ParamSpec, final
 
 from fxad import transforms
-from fxad.api.chosen_arguments import ChosenArguments, operand_mask
+from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.lift import before_differentiation, check_program
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError, shown
-from fxad.ir import Mask
+from fxad.ir import Flags
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
@@ -48,10 +48,10 @@ def residuals(program: Program[P, object], argnums: Argnums | None = None) -> Re
                 f"residuals: argument {program.paths[k]} of {program.name} has type {avals[k]}, which has no tangent",
                 remedy="choose other argnums, or convert the argument to a floating dtype",
             )
-    return _named(program, operand_mask(program, chosen.inexact_leaves))
+    return _named(program, operand_flags(program, chosen.inexact_leaves))
 
 
-def _named(program: Program[..., object], wrt: Mask) -> Residuals:
+def _named(program: Program[..., object], wrt: Flags) -> Residuals:
     """Return the residuals, with the paths of the arguments."""
     table = transforms.residuals(program.jaxpr, wrt)
     return table.named([program.operand_path(k) for k in range(len(program.jaxpr.ins))])
@@ -120,7 +120,7 @@ def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
         )
     known_args = ChosenArguments(program, [a for a, k in zip(arguments, known, strict=True) if k])
     unknown_args = ChosenArguments(program, [a for a, k in zip(arguments, known, strict=True) if not k])
-    halves = transforms.partial_eval(program.jaxpr, (True,) * len(program.bound) + known_args.leaf_mask)
+    halves = transforms.partial_eval(program.jaxpr, (True,) * len(program.bound) + known_args.leaf_flags)
     residuals = tree.structure((0,) * len(halves.residuals))
     leaf, none = tree.structure(0), tree.structure(None)
     known_results = tree.with_subtrees(program.out_tree, [leaf if k else none for k in halves.out_known])

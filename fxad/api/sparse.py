@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, final, overload
 import numpy as np
 
 from fxad import numpy as fnp
-from fxad.api.chosen_arguments import ChosenArguments, operand_mask
+from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.directional import linearize, vjp
 from fxad.api.gradients import grad
 from fxad.api.lift import before_differentiation, check_function, trace_for_transform
@@ -191,7 +191,7 @@ def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Seq
             )
     if chosen.leaves != sorted(chosen.leaves):
         raise ArgumentError(f"{what}: argnums {argnums!r} are not in increasing order", remedy="sort them")
-    mask = operand_mask(program, chosen.leaves)
+    flags = operand_flags(program, chosen.leaves)
     values = [*program.bound, *([] if at is None else tree.leaves((tuple(at), {})))]
     if at is None:
         values += [None] * (len(program.jaxpr.ins) - len(values))
@@ -201,14 +201,14 @@ def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Seq
             remedy="give all arguments of the program",
         )
     if all([v is None for v in values]):
-        return pattern_of(program.jaxpr, mask)
-    memo, key = program.jaxpr._memo, ("sparsity", mask)
+        return pattern_of(program.jaxpr, flags)
+    memo, key = program.jaxpr._memo, ("sparsity", flags)
     entry = memo.get(key)
     if entry is not None and all([a is b for a, b in zip(entry[0], values, strict=True)]):
         cached: Pattern = entry[1]
         return cached
     known = [(lambda v=v: None if v is None else _concrete(v)) for v in values]
-    pattern = pattern_with_values(program.jaxpr, mask, known)
+    pattern = pattern_with_values(program.jaxpr, flags, known)
     if all([v is None or isinstance(v, Array) for v in values]):  # arrays of NumPy may change
         memo[key] = values, pattern
     return pattern

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set as AbstractSet
 
 from fxad.core.builder import Builder, rebind_operands, substitute
+from fxad.core.flags import select_by_flags
 from fxad.core.layout import Carry, Constant, Layout, Once
-from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Lit
 
 
 def live_eqns(
@@ -35,12 +35,12 @@ def dependent_values(eqns: Iterable[Eqn], values: Iterable[Atom]) -> set[Atom]:
     return dependent
 
 
-def keep_all_results(eqn: Eqn, _used: Mask) -> Eqn:
+def keep_all_results(eqn: Eqn, _used: Flags) -> Eqn:
     """Return the equation itself, whichever of its results are used."""
     return eqn
 
 
-def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all_results) -> Jaxpr:
+def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Flags], Eqn] = keep_all_results) -> Jaxpr:
     """Return the program without dead equations; the program itself if none is dead.
 
     `shrink(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
@@ -61,18 +61,18 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Mask], Eqn] = keep_all
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def read_operands(jaxpr: Jaxpr) -> Mask:
-    """Return a mask of the operands that an equation reads or that are results."""
+def read_operands(jaxpr: Jaxpr) -> Flags:
+    """Return flags for the operands that an equation reads or that are results."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
         read.update(eqn.ins)
     return tuple([v in read for v in jaxpr.ins])
 
 
-def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Mask]:
-    """Return the program without unread operands, and a mask of the operands that remain."""
+def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Flags]:
+    """Return the program without unread operands, and flags for the operands that remain."""
     read = read_operands(jaxpr)
-    return rebind_operands(jaxpr, select_by_mask(range(len(read)), read)), read
+    return rebind_operands(jaxpr, select_by_flags(range(len(read)), read)), read
 
 
 @by_value
@@ -88,20 +88,20 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @by_value
-def prune(jaxpr: Jaxpr, used: Mask) -> tuple[Jaxpr, Mask]:
+def prune(jaxpr: Jaxpr, used: Flags) -> tuple[Jaxpr, Flags]:
     """Return the program with only the results marked in `used`, and without the operands that these do not read.
 
-    Returns the program and a mask of the operands that remain.
+    Returns the program and flags for the operands that remain.
     """
-    outs = select_by_mask(jaxpr.outs, used)
+    outs = select_by_flags(jaxpr.outs, used)
     return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
-def _shrink(eqn: Eqn, used: Mask) -> Eqn:
+def _shrink(eqn: Eqn, used: Flags) -> Eqn:
     """Return the result of `remove_unused`, applied until nothing changes."""
     if not isinstance(eqn.prim, HigherOrder):
         return eqn
-    live = set(select_by_mask(eqn.outs, used))
+    live = set(select_by_flags(eqn.outs, used))
     while True:
         # to a fixed point: a literal that moved into a body may move further, into a nested body
         shrunk = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
@@ -110,7 +110,7 @@ def _shrink(eqn: Eqn, used: Mask) -> Eqn:
         eqn = shrunk
 
 
-def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
+def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
     """Return an equation with bodies, without its unused results and the operands that then no body reads; the equation
     itself if all are needed.
 
@@ -138,7 +138,7 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
     invariant = _invariant_carries(layout, keep)
     pruned, read = _prune_bodies(layout, keep, invariant)
-    all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
+    all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(flags) for k, (j, flags) in pruned.items()])
     first = layout.bodies[layout.running[0]]
     moves_literals = type(first.runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
     if all_kept and not invariant and not moves_literals:
@@ -155,12 +155,12 @@ def remove_unused(eqn: Eqn, used: Mask) -> Eqn:
     if rebuilt == prim:
         return eqn
     ins = tuple([eqn.ins[p] for group in groups for p in group])
-    return Eqn(rebuilt, ins, select_by_mask(eqn.outs, keep), eqn.source)
+    return Eqn(rebuilt, ins, select_by_flags(eqn.outs, keep), eqn.source)
 
 
 def _prune_bodies(
     layout: Layout, keep: list[bool], invariant: AbstractSet[int]
-) -> tuple[dict[int, tuple[Jaxpr, Mask]], dict[int, set[int]]]:
+) -> tuple[dict[int, tuple[Jaxpr, Flags]], dict[int, set[int]]]:
     """Return the running bodies, as `prune` returns them, and the operands of the equation that each of them reads.
     Marks in `keep` the results of carries that a body reads, except those of `invariant` ones."""
     while True:
@@ -168,7 +168,7 @@ def _prune_bodies(
             k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
             for k in layout.running
         }
-        read = {k: set(select_by_mask(layout.operand_indices(k), mask)) for k, (_, mask) in pruned.items()}
+        read = {k: set(select_by_flags(layout.operand_indices(k), flags)) for k, (_, flags) in pruned.items()}
         live = set[int]().union(*read.values()) - invariant
         more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
         if not more_carries:
@@ -180,15 +180,15 @@ def _prune_bodies(
 def _rebound_body(
     layout: Layout,
     body: int,
-    pruned: tuple[Jaxpr, Mask],
+    pruned: tuple[Jaxpr, Flags],
     groups: Sequence[Sequence[int]],
     literals: Mapping[int, Lit],
 ) -> Jaxpr:
-    jaxpr, mask = pruned
+    jaxpr, flags = pruned
     before, takes = layout.bodies[body], layout.operand_indices(body)
     types = dict(zip(takes, before.jaxpr.in_avals, strict=True))
     return rebind_operands(
-        jaxpr, before.operands_in(groups), has=select_by_mask(takes, mask), types=types, literals=literals
+        jaxpr, before.operands_in(groups), has=select_by_flags(takes, flags), types=types, literals=literals
     )
 
 

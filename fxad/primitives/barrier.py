@@ -56,8 +56,8 @@ class OptimizationBarrier(Linear):
         lins = iter(ctx.lin(self, *[t for t in tangents if isinstance(t, Lin)]))
         return ctx(self, *primals), tuple([next(lins) if isinstance(t, Lin) else t for t in tangents])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return all(mask)
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return all(flags)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         remaining = iter(ctx(self, *[ct for ct in cts if not isinstance(ct, Zero)]))

@@ -133,9 +133,9 @@ class Check(Linear):
         checked = iter(ctx.lin(self, *primals[:n], *lins) if lins else ())
         return outs, tuple([next(checked) if isinstance(t, Lin) else t for t in tangents[n:]])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
         n = 1 + self.n_fields
-        return all(mask[n:]) and not any(mask[:n])
+        return all(flags[n:]) and not any(flags[:n])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = 1 + self.n_fields

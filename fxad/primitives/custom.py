@@ -41,8 +41,8 @@ from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
 from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.dce import dce, prune, remove_dead_eqns
+from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import Layout
-from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
@@ -55,6 +55,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Eqn,
+    Flags,
     FreeAxes,
     HigherOrder,
     Jaxpr,
@@ -63,7 +64,6 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     Lit,
-    Mask,
     Operands,
     Primitive,
     Prune,
@@ -130,7 +130,7 @@ class NamedCall(Applied):
     body: Jaxpr
     function: int
     changes: tuple[BatchChange, ...] = ()
-    reads: tuple[Mask, ...] = ()
+    reads: tuple[Flags, ...] = ()
     axes: NamedAxes = ()
 
     @property
@@ -158,7 +158,7 @@ class NamedCall(Applied):
         over_axis = ctx.axis in dict(self.free_axes)  # then each example may read the operands of all
         mapped_by_body = [d is not None for d in ctx.recur(self.body, dims)[1]]
         mapped_by_rules = (
-            [any(select_by_mask(mapped, read)) for read in self.reads]
+            [any(select_by_flags(mapped, read)) for read in self.reads]
             if self.reads and not over_axis
             else [any(mapped)] * len(self.body.outs)
         )
@@ -171,10 +171,10 @@ class NamedCall(Applied):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return Call(self.body).jvp(ctx, primals, tangents)
 
-    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
+    def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn:
         if not self.reads or not any(used):  # a call without used results is there for its effects
             return eqn
-        needed = mask_or(*select_by_mask(self.reads, used))
+        needed = flags_or(*select_by_flags(self.reads, used))
         ins = tuple([a if n else Lit.zero(a.aval) for a, n in zip(eqn.ins, needed, strict=True)])
         return eqn if ins == eqn.ins else Eqn(self, ins, eqn.outs, eqn.source)
 
@@ -313,7 +313,7 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
         reads, axes = now
 
 
-def _reads_of(function: Function, needed: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
+def _reads_of(function: Function, needed: Callable[[Function, Flags], Flags]) -> tuple[Flags, ...]:
     """Return for each result of a function, the operands that are `needed` for this result alone; empty for many
     results."""
     n = len(function.body.outs)
@@ -397,12 +397,12 @@ class CallWithRules(Applied, Linear):
         function = with_programs(self.function, remaining)
         return CallWithRules(function, tuple([with_programs(f, remaining) for f in self.module]))
 
-    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
+    def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn:
         function, needed = self.function.pruned(used)
         if function == self.function:
             return eqn
         prim = in_module(function, self.module)
-        return Eqn(prim, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
+        return Eqn(prim, select_by_flags(eqn.ins, needed), select_by_flags(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         for function in (self.function, *self.module):
@@ -482,7 +482,7 @@ class CallWithRules(Applied, Linear):
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
-            out_nonzero = mask_or(*[half.out_nonzero for half in halves])
+            out_nonzero = flags_or(*[half.out_nonzero for half in halves])
             linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
             outs = ctx(self, *primals)
             dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
@@ -508,11 +508,11 @@ class CallWithRules(Applied, Linear):
         batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
         return CallWithRules(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 
-    def linear_in(self, mask: Mask) -> bool:
+    def linear_in(self, flags: Flags) -> bool:
         batch = self.rules.batch
-        if not batch or any(mask[: self.captured]) or self.rules != Rules(batch=batch):
+        if not batch or any(flags[: self.captured]) or self.rules != Rules(batch=batch):
             return False
-        return all([is_linear(j, mask) for j in self._linear_programs])
+        return all([is_linear(j, flags) for j in self._linear_programs])
 
     @property
     def _linear_programs(self) -> tuple[Jaxpr, ...]:

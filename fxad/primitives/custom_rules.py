@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar, final
 
 from fxad.core.builder import rebind_operands
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
@@ -24,11 +24,11 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Dims,
+    Flags,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
-    Mask,
     Primitive,
     Record,
     Tangents,
@@ -67,26 +67,26 @@ class RuleProgram(NamedTuple):
 
     def returning(self, wanted: Sequence[bool]) -> RuleProgram:
         """Return the program with only the marked results."""
-        outs = select_by_mask(self.jaxpr.outs, wanted)
-        return self._replace(jaxpr=with_outs(self.jaxpr, outs), gives=select_by_mask(self.gives, wanted))
+        outs = select_by_flags(self.jaxpr.outs, wanted)
+        return self._replace(jaxpr=with_outs(self.jaxpr, outs), gives=select_by_flags(self.gives, wanted))
 
     def taking(self, wanted: Sequence[bool]) -> RuleProgram:
         """Return the program with only the marked operands, which include all that it reads and all in which it is
         linear."""
-        jaxpr = rebind_operands(self.jaxpr, select_by_mask(range(len(self.takes)), wanted))
-        return self._replace(jaxpr=jaxpr, takes=select_by_mask(self.takes, wanted))
+        jaxpr = rebind_operands(self.jaxpr, select_by_flags(range(len(self.takes)), wanted))
+        return self._replace(jaxpr=jaxpr, takes=select_by_flags(self.takes, wanted))
 
-    def for_tangents(self, nonzero: Mask) -> RuleProgram:
+    def for_tangents(self, nonzero: Flags) -> RuleProgram:
         """Return the program for the tangents of the marked values. The others are zero, and are no operands."""
         if not self.linear:
             return self
         marks = tuple([nonzero[k] for k in self.takes[: self.linear]])
-        takes = (*select_by_mask(self.takes[: self.linear], marks), *self.takes[self.linear :])
+        takes = (*select_by_flags(self.takes[: self.linear], marks), *self.takes[self.linear :])
         return self._replace(jaxpr=with_zero_operands(self.jaxpr, marks)[0], takes=takes, linear=sum(marks))
 
 
 def restricted(
-    programs: Sequence[RuleProgram], wanted: Mask, nonzero: Mask, clean: Callable[[Jaxpr], Jaxpr]
+    programs: Sequence[RuleProgram], wanted: Flags, nonzero: Flags, clean: Callable[[Jaxpr], Jaxpr]
 ) -> tuple[list[RuleProgram], set[int]]:
     """Return the programs for some operands and results, and for some tangents.
 
@@ -140,7 +140,7 @@ def restricted(
     for program in reversed(programs):  # those that take residuals first
         part = program.returning([stays(program, k) for k in program.gives]).for_tangents(nonzero)
         part = part._replace(jaxpr=clean(part.jaxpr))
-        read.update(select_by_mask(part.takes, read_operands(part.jaxpr)))
+        read.update(select_by_flags(part.takes, read_operands(part.jaxpr)))
         smaller.append(part)
     return [part.taking([stays(part, k) for k in part.takes]) for part in reversed(smaller)], read
 
@@ -164,18 +164,18 @@ class Derivative(Record):
     """
 
     name: ClassVar[str] = "derivative"
-    moving: Mask
+    moving: Flags
     forward: Jaxpr
     push: Jaxpr
     pull: Jaxpr | None = None
 
-    def programs(self, inexact: Mask, first: int) -> list[RuleProgram]:
+    def programs(self, inexact: Flags, first: int) -> list[RuleProgram]:
         """Return the programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
         residual."""
         operands = tuple(range(len(self.moving)))
         results = tuple(range(len(operands), len(operands) + len(inexact)))
         residuals = tuple(range(first, first + len(self.forward.outs) - len(results)))
-        moving, dots = select_by_mask(operands, self.moving), select_by_mask(results, inexact)
+        moving, dots = select_by_flags(operands, self.moving), select_by_flags(results, inexact)
         forward = RuleProgram("forward", self.forward, operands, (*results, *residuals), stores=True)
         push = RuleProgram("push", self.push, (*moving, *residuals), dots, linear=len(moving))
         if self.pull is None:
@@ -192,7 +192,7 @@ class Derivative(Record):
         `outs` are the types of the results. `complete` replaces the named calls in a program of the rule.
         """
         nonzero, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
-        push_nonzero = iter(with_zero_operands(self.push, select_by_mask(nonzero, self.moving))[1])
+        push_nonzero = iter(with_zero_operands(self.push, select_by_flags(nonzero, self.moving))[1])
         out_nonzero = [a.inexact and next(push_nonzero) for a in outs]
         if not any(out_nonzero):
             return None
@@ -211,7 +211,7 @@ class Refusal(Record):
     """A rule that raised an error while it was traced: `message` and `remedy` are those of the error of its uses."""
 
     name: ClassVar[str] = "refusal"
-    moving: Mask
+    moving: Flags
     message: str
     remedy: str
 
@@ -356,11 +356,11 @@ class Rules(Record):
 
         return min(rules, key=rank)
 
-    def pruned(self, needed: Mask, used: Mask) -> Rules:
+    def pruned(self, needed: Flags, used: Flags) -> Rules:
         """Return the rules for the marked operands and results. Rules about all of them are dropped with the first
         result."""
         jvp, vjp = [
-            tuple([replace(rule, moving=select_by_mask(rule.moving, needed)) for rule in kind])
+            tuple([replace(rule, moving=select_by_flags(rule.moving, needed)) for rule in kind])
             for kind in (self.jvp, self.vjp)
         ]
         further = tuple([rule for rule in self.further if all(used) or not rule.whole])
@@ -378,12 +378,12 @@ class Function(Record):
     rules: Rules = Rules()
 
     @property
-    def moving(self) -> Mask:
+    def moving(self) -> Flags:
         """The operands that derivative rules may be about."""
         return tuple([k >= self.captured and a.inexact for k, a in enumerate(self.body.in_avals)])
 
     @property
-    def inexact(self) -> Mask:
+    def inexact(self) -> Flags:
         """The results that have tangents."""
         return tuple([a.inexact for a in self.body.out_avals])
 
@@ -448,7 +448,7 @@ class Function(Record):
                 gives = [a.stacked(part.size) for a in gives]
             check_body_type(name, part.role, part.jaxpr, tuple(takes), tuple(gives))
 
-    def needed(self, used: Mask) -> tuple[list[RuleProgram], Mask]:
+    def needed(self, used: Flags) -> tuple[list[RuleProgram], Flags]:
         """Return the programs that the results marked in `used` need, and the operands that they read. Programs of
         rules that are `whole` are not among them."""
         programs = [part for part in self.programs if not part.whole]
@@ -461,7 +461,7 @@ class Function(Record):
                 return programs, operands
             operands = fewer
 
-    def pruned(self, used: Mask) -> tuple[Function, Mask]:
+    def pruned(self, used: Flags) -> tuple[Function, Flags]:
         """Return the function with the marked results, and the operands that it then has: its body or a rule reads
         them.
 

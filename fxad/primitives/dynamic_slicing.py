@@ -198,8 +198,8 @@ class DynamicUpdateSlice(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents[:2], *primals[2:])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return all(mask[:2]) and not any(mask[2:])
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return all(flags[:2]) and not any(flags[2:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, update, *starts) = only_cotangent(cts), args

@@ -69,8 +69,8 @@ class LinearInOne(Linear):
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         """Return the cotangent of the linear operand, whose type is `x`. `others` are the other operands."""
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask.count(True) == 1 and mask[self.linear_operand]
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags.count(True) == 1 and flags[self.linear_operand]
 
     @final
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
@@ -110,8 +110,8 @@ class Bilinear(Linear):
         return ctx(self, *primals), (t,)
 
     @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask in ((True, False), (False, True))
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags in ((True, False), (False, True))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (lhs, rhs) = only_cotangent(cts), args

@@ -432,8 +432,8 @@ class ScatterAdd(ScatterFamily, Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1], tangents[2])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, False, True)
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags == (True, False, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, indices, updates) = only_cotangent(cts), args
@@ -473,8 +473,8 @@ class Scatter(ScatterFamily, Linear):
         tu = ctx.lin_one(SELECT_N, stored, Zero(tu.aval), tu)
         return ctx(self, *primals), ctx.lin(self.adding(), tx, indices, tu)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return self.unique_indices and mask == (True, False, True)
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return self.unique_indices and flags == (True, False, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, indices, updates) = only_cotangent(cts), args

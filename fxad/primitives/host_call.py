@@ -53,7 +53,7 @@ class HostCall(Primitive):
     """The results of a Python function of the operands; `label` is its name and `results` are its declared result
     types.
 
-    `sizes` are the sizes of the mapped axes from the outside in. For each of them `mapped` has a mask of the operands,
+    `sizes` are the sizes of the mapped axes from the outside in. For each of them `mapped` has flags for the operands,
     True for those that have the axis. A vmap of 3 examples of a, within a vmap of 2 examples of a and b, gives
 
         host_call[sizes=(2, 3), mapped=((False, True, True), (False, True, False)), ...] number, a, b
@@ -126,7 +126,7 @@ class HostCall(Primitive):
         return (args[1], *outs) if self.token else tuple(outs)
 
     def _has_axes(self, k: int) -> tuple[bool, ...]:
-        """Return a mask of the mapped axes that operand `k` has."""
+        """Return flags for the mapped axes that operand `k` has."""
         return tuple([operands[k] for operands in self.mapped])
 
     def _call_once(self, operands: list[NDArray]) -> list[NDArray]:

@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
+from fxad.core.flags import select_by_flags
 from fxad.core.layout import Layout
-from fxad.core.masks import select_by_mask
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atoms,
@@ -40,12 +40,12 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Flags,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
-    Mask,
     Operands,
     Primitive,
     Tangent,
@@ -146,10 +146,10 @@ class LinearSolve(Applied, Linear):
         out_tangents = ctx.lin(self.without_aux, *rhs, *primals[n:])
         return outs, (*out_tangents, *[Zero(v.aval) for v in outs[n:]])
 
-    def linear_in(self, mask: Mask) -> bool:
+    def linear_in(self, flags: Flags) -> bool:
         # not linear with auxiliary results; unused ones are removed before
         no_aux = len(self.solve.outs) == self.size
-        return no_aux and all(mask[: self.size]) and not any(mask[self.size :])
+        return no_aux and all(flags[: self.size]) and not any(flags[self.size :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         if not self.adjoint:
@@ -254,9 +254,9 @@ class Root(Applied):
             return outs, zeros
         system, needed = drop_unused_residuals(self.system, (len(equation_tangents),) * len(self.system))
         n_at = len(self.at.outs)
-        at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
+        at = with_outs(self.at, select_by_flags(self.at.outs, needed[:n_at]))
         _, at_solution = call_primal(ctx, at, 0, solution)
-        residuals = (*at_solution, *select_by_mask(primals[:c], needed[n_at:]))
+        residuals = (*at_solution, *select_by_flags(primals[:c], needed[n_at:]))
         out_tangents = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_tangents], *residuals)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, insert_zeros(out_tangents, nonzero, [v.aval for v in outs])

@@ -7,8 +7,8 @@ from typing import ClassVar, final
 
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dce import read_operands, remove_dead_eqns
+from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import Body, Constant, Group, Layout, Value
-from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -19,13 +19,13 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Flags,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
     Lit,
-    Mask,
     Operands,
     Tangents,
     TransposeCtx,
@@ -116,8 +116,8 @@ class LinearCall(Applied, Linear):
             out_tangents = tuple([ctx.add(a, b) for a, b in zip(out_tangents, more, strict=True)])
         return outs, out_tangents
 
-    def linear_in(self, mask: Mask) -> bool:
-        return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
+    def linear_in(self, flags: Flags) -> bool:
+        return all(flags[: self.n_linear]) and not any(flags[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         if self.adjoint is None:  # only `while` emits such an equation
@@ -144,12 +144,12 @@ def has_adjoint(jaxpr: Jaxpr) -> bool:
 # Programs (tangents or cotangents, residuals) -> tangents or cotangents, in derivative rules.
 
 
-def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], Mask]:
-    """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
+def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], Flags]:
+    """Return linear maps over the same residuals without the residuals that no map reads, and flags for the remaining
     residuals. `counts` are the numbers of linear operands of the maps."""
     read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
-    needed = mask_or(*read)
-    operands_of_maps = [select_by_mask(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
+    needed = flags_or(*read)
+    operands_of_maps = [select_by_flags(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
     return [rebind_operands(m, operands) for m, operands in zip(maps, operands_of_maps, strict=True)], needed
 
 
@@ -188,7 +188,7 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
     else:
         shared = tuple([not m for m in batched])
         of_batched, of_shared = [
-            _batch_some_cotangents(ctx, b, adjoint, mask, ct_dims, other_dims, ins) for mask in (batched, shared)
+            _batch_some_cotangents(ctx, b, adjoint, flags, ct_dims, other_dims, ins) for flags in (batched, shared)
         ]
         for k in summed:
             total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
@@ -221,16 +221,16 @@ def _stack_with_zeros(b: Builder, x: Atom, size: int) -> Atom:
 
 
 def _batch_some_cotangents(
-    ctx: BatchCtx, b: Builder, adjoint: Jaxpr, nonzero: Mask, ct_dims: Dims, other_dims: Dims, ins: Sequence[Atom]
+    ctx: BatchCtx, b: Builder, adjoint: Jaxpr, nonzero: Flags, ct_dims: Dims, other_dims: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
     """Return the results of a batched map of cotangents, applied to the cotangents marked in `nonzero` alone, and the
     batch axes of these results."""
     n = len(nonzero)
     alone, _ = with_zero_operands(adjoint, nonzero)
-    dims = (*select_by_mask(ct_dims, nonzero), *other_dims)
+    dims = (*select_by_flags(ct_dims, nonzero), *other_dims)
     out_dims = tuple([None if d is None else 0 for d in ctx.recur(alone, dims)[1]])
     batched, _ = ctx.recur(alone, dims, out_dims)
-    return list(zip(b.inline(batched, (*select_by_mask(ins[:n], nonzero), *ins[n:])), out_dims, strict=True))
+    return list(zip(b.inline(batched, (*select_by_flags(ins[:n], nonzero), *ins[n:])), out_dims, strict=True))
 
 
 def _sum_of_two(b: Builder, x: Atom, y: Atom) -> Atom:

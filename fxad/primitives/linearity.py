@@ -8,21 +8,21 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
+from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import BranchIndex, Count, Elements
-from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Linear, Lit, Primitive
 
 _FEW_ZEROS: Final = 6  # up to so many zeros, every subset of them is tried
 
 
 @by_value
-def is_linear(jaxpr: Jaxpr, mask: Mask) -> bool:
+def is_linear(jaxpr: Jaxpr, flags: Flags) -> bool:
     """Return True if every result is linear in the marked operands taken together, with the others fixed.
 
     A zero literal is linear in every operand; no other constant is.
     """
-    linear: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    linear: set[Atom] = set(select_by_flags(jaxpr.ins, flags))
     for eqn in jaxpr.eqns:
         if any([a in linear for a in eqn.ins]):
             if not is_linear_eqn(eqn, tuple([a in linear for a in eqn.ins])):
@@ -31,15 +31,15 @@ def is_linear(jaxpr: Jaxpr, mask: Mask) -> bool:
     return all([a in linear or is_zero(a) for a in jaxpr.outs])
 
 
-def is_linear_eqn(eqn: Eqn, mask: Mask) -> bool:
+def is_linear_eqn(eqn: Eqn, flags: Flags) -> bool:
     """Return True if an equation is linear in the marked operands, or in these and operands that are literal zeros."""
     prim = eqn.prim
-    return isinstance(prim, Linear) and (prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None)
+    return isinstance(prim, Linear) and (prim.linear_in(flags) or linear_with_zeros(prim, eqn, flags) is not None)
 
 
 @by_value
-def affine_operands(jaxpr: Jaxpr) -> Mask:
-    """Return a mask of the operands in which, taken alone, all results are affine.
+def affine_operands(jaxpr: Jaxpr) -> Flags:
+    """Return flags for the operands in which, taken alone, all results are affine.
 
     If a program is linear in several operands taken together, it is affine in each: `x - y` is affine in `x`.
     """
@@ -48,24 +48,24 @@ def affine_operands(jaxpr: Jaxpr) -> Mask:
 
 
 @by_value
-def _affine_dependents(jaxpr: Jaxpr, mask: Mask) -> Mask | None:
-    """Return a mask of the results that depend on the marked operands; None if one of them is not affine in these,
+def _affine_dependents(jaxpr: Jaxpr, flags: Flags) -> Flags | None:
+    """Return flags for the results that depend on the marked operands; None if one of them is not affine in these,
     taken together. For x -> (x + 1, 2) it is (True, False), for x -> x * x it is None."""
-    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    dependent: set[Atom] = set(select_by_flags(jaxpr.ins, flags))
     for eqn in jaxpr.eqns:
         if dependent.isdisjoint(eqn.ins):
             continue
         outs = _affine_dependents_of_eqn(eqn, tuple([a in dependent for a in eqn.ins]))
         if outs is None:
             return None
-        dependent.update(select_by_mask(eqn.outs, outs))
+        dependent.update(select_by_flags(eqn.outs, outs))
     return tuple([a in dependent for a in jaxpr.outs])
 
 
-def _affine_dependents_of_eqn(eqn: Eqn, mask: Mask) -> Mask | None:
+def _affine_dependents_of_eqn(eqn: Eqn, flags: Flags) -> Flags | None:
     prim = eqn.prim
     if isinstance(prim, HigherOrder) and prim.layout.transparent:
-        return _affine_in_bodies(prim, eqn, mask)
+        return _affine_in_bodies(prim, eqn, flags)
     if not isinstance(prim, Linear):
         return None
     # groups of operands in which the primitive may be linear together: all of an inexact type; of a primitive with
@@ -74,17 +74,17 @@ def _affine_dependents_of_eqn(eqn: Eqn, mask: Mask) -> Mask | None:
     if isinstance(prim, HigherOrder):  # with many residuals, not every choice of operands is tried
         layout = prim.layout
         choices = [*[[*layout.operand_indices(k)[: layout.bodies[k].linear]] for k in layout.running], *choices]
-    affine = prim.linear_in(mask) or any([
-        _jointly_linear(prim, mask, [k for k in choice if not mask[k]]) is not None for choice in choices
+    affine = prim.linear_in(flags) or any([
+        _jointly_linear(prim, flags, [k for k in choice if not flags[k]]) is not None for choice in choices
     ])  # fmt: skip
     return (True,) * len(eqn.outs) if affine else None
 
 
-def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: Mask) -> Mask | None:
+def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, flags: Flags) -> Flags | None:
     layout = prim.layout
-    if any([m and isinstance(role, BranchIndex | Count) for m, role in zip(mask, layout.operand_roles, strict=True)]):
+    if any([m and isinstance(role, BranchIndex | Count) for m, role in zip(flags, layout.operand_roles, strict=True)]):
         return None
-    marked = {k for k, m in enumerate(mask) if m}
+    marked = {k for k, m in enumerate(flags) if m}
     while True:
         outs: set[int] = set()
         for k in layout.running:
@@ -103,7 +103,7 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: Mask) -> Mask | None:
         marked = grown
 
 
-def linear_with_zeros(prim: Linear, eqn: Eqn, mask: Mask) -> Mask | None:
+def linear_with_zeros(prim: Linear, eqn: Eqn, flags: Flags) -> Flags | None:
     """Return the operands in which an equation is jointly linear: the marked ones, and literal zeros.
 
     A zero may count as linear or as known. In `concatenate(x_dot, 0)` it is linear: the marked operands (True, False)
@@ -111,14 +111,14 @@ def linear_with_zeros(prim: Linear, eqn: Eqn, mask: Mask) -> Mask | None:
     that is linear in the first two operands, the residual is known. So either all zeros count as linear, or, if there
     are few, some of them.
     """
-    return _jointly_linear(prim, mask, [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)])
+    return _jointly_linear(prim, flags, [k for k, a in enumerate(eqn.ins) if not flags[k] and is_zero(a)])
 
 
-def _jointly_linear(prim: Linear, mask: Mask, others: Sequence[int]) -> Mask | None:
+def _jointly_linear(prim: Linear, flags: Flags, others: Sequence[int]) -> Flags | None:
     """Return the marked operands together with some of the others, such that the primitive is linear in these."""
     sizes = range(1, len(others)) if len(others) <= _FEW_ZEROS else ()
     for chosen in chain([tuple(others)], *[combinations(others, n) for n in sizes]):
-        joint = tuple([m or k in chosen for k, m in enumerate(mask)])
+        joint = tuple([m or k in chosen for k, m in enumerate(flags)])
         if prim.linear_in(joint):
             return joint
     return None
@@ -136,11 +136,11 @@ def vanishes(a: Atom) -> bool:
 
 
 @by_value
-def with_zero_operands(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
+def with_zero_operands(jaxpr: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
     """Return a program that is linear in its first operands, specialized to zeros for those not marked in `nonzero`.
     These are removed from its operands.
 
-    Also returns a mask of its results that are not zero; the zero ones are literals. An equation that is linear in its
+    Also returns flags for its results that are not zero; the zero ones are literals. An equation that is linear in its
     zero operands, with the others known, is removed. Any other equation, such as `concatenate` of a zero operand and a
     known one, is computed with zeros: `reroll` stacks operands at the same place of the calls in a chain.
     """
@@ -176,28 +176,28 @@ def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
     """Return the set of `zeros` and of the results of equations that are zero because these are."""
     values = set(zeros)
     for eqn in eqns:
-        values.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, values)))
+        values.update(select_by_flags(eqn.outs, zero_results(eqn, eqn.ins, values)))
     return values
 
 
-def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
-    """Return the mask of the results of an equation that are zero because operands are.
+def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Flags:
+    """Return flags for the results of an equation that are zero because operands are.
 
     Integer zeros count only in a second attempt: no integer is a linear operand, so they would make a linear equation
     seem nonlinear; but the operand of a conversion and the index of a branch are integers.
     """
-    masks = [zero_mask(operands, zeros, integers) for integers in (False, True)]
-    return mask_or(*[_results_of_zeros(eqn.prim, mask, len(eqn.outs)) for mask in masks])
+    marked = [zero_mask(operands, zeros, integers) for integers in (False, True)]
+    return flags_or(*[_results_of_zeros(eqn.prim, flags, len(eqn.outs)) for flags in marked])
 
 
-def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Mask:
-    """Return the mask of the atoms that are zero: those in `zeros`, and literals. Integer and bool literals count only
+def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Flags:
+    """Return flags for the atoms that are zero: those in `zeros`, and literals. Integer and bool literals count only
     with `integers`."""
     return tuple([a in zeros or is_zero(a) or (integers and isinstance(a, Lit) and not any(a.bits)) for a in atoms])
 
 
-def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
-    """Return the mask of the `n` results that are zero when the marked operands are. Only bodies that run count: a
+def _results_of_zeros(prim: Primitive, zeros: Flags, n: int) -> Flags:
+    """Return flags for the `n` results that are zero when the marked operands are. Only bodies that run count: a
     function with custom rules computes the values of its plain body."""
     if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
         return (True,) * n
@@ -220,7 +220,7 @@ def _results_of_zeros(prim: Primitive, zeros: Mask, n: int) -> Mask:
 
 
 @by_value
-def zero_outs(jaxpr: Jaxpr, mask: Mask) -> Mask:
-    """Return the mask of the results of a program that are zero when the marked operands are."""
-    zeros = zero_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
+def zero_outs(jaxpr: Jaxpr, flags: Flags) -> Flags:
+    """Return flags for the results of a program that are zero when the marked operands are."""
+    zeros = zero_values(jaxpr.eqns, select_by_flags(jaxpr.ins, flags))
     return zero_mask(jaxpr.outs, zeros)

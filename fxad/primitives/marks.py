@@ -17,13 +17,13 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Eqn,
+    Flags,
     HigherOrder,
     Hlo,
     HloValues,
     Jaxpr,
     JvpCtx,
     Linear,
-    Mask,
     NDArray,
     Operands,
     Tangents,
@@ -61,8 +61,8 @@ class Mark(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), tangents
 
-    def linear_in(self, mask: Mask) -> bool:
-        return all(mask)
+    def linear_in(self, flags: Flags) -> bool:
+        return all(flags)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         return cts

@@ -190,7 +190,7 @@ class Pad(LinearMap):
         # each example has its own value: pad with zero, then select
         at = 0 if dim is None else dim
         example = x.aval if dim is None else x.aval.with_shape(remove_axes(x.aval.shape, (dim,)))
-        inside = self._operand_mask(ctx, example)
+        inside = self._operand_flags(ctx, example)
         shape = insert_entry(inside.aval.shape, at, ctx.size)
         zero = Lit.zero(x.aval.with_shape(shape))
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
@@ -200,7 +200,7 @@ class Pad(LinearMap):
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
         return (emit_where(ctx, inside, padded, emit_broadcast(ctx, value, shape, (at,))),), (at,)
 
-    def _operand_mask(self, emit: Emit, x: Aval) -> Atom:
+    def _operand_flags(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
         return emit.one(self, true, Lit.of(False, BOOL_SCALAR))
@@ -210,7 +210,7 @@ class Pad(LinearMap):
         x_bar = self._elements_of_operand(ctx, ct, x.aval) if isinstance(x, Hole) else None
         if not isinstance(value, Hole):
             return x_bar, None
-        inside = self._operand_mask(ctx, x.aval)
+        inside = self._operand_flags(ctx, x.aval)
         rest = emit_where(ctx, inside, Lit.zero(ct.aval), ct)
         return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
 

@@ -93,7 +93,7 @@ def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
     return hlo.op("stablehlo.bitcast_convert", (x,), (bits,))[0], bits
 
 
-def nonzero_mask(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
+def nonzero_flags(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     """Return a mask of the elements that are not 0. It compares bits, because XLA's comparison treats subnormals as
     0."""
     if aval.dtype in dtypes.INEXACT - dtypes.FLOAT8:

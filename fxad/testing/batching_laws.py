@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.masks import select_by_mask
 from fxad.testing.compare import (
     differ,
     fail,
@@ -14,7 +14,7 @@ from fxad.testing.compare import (
     random_cotangents,
     random_tangents,
 )
-from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.testing.values import examples, stack
@@ -80,26 +80,26 @@ def check_vmap_nested(case: Case) -> None:
 
 def check_vmap_commutes(case: Case) -> None:
     """Check that `vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, with all operands mapped."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
-    if not any(mask):
+    program, args, flags = case.program, case.args, differentiable_flags(case)
+    if not any(flags):
         return
     size, ins, outs = 2, (0,) * len(args), (0,) * len(program.outs)
     stacked = stack(examples(args, ins), ins)
     batched, _ = vmap(program, size, ins, outs)
-    directions = random_tangents(select_by_mask(batched.in_avals, mask), 0)
+    directions = random_tangents(select_by_flags(batched.in_avals, flags), 0)
     tolerance = program_tolerance(batched, stacked)
-    forward, inner_nonzero = jvp(program, mask)
+    forward, inner_nonzero = jvp(program, flags)
     inner, _ = vmap(forward, size, (0,) * len(forward.ins), (0,) * len(forward.outs))
-    outer, nonzero = jvp(batched, mask)
+    outer, nonzero = jvp(batched, flags)
     n = len(program.outs)
     one, other = run(inner, [*stacked, *directions]), run(outer, [*stacked, *directions])
     have = instantiate_tangents(one[n:], inner_nonzero, batched.out_avals)
     want = instantiate_tangents(other[n:], nonzero, batched.out_avals)
     if problem := differ([*one[:n], *have], [*other[:n], *want], slack=tolerance):
         fail(f"vmap of jvp differs from jvp of vmap: {problem}", program, args, inner)
-    backward = vjp_fused(program, mask)
+    backward = vjp_fused(program, flags)
     cts = random_cotangents(batched, 1)
     inner, _ = vmap(backward, size, (0,) * len(backward.ins), (0,) * len(backward.outs))
-    outer = vjp_fused(batched, mask)
+    outer = vjp_fused(batched, flags)
     if problem := differ(run(inner, [*stacked, *cts]), run(outer, [*stacked, *cts]), slack=tolerance):
         fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, args, inner)

@@ -14,7 +14,7 @@ from fxad.errors import ParameterError
 from fxad.execution.executable import lower
 from fxad.ir import Jaxpr
 from fxad.testing.compare import Values, differ, fail
-from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.programs import Case
 from fxad.tracing.program import Program
 from fxad.transforms import vjp_fused
@@ -24,10 +24,10 @@ from fxad.transforms.memory_plans.rematerialize import flat_program, recomputati
 
 def _programs(case: Case) -> list[tuple[Jaxpr, Values]]:
     """Return the program and its gradient, if it has one, with operands."""
-    mask = differentiable_mask(case)
+    flags = differentiable_flags(case)
     programs: list[tuple[Jaxpr, Values]] = [(case.program, case.args)]
-    if any(mask):
-        gradient = vjp_fused(case.program, mask)
+    if any(flags):
+        gradient = vjp_fused(case.program, flags)
         cotangents = [np.ones(a.shape, a.dtype) for a in gradient.in_avals[len(case.args) :]]
         programs.append((gradient, (*case.args, *cotangents)))
     return programs

@@ -163,12 +163,12 @@ def instantiate_tangents(tangents: Values, nonzero: Sequence[bool], avals: Seque
     return [next(remaining) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
 
 
-def step_along(args: Values, directions: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
+def step_along(args: Values, directions: Values, flags: Sequence[bool], t: float) -> list[NDArray]:
     """Return the operands, with those in `mask` moved by `t` along their tangents."""
     remaining = iter(directions)
     return [
         to_dtype(to_widest_dtype(a) + t * to_widest_dtype(next(remaining)), a.dtype) if m else a
-        for a, m in zip(args, mask, strict=True)
+        for a, m in zip(args, flags, strict=True)
     ]
 
 
@@ -199,13 +199,13 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
 
 
 def program_tangent_error(
-    program: Jaxpr, args: Values, mask: Sequence[bool], directions: Values, tangents: Values, tol: float = 1e-5
+    program: Jaxpr, args: Values, flags: Sequence[bool], directions: Values, tangents: Values, tol: float = 1e-5
 ) -> str:
     """Return `tangent_error` of the tangents of all results along `directions`, for the results of a precise dtype."""
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
 
     def results_at(t: float) -> list[NDArray]:
-        outs = run(program, step_along(args, directions, mask, t))
+        outs = run(program, step_along(args, directions, flags, t))
         return [outs[k] for k in seen]
 
     return tangent_error(results_at, [tangents[k] for k in seen], tol)

@@ -8,8 +8,8 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.flags import leading, select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.masks import leading, select_by_mask
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import rules_of
@@ -40,34 +40,34 @@ from fxad.testing.transform_laws import check_transform
 from fxad.transforms import dce, grad, jacfwd, jacrev, jvp, linearize, remat, transpose, vjp, vjp_fused
 
 
-def differentiable_mask(case: Case) -> tuple[bool, ...]:
+def differentiable_flags(case: Case) -> tuple[bool, ...]:
     """Return a mask of the operands that have tangents."""
     return tuple([a.inexact for a in case.program.in_avals])
 
 
 def random_directions(case: Case) -> tuple[NDArray, ...]:
-    """Return random tangents of the operands that `differentiable_mask` marks."""
-    return random_tangents(select_by_mask(case.program.in_avals, differentiable_mask(case)), case.seed)
+    """Return random tangents of the operands that `differentiable_flags` marks."""
+    return random_tangents(select_by_flags(case.program.in_avals, differentiable_flags(case)), case.seed)
 
 
-def _tangents(program: Jaxpr, args: Values, mask: tuple[bool, ...], directions: Values) -> list[NDArray]:
+def _tangents(program: Jaxpr, args: Values, flags: tuple[bool, ...], directions: Values) -> list[NDArray]:
     """Return the tangents of all results along `directions`; zeros for those that have none."""
-    forward, nonzero = jvp(program, mask)
+    forward, nonzero = jvp(program, flags)
     return instantiate_tangents(run(forward, [*args, *directions])[len(program.outs) :], nonzero, program.out_avals)
 
 
 def check_program_jvp(case: Case) -> None:
     """Check that the results are those of the program. The tangents equal central differences and are linear in the
     direction."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
-    nonzero = jvp(program, mask)[1]
-    forward = check_transform(lambda f: jvp(f, mask)[0], program)
+    nonzero = jvp(program, flags)[1]
+    forward = check_transform(lambda f: jvp(f, flags)[0], program)
     forward_outs = run(forward, [*args, *directions])
     if problem := differ(forward_outs[:n], run(program, args), slack=tolerance):
         fail(f"jvp changed the results: {problem}", program, args, forward)
     tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
-    if case.smooth and (problem := program_tangent_error(program, args, mask, directions, tangents, 1e4 * tolerance)):
+    if case.smooth and (problem := program_tangent_error(program, args, flags, directions, tangents, 1e4 * tolerance)):
         fail(f"jvp: {problem}", program, args, forward)
     twice = run(forward, [*args, *[2 * d for d in directions]])[n:]
     if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=tolerance):
@@ -77,20 +77,20 @@ def check_program_jvp(case: Case) -> None:
 def check_linearize(case: Case) -> None:
     """Check that `linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals
     the program."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
-    split = linearize(program, mask)
-    check_transform(lambda f: linearize(f, mask).primal, program)
-    linear = check_transform(lambda f: linearize(f, mask).linear, program)
+    split = linearize(program, flags)
+    check_transform(lambda f: linearize(f, flags).primal, program)
+    linear = check_transform(lambda f: linearize(f, flags).linear, program)
     if not is_linear(linear, leading(len(directions), len(linear.ins))):
         fail("the linear program is not linear", program, (), linear)
     results = run(split.primal, args)
     if problem := differ(results[:n], run(program, args), slack=tolerance):
         fail(f"the primal program has other results: {problem}", program, args, split.primal)
-    nonzero = jvp(program, mask)[1]
+    nonzero = jvp(program, flags)[1]
     if nonzero != split.out_nonzero and not _has_both_rules(program):
         fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
-    want = _tangents(program, args, mask, directions)
+    want = _tangents(program, args, flags, directions)
     have = instantiate_tangents(run(linear, [*directions, *results[n:]]), split.out_nonzero, program.out_avals)
     if problem := differ(have, want, slack=tolerance):
         fail(f"linearize differs from jvp: {problem}", program, args, linear)
@@ -106,8 +106,8 @@ def _has_both_rules(program: Jaxpr) -> bool:
 def check_program_transpose(case: Case) -> None:
     """Check that `<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice
     gives A."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
-    split = linearize(program, mask)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
+    split = linearize(program, flags)
     directions, residuals = random_directions(case), run(split.primal, args)[len(program.outs) :]
     marked = leading(len(directions), len(split.linear.ins))
     adjoint = check_transform(lambda f: transpose(f, marked), split.linear)
@@ -130,10 +130,10 @@ def check_program_transpose(case: Case) -> None:
 def check_tangents_transpose(case: Case) -> None:
     """Check that the tangents of forward mode are linear in those of the operands, and transpose. One equation, such as
     a call, a branch or a loop, may compute values and tangents together."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     if _has_unknown_runs(program):
         return
-    forward, _ = jvp(program, mask)
+    forward, _ = jvp(program, flags)
     n, directions = len(program.outs), random_directions(case)
     tangents = dce(Jaxpr(forward.ins, forward.eqns, forward.outs[n:]))
     marked = (*[False] * len(args), *[True] * len(directions))
@@ -156,18 +156,18 @@ def _has_unknown_runs(program: Jaxpr) -> bool:
 def check_vjp(case: Case) -> None:
     """Check that `<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of
     the program."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     directions, n, tolerance = random_directions(case), len(program.outs), program_tolerance(program, args)
-    tangents = _tangents(program, args, mask, directions)
+    tangents = _tangents(program, args, flags, directions)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
     cts = random_cotangents(program, 1)
-    both = vjp(program, mask)
-    check_transform(lambda f: vjp(f, mask).backward, program)
+    both = vjp(program, flags)
+    check_transform(lambda f: vjp(f, flags).backward, program)
     results = run(both.forward, args)
     bars = run(both.backward, [*cts, *results[n:]])
     if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, directions, tolerance):
         fail(f"vjp is not the adjoint of jvp: {problem}", program, args, both.backward)
-    fused = check_transform(lambda f: vjp_fused(f, mask), program)
+    fused = check_transform(lambda f: vjp_fused(f, flags), program)
     if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=tolerance):
         fail(f"vjp_fused differs from vjp: {problem}", program, args, fused)
 
@@ -186,17 +186,17 @@ def scalarized(program: Jaxpr) -> Jaxpr:
     return b.build([*([] if total is None else [total]), *outs], program.name)
 
 
-def has_gradient(program: Jaxpr, mask: tuple[bool, ...]) -> bool:
+def has_gradient(program: Jaxpr, flags: tuple[bool, ...]) -> bool:
     """Return True if the first result is a float64 scalar and an operand is marked."""
-    return any(mask) and program.out_avals[:1] == (Aval((), dtypes.float64),)
+    return any(flags) and program.out_avals[:1] == (Aval((), dtypes.float64),)
 
 
 def check_grad(case: Case) -> None:
     """Check that the gradient equals finite differences in random directions."""
-    program, args, mask = scalarized(case.program), case.args, differentiable_mask(case)
-    if not case.smooth or not has_gradient(program, mask):
+    program, args, flags = scalarized(case.program), case.args, differentiable_flags(case)
+    if not case.smooth or not has_gradient(program, flags):
         return
-    gradient = check_transform(lambda f: grad(f, mask), program)
+    gradient = check_transform(lambda f: grad(f, flags), program)
     bars = run(gradient, args)[len(program.outs) - 1 :]
     directions, tolerance = random_directions(case), program_tolerance(program, args)
     slope = np.asarray(
@@ -204,7 +204,7 @@ def check_grad(case: Case) -> None:
         np.float64,
     )
     if problem := tangent_error(
-        lambda t: run(program, step_along(args, directions, mask, t))[:1], [slope], 1e4 * tolerance
+        lambda t: run(program, step_along(args, directions, flags, t))[:1], [slope], 1e4 * tolerance
     ):
         fail(f"grad: {problem}", program, args, gradient)
 
@@ -218,7 +218,7 @@ def check_jacobian(case: Case) -> None:
     if not outs or not any(mask):
         return
     program = Jaxpr(program.ins, program.eqns, outs)
-    n, directions = len(outs), random_tangents(select_by_mask(program.in_avals, mask), case.seed)
+    n, directions = len(outs), random_tangents(select_by_flags(program.in_avals, mask), case.seed)
     forward = run(check_transform(lambda f: jacfwd(f, mask, n), program), args)
     reverse = run(check_transform(lambda f: jacrev(f, mask, n), program), args)
     tolerance = program_tolerance(program, args)
@@ -241,7 +241,7 @@ def check_second_order(case: Case) -> None:
     if not case.smooth or not has_gradient(program, mask):
         return
     program = Jaxpr(program.ins, program.eqns, program.outs[:1])
-    directions = random_tangents(select_by_mask(program.in_avals, mask), 3)
+    directions = random_tangents(select_by_flags(program.in_avals, mask), 3)
     n, zeros = len(directions), (False,) * len(directions)
     gradient = grad(program, mask)
     over_reverse, nonzero = jvp(gradient, mask)
@@ -266,13 +266,13 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
     and recomputation changes where fusions end.
     """
-    program, mask = case.program, differentiable_mask(case)
+    program, flags = case.program, differentiable_flags(case)
     again = check_transform(remat, program)
     check_same_bits("remat", case, again)
     if compiled:
         check_same_within_rounding("remat", case, again, xla)
-    if any(mask):
-        split = linearize(again, mask)
+    if any(flags):
+        split = linearize(again, flags)
         stored = {a for a in split.primal.outs[len(program.outs) :] if a not in split.primal.ins}
         if len(stored) > len(split_at_kept(program)[0].outs) - len(program.outs):
             fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
@@ -281,12 +281,12 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
 def check_same_bits(what: str, case: Case, other: Jaxpr) -> None:
     """Check that another program has the same results and gradients bit for bit, except for signs of zero cotangents.
     `what` made the program, for messages."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     if problem := differ(run(other, args), run(program, args), exact=True):
         fail(f"{what} changed the results: {problem}", program, args, other)
-    if any(mask):
+    if any(flags):
         operands = [*args, *random_cotangents(program, 1)]
-        plain, again = vjp_fused(program, mask), vjp_fused(other, mask)
+        plain, again = vjp_fused(program, flags), vjp_fused(other, flags)
         have, want, n = run(again, operands), run(plain, operands), len(program.outs)
         problem = differ(have[:n], want[:n], exact=True)
         if problem := problem or differ(have, want, exact=True, signs=False):
@@ -297,12 +297,12 @@ def check_same_within_rounding(
     what: str, case: Case, other: Jaxpr, runner: Callable[[Jaxpr, Values], tuple[NDArray, ...]] = run
 ) -> None:
     """Check that another program, run by `runner`, has the same results and gradients within rounding."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     if problem := differ(runner(other, args), runner(program, args), slack=program_tolerance(program, args)):
         fail(f"{what} changed the results ({runner.__name__}): {problem}", program, args, other)
-    if any(mask):
+    if any(flags):
         operands = [*args, *random_cotangents(program, 1)]
-        plain, again = vjp_fused(program, mask), vjp_fused(other, mask)
+        plain, again = vjp_fused(program, flags), vjp_fused(other, flags)
         if problem := differ(
             runner(again, operands), runner(plain, operands), slack=program_tolerance(plain, operands)
         ):
@@ -312,20 +312,20 @@ def check_same_within_rounding(
 def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     """Check that another program with the same results has the same gradient, tangents and second derivatives (forward
     over reverse and reverse over reverse), within `rtol`."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
+    program, args, flags = case.program, case.args, differentiable_flags(case)
     directions, cts = random_directions(case), random_cotangents(program, case.seed + 1)
-    backward = [vjp_fused(f, mask) for f in (program, other)]
+    backward = [vjp_fused(f, flags) for f in (program, other)]
     tolerance = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
     plain, others = [run(f, [*args, *cts]) for f in backward]
     if problem := differ(others, plain, slack=tolerance):
         fail(f"another gradient: {problem}", program, args, backward[1])
-    tangents = _tangents(program, args, mask, directions)
-    if problem := differ(_tangents(other, args, mask, directions), tangents, slack=tolerance):
+    tangents = _tangents(program, args, flags, directions)
+    if problem := differ(_tangents(other, args, flags, directions), tangents, slack=tolerance):
         fail(f"other tangents: {problem}", program, args, other)
     second: list[list[NDArray]] = []
-    for f in (program, other) if has_gradient(scalarized(program), mask) else ():
-        slope = grad(scalarized(f), mask)
-        backward_again = run(vjp_fused(slope, mask), [*args, *random_cotangents(slope, case.seed + 2)])
-        second.append([*_tangents(slope, args, mask, directions), *backward_again])
+    for f in (program, other) if has_gradient(scalarized(program), flags) else ():
+        slope = grad(scalarized(f), flags)
+        backward_again = run(vjp_fused(slope, flags), [*args, *random_cotangents(slope, case.seed + 2)])
+        second.append([*_tangents(slope, args, flags, directions), *backward_again])
     if second and (problem := differ(second[1], second[0], slack=100 * tolerance)):
         fail(f"another second derivative: {problem}", program, args, other)

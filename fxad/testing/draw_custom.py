@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.masks import leading
+from fxad.core.flags import leading
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.bodies import instantiate_outs, with_outs

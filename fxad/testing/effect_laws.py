@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import Values, fail, random_cotangents, xla
-from fxad.testing.derivative_laws import differentiable_mask, random_directions
+from fxad.testing.derivative_laws import differentiable_flags, random_directions
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import as_one_call
 from fxad.testing.values import examples, stack
@@ -117,8 +117,8 @@ def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
     for name, other, operands in _transformed_programs(case, program):
         have, _ = log.of(runner, other, operands)
         _check_log(name, have, want, program, other)
-    mask = differentiable_mask(case)
-    split = linearize(program, mask)
+    flags = differentiable_flags(case)
+    split = linearize(program, flags)
     have, outs = log.of(runner, split.primal, args)
     _check_log("linearize", have, want, program, split.primal)
     have, _ = log.of(runner, split.linear, (*random_directions(case), *outs[len(program.outs) :]))
@@ -128,14 +128,14 @@ def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
 
 
 def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jaxpr, Values]]:
-    args, mask = case.args, differentiable_mask(case)
+    args, flags = case.args, differentiable_flags(case)
     yield "the program", program, args
     for transform in _REWRITES:
         yield transform.__name__, transform(program), args
-    yield "jvp", jvp(program, mask)[0], (*args, *random_directions(case))
+    yield "jvp", jvp(program, flags)[0], (*args, *random_directions(case))
     cts = random_cotangents(program, 1)
     for f in (program, remat(program), remat(as_one_call(remat(program)))):
-        yield "vjp", vjp_fused(f, mask), (*args, *cts)
+        yield "vjp", vjp_fused(f, flags), (*args, *cts)
 
 
 def _check_log(name: str, have: list[Entry], want: list[Entry], program: Jaxpr, other: Jaxpr) -> None:

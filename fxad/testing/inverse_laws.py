@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.masks import select_by_mask
 from fxad.ir import NDArray
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import differ, fail, instantiate_tangents, program_tolerance
-from fxad.testing.derivative_laws import check_same_derivatives, differentiable_mask
+from fxad.testing.derivative_laws import check_same_derivatives, differentiable_flags
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
@@ -42,14 +42,14 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
     program, args = case.program, case.args
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
-    inverse_args = [*run(program, args), *select_by_mask(args, case.kept)]
+    inverse_args = [*run(program, args), *select_by_flags(args, case.kept)]
     tolerance = max(rtol, program_tolerance(program, args))
-    if problem := differ(run(back, inverse_args), select_by_mask(args, wanted), slack=tolerance):
+    if problem := differ(run(back, inverse_args), select_by_flags(args, wanted), slack=tolerance):
         fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
     if case.measured:
         measured = check_transform(lambda f: inverse(f, wanted, True), program)
         *again, log_det = run(measured, inverse_args)
-        if problem := differ(again, select_by_mask(args, wanted), slack=tolerance):
+        if problem := differ(again, select_by_flags(args, wanted), slack=tolerance):
             fail(f"with log_det, inverse(f)(f(x)) is not x: {problem}", program, args, measured)
         if problem := differ([log_det], [dense_log_det(case)], slack=tolerance):
             fail(f"log_det is not that of the dense Jacobian: {problem}", program, args, measured)
@@ -61,7 +61,7 @@ def dense_log_det(case: Inversion) -> NDArray:
     program, args = case.program, case.args
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, case.kept, strict=True)])
     forward, nonzero = jvp(program, wanted)
-    moving, outs = select_by_mask(program.in_avals, wanted), program.out_avals
+    moving, outs = select_by_flags(program.in_avals, wanted), program.out_avals
     columns = []
     for k, x in enumerate(moving):
         for unit in (1.0, 1j) if x.dtype in dtypes.COMPLEX else (1.0,):
@@ -114,7 +114,7 @@ def _check_stored(case: Inversion) -> None:
     """Check that the residuals are held operands, and at most the bytes of the results besides the sketches."""
     bare, lean = [invertible(case.program, case.kept, (), tolerance) for tolerance in (math.inf, 0.0)]
     stored, more = [
-        [row.aval for row in residuals(f, differentiable_mask(case.case)) if not row.is_argument] for f in (bare, lean)
+        [row.aval for row in residuals(f, differentiable_flags(case.case)) if not row.is_argument] for f in (bare, lean)
     ]
     most = case.program.out_avals
     if len(stored) > len(most) or any([stored.count(a) > most.count(a) for a in stored]):

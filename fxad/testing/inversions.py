@@ -46,7 +46,7 @@ class Inversion(ShownByRepr):
     def of(f: Callable[..., object], *args: object, keep: ArgumentNames = (), measured: bool = False) -> Inversion:
         """Return the case of a function at arguments. Arguments named in `keep` and captured values are held."""
         program: Program[..., object] = f if isinstance(f, Program) else trace(f, *args)
-        kept = ChosenArguments.by_number_or_name("Inversion.of", "keep", program, keep).leaf_mask
+        kept = ChosenArguments.by_number_or_name("Inversion.of", "keep", program, keep).leaf_flags
         values = [*program.bound, *tree.leaves(args)]
         operands = [np.asarray(x, a.dtype) for x, a in zip(values, program.jaxpr.in_avals, strict=True)]
         return Inversion(program.jaxpr, tuple(operands), (True,) * len(program.bound) + kept, 0, measured)

@@ -7,11 +7,11 @@ from math import factorial
 
 import numpy as np
 
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.masks import select_by_mask
 from fxad.ir import Aval, Jaxpr, NDArray, Zero
 from fxad.testing.compare import Values, differ, fail, program_tolerance, random_tangents
-from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms.ad.jvp import jvp
@@ -23,14 +23,14 @@ _ORDER = 3
 def check_jet(case: Case) -> None:
     """Check that the coefficients are those of nested forward mode, along a curve of degree 3, along a straight line,
     and along a curve some of whose coefficients are zero. Of order 1, the program is that of `jvp`."""
-    program, args, mask = case.program, case.args, differentiable_mask(case)
-    if not any(mask):
+    program, args, flags = case.program, case.args, differentiable_flags(case)
+    if not any(flags):
         return
-    if jet(program, tuple([(m,) for m in mask]))[0] is not jvp(program, mask)[0]:
+    if jet(program, tuple([(m,) for m in flags]))[0] is not jvp(program, flags)[0]:
         fail("jet of order 1 is not jvp", program)
-    some = np.random.default_rng(case.seed).random((len(mask), _ORDER)) < 0.5
+    some = np.random.default_rng(case.seed).random((len(flags), _ORDER)) < 0.5
     for given in (np.ones_like(some), np.arange(_ORDER) < np.ones_like(some), some):
-        pattern = tuple([tuple([m and bool(g) for g in row]) for m, row in zip(mask, given, strict=True)])
+        pattern = tuple([tuple([m and bool(g) for g in row]) for m, row in zip(flags, given, strict=True)])
         check_series(program, args, pattern, case.seed)
 
 
@@ -38,7 +38,7 @@ def check_series(program: Jaxpr, args: Values, pattern: Pattern, seed: int = 0) 
     """Check that coefficients of order 0 to 3 are those of nested forward mode. `pattern`: see `jet`."""
     series = check_transform(lambda f: jet(f, pattern)[0], program)
     rows = _random_series(program.in_avals, pattern, seed)
-    given = [c for row, marks in zip(rows, pattern, strict=True) for c in select_by_mask(row, marks)]
+    given = [c for row, marks in zip(rows, pattern, strict=True) for c in select_by_flags(row, marks)]
     outs = iter(run(series, [*args, *given]))
     values = [next(outs) for _ in program.outs]
     if problem := differ(values, run(program, args), slack=program_tolerance(program, args)):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.flags import leading
 from fxad.core.interpreter import run
-from fxad.core.masks import leading
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, SizeError
 from fxad.ir import Aval, Jaxpr, Lit

@@ -17,7 +17,7 @@ from fxad.core.typecheck import typecheck
 from fxad.ir import Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail
-from fxad.testing.derivative_laws import check_same_bits, differentiable_mask
+from fxad.testing.derivative_laws import check_same_bits, differentiable_flags
 from fxad.testing.programs import Case
 from fxad.testing.unit_laws import split_into_calls
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
@@ -60,11 +60,11 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
     lean = remat(case.program if inner is None else remat(case.program, inner), policy)
     typecheck(lean)
     check_same_bits("a policy", case, lean)
-    mask = differentiable_mask(case)
-    if any(mask):
+    flags = differentiable_flags(case)
+    if any(flags):
         if inner is None:
             _check_work(case, lean, policy)
-        split, n = linearize(lean, mask), len(case.program.outs)
+        split, n = linearize(lean, flags), len(case.program.outs)
         # the law is about `remat`: its primal half is one equation
         (eqn,) = [e for e in split.primal.eqns if isinstance(e.prim, Remat)]
         stored = split.primal.outs[n:]
@@ -111,22 +111,22 @@ def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
 def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
     """Recomputation runs no costly operation more than once more than the program; with the policy `everything`, none
     again."""
-    mask = differentiable_mask(case)
+    flags = differentiable_flags(case)
     # linearize moves loop-invariant equations out of a loop; with a policy they may stay in the loop
-    without = work(vjp_fused(case.program, mask)) | work(case.program)
-    counted = work(vjp_fused(lean, mask))
-    forward = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
+    without = work(vjp_fused(case.program, flags)) | work(case.program)
+    counted = work(vjp_fused(lean, flags))
+    forward = Counter[str]() if policy == policies.everything else work(linearize(case.program, flags).primal)
     for name in _COSTLY:
         if counted[name] > without[name] + forward[name]:
             n = f"{counted[name]} {name} with {policy}, {without[name]} without and {forward[name]} forward"
-            fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, mask))
+            fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, flags))
 
 
 def check_plan(case: Case, choose: Sequence[bool]) -> None:
     """Check that, if any residuals of a plan are recomputed, the results are equal, and the gradients equal those of
     the inlined program bit for bit. Only the values of the plan are stored."""
-    mask = differentiable_mask(case)
-    table = residuals(case.program, mask)
+    flags = differentiable_flags(case)
+    table = residuals(case.program, flags)
     dropped = [k for k, (row, c) in enumerate(zip(table, [*choose, *[False] * len(table)], strict=False)) if c]
     plan = table.without(*[k for k in dropped if not table[k].is_argument])
     if plan.keep(*range(len(plan))) != table:
@@ -134,8 +134,8 @@ def check_plan(case: Case, choose: Sequence[bool]) -> None:
     lean = planned(case.program, plan)
     typecheck(lean)
     check_same_bits("a plan", replace(case, program=inline(case.program)), lean)
-    if any(mask):
-        _check_stored(plan, residuals(lean, mask))
+    if any(flags):
+        _check_stored(plan, residuals(lean, flags))
 
 
 def _check_stored(plan: Residuals, after: Residuals) -> None:

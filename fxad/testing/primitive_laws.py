@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from fxad.core.builder import Builder
+from fxad.core.flags import leading, select_by_flags
 from fxad.core.interpreter import run, run_by_layout
-from fxad.core.masks import leading, select_by_mask
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Dims, HigherOrder, Jaxpr, Linear, NDArray, Zero
@@ -97,7 +97,7 @@ def check_jvp(application: Application, seed: int = 0) -> None:
     """
     program, args = application.program, application.args
     for mask in _masks(application):
-        directions = random_tangents(select_by_mask(program.in_avals, mask), seed)
+        directions = random_tangents(select_by_flags(program.in_avals, mask), seed)
         try:
             forward, nonzero = jvp(program, mask)
         except NotDifferentiableError:
@@ -114,15 +114,15 @@ def check_jvp(application: Application, seed: int = 0) -> None:
 
 
 def _check_split(
-    application: Application, mask: tuple[bool, ...], directions: tuple[NDArray, ...], tangents: tuple[NDArray, ...]
+    application: Application, flags: tuple[bool, ...], directions: tuple[NDArray, ...], tangents: tuple[NDArray, ...]
 ) -> None:
     program, args = application.program, application.args
-    split = linearize(program, mask)
+    split = linearize(program, flags)
     typecheck(split.primal)
     typecheck(split.linear)
     residuals = run(split.primal, args)[len(program.outs) :]
     if problem := differ(run(split.linear, [*directions, *residuals]), tangents):
-        fail(f"linearize of operands {mask} differs from jvp: {problem}", program, args, split.linear)
+        fail(f"linearize of operands {flags} differs from jvp: {problem}", program, args, split.linear)
     marked = leading(len(directions), len(split.linear.ins))
     if not is_linear(split.linear, marked):
         fail("the linear program is not linear", program, args, split.linear)
@@ -138,7 +138,7 @@ def check_transpose(application: Application) -> None:
     for mask in _masks(application):
         if prim.linear_in(mask):
             known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
-            directions = random_tangents(select_by_mask(program.in_avals, mask), 1)
+            directions = random_tangents(select_by_flags(program.in_avals, mask), 1)
             remaining = iter(directions)
             outs = run(program, [next(remaining) if m else a for a, m in zip(args, mask, strict=True)])
             _check_adjoint(program, program, mask, directions, known, outs)
@@ -147,17 +147,17 @@ def check_transpose(application: Application) -> None:
 def _check_adjoint(
     program: Jaxpr,
     linear: Jaxpr,
-    mask: tuple[bool, ...],
+    flags: tuple[bool, ...],
     directions: tuple[NDArray, ...],
     known: tuple[NDArray, ...],
     outs: tuple[NDArray, ...],
 ) -> None:
-    adjoint = transpose(linear, mask)
+    adjoint = transpose(linear, flags)
     typecheck(adjoint)
     cts = random_tangents(linear.out_avals, 2)
     bars = run(adjoint, [*cts, *known])
     if problem := inner_product_error(cts, outs, bars, directions):
-        fail(f"transpose is not the adjoint in operands {mask}: {problem}", program, (), adjoint)
+        fail(f"transpose is not the adjoint in operands {flags}: {problem}", program, (), adjoint)
     again = transpose(adjoint, leading(len(cts), len(adjoint.ins)))
     typecheck(again)
     if problem := differ(run(again, [*directions, *known]), outs):

@@ -6,7 +6,7 @@ from typing import Final
 
 from fxad.core.interpreter import run
 from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents
-from fxad.testing.derivative_laws import check_same_derivatives, differentiable_mask
+from fxad.testing.derivative_laws import check_same_derivatives, differentiable_flags
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import Transform, differ_by
 from fxad.testing.values import examples, stack
@@ -37,11 +37,11 @@ def check_rewrite_keeps_gradients(transform: Transform, case: Case, *, rtol: flo
 
     `rtol` is that of `check_rewrite`; second derivatives may differ by 100 times as much.
     """
-    mask = differentiable_mask(case)
-    if not any(mask):
+    flags = differentiable_flags(case)
+    if not any(flags):
         return
     check_same_derivatives(case, transform(case.program), rtol)
-    backward, operands = vjp_fused(case.program, mask), [*case.args, *random_cotangents(case.program, case.seed)]
+    backward, operands = vjp_fused(case.program, flags), [*case.args, *random_cotangents(case.program, case.seed)]
     tolerance = max(rtol, 1e3 * program_tolerance(backward, operands))
     if problem := differ(run(transform(backward), operands), run(backward, operands), slack=tolerance):
         fail(f"the rewritten gradient differs: {problem}", case.program, case.args, transform(backward))

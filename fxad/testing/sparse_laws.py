@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.masks import select_by_mask
 from fxad.errors import ArgumentError, NotDifferentiableError
-from fxad.ir import Jaxpr, Mask, NDArray
+from fxad.ir import Flags, Jaxpr, NDArray
 from fxad.testing.compare import fail
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.pattern import Pattern, pattern_of
 
 
-def dense_pattern(jaxpr: Jaxpr, wrt: Mask, args: Sequence[NDArray]) -> NDArray:
+def dense_pattern(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> NDArray:
     """Return where the Jacobian at `args` is not zero, by one product for each element of the operands."""
     split = linearize(jaxpr, wrt)
     residuals = run(split.primal, args)[len(jaxpr.outs) :]
-    avals = select_by_mask(jaxpr.in_avals, wrt)
+    avals = select_by_flags(jaxpr.in_avals, wrt)
     columns = []
     with np.errstate(all="ignore"):
         for k, aval in enumerate(avals):
@@ -47,7 +47,7 @@ def as_mask(pattern: Pattern) -> NDArray:
     return mask
 
 
-def check_pattern_covers(jaxpr: Jaxpr, wrt: Mask, args: Sequence[NDArray]) -> bool:
+def check_pattern_covers(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> bool:
     """Check that the pattern contains every nonzero of the Jacobian at `args`. Return True if it has no other entry;
     a program without derivative is not checked, and gives True."""
     try:

@@ -16,7 +16,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import STACK, DimensionAxes, MeshAxes
 from fxad.primitives.shape import emit_reshape
 from fxad.testing.compare import Values, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
-from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.programs import Case
 from fxad.testing.values import examples, stack
@@ -72,16 +72,16 @@ def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
 def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool:
     """Return vmap(vjp f) = vjp(vmap f). Return False for a program that vmap refuses."""
     mesh = mesh or mesh_of(case.program)
-    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
-    if not any(mask):
+    program, flags, args = case.program, differentiable_flags(case), stacked_operands(case, mesh)
+    if not any(flags):
         return False
-    backward = vjp_fused(program, mask)
+    backward = vjp_fused(program, flags)
     typecheck(backward)
     try:
         batched, inner = over_axes(program, mesh), over_axes(backward, mesh)
     except AxisNameError:
         return False
-    outer = vjp_fused(batched, mask)
+    outer = vjp_fused(batched, flags)
     cts = random_cotangents(batched, case.seed)
     have, want = run(inner, [*args, *cts]), run(outer, [*args, *cts])
     if problem := differ(have, want, slack=_tolerance_of_results(program, want)):
@@ -136,7 +136,7 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
     `compiled` needs as many devices as the axes have indices.
     """
     mesh = mesh or mesh_of(case.program)
-    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
+    program, flags, args = case.program, differentiable_flags(case), stacked_operands(case, mesh)
     try:
         batched = over_axes(program, mesh)
     except AxisNameError:
@@ -155,8 +155,8 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
     want = run(batched, args)
     if problem := differ(execute(divided, stacks(args)), stacks(want), slack=_tolerance_of_results(program, want)):
         fail(f"devices differ from vmap: {problem}", program, (), divided)
-    if case.smooth and any(mask):
-        mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
+    if case.smooth and any(flags):
+        mapped_back, divided_back = vjp_fused(batched, flags), vjp_fused(divided, flags)
         typecheck(divided_back)
         cts = random_cotangents(batched, case.seed)
         bars = run(mapped_back, [*args, *cts])

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias, final
 import numpy as np
 from hypothesis import strategies as st
 
+from fxad.core.flags import leading
 from fxad.core.interpreter import run
-from fxad.core.masks import leading
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import rules_of
 from fxad.testing import batching_laws, derivative_laws, outline_laws, transform_laws as laws
@@ -72,14 +72,14 @@ def _next_case(case: Case, program: Jaxpr, args: Sequence[NDArray]) -> Case:
 
 
 def _jvp(case: Case) -> Case | None:
-    mask = derivative_laws.differentiable_mask(case)
-    return _next_case(case, jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_directions(case)))
+    flags = derivative_laws.differentiable_flags(case)
+    return _next_case(case, jvp(case.program, flags)[0], (*case.args, *derivative_laws.random_directions(case)))
 
 
 def _linear(case: Case) -> Case | None:
     """Return the linear program with a tangent and the residuals as operands."""
-    mask = derivative_laws.differentiable_mask(case)
-    split = linearize(case.program, mask)
+    flags = derivative_laws.differentiable_flags(case)
+    split = linearize(case.program, flags)
     directions = derivative_laws.random_directions(case)
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
     # a stated derivative is right if the residuals change together, and not if one of them changes alone
@@ -95,7 +95,7 @@ def _has_stated_derivative(program: Jaxpr) -> bool:
 def _adjoint(case: Case) -> Case | None:
     linear = _linear(case)
     assert linear is not None
-    n = sum(derivative_laws.differentiable_mask(case))
+    n = sum(derivative_laws.differentiable_flags(case))
     adjoint = transpose(linear.program, leading(n, len(linear.args)))
     cts = random_tangents(linear.program.out_avals, case.seed + 6)
     return replace(linear, program=adjoint, args=(*cts, *linear.args[n:]))
@@ -103,15 +103,15 @@ def _adjoint(case: Case) -> Case | None:
 
 def _vjp(case: Case) -> Case | None:
     cts = random_cotangents(case.program, case.seed + 7)
-    return _next_case(case, vjp_fused(case.program, derivative_laws.differentiable_mask(case)), (*case.args, *cts))
+    return _next_case(case, vjp_fused(case.program, derivative_laws.differentiable_flags(case)), (*case.args, *cts))
 
 
 def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Case], Case | None]:
     def apply(case: Case) -> Case | None:
-        program, mask = derivative_laws.scalarized(case.program), derivative_laws.differentiable_mask(case)
-        if not derivative_laws.has_gradient(program, mask):
+        program, flags = derivative_laws.scalarized(case.program), derivative_laws.differentiable_flags(case)
+        if not derivative_laws.has_gradient(program, flags):
             return None
-        return _next_case(case, transform(program, mask), case.args)
+        return _next_case(case, transform(program, flags), case.args)
 
     return apply
 

@@ -22,9 +22,9 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
@@ -62,8 +62,8 @@ class _Body:
     results that are temporaries. Both are counted in the body, while they are live there."""
 
     jaxpr: Jaxpr
-    ins: Mask
-    outs: Mask
+    ins: Flags
+    outs: Flags
 
     @property
     def bytes(self) -> int:
@@ -86,7 +86,7 @@ def _program(jaxpr: Jaxpr) -> _Body:
 
 
 @by_value
-def _most_bytes(jaxpr: Jaxpr, ins: Mask, outs: Mask) -> int:
+def _most_bytes(jaxpr: Jaxpr, ins: Flags, outs: Flags) -> int:
     flat = _without_calls(jaxpr)
     return max(_bytes_in_memory(flat, *spans(flat, ins, outs)), default=0)
 
@@ -141,7 +141,7 @@ def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
     """Return the operands and results of an equation that are counted in its body."""
     if body is None or not isinstance(eqn.prim, Remat):
         return set()
-    return {*select_by_mask(eqn.ins, body.ins), *select_by_mask(eqn.outs, body.outs)}
+    return {*select_by_flags(eqn.ins, body.ins), *select_by_flags(eqn.outs, body.outs)}
 
 
 def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
@@ -173,7 +173,7 @@ def _sliced_bytes(eqn: Eqn) -> int:
     return sum([a.aval.nbytes for a in (*slices_read, *slices_computed)])
 
 
-def spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
+def spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:
     """Return the first and the last equation during which each value is in memory. Other values are not in memory:
     they are memory of the caller, views, or fused into their readers.
 
@@ -185,7 +185,7 @@ def spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
     operands = {*flat.ins}
-    temporaries = {*select_by_mask(flat.outs, outs)} - operands
+    temporaries = {*select_by_flags(flat.outs, outs)} - operands
     begin: _Spans = {}
     end: _Spans = {}
     last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
@@ -215,7 +215,7 @@ def spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
                 readers[a] += 1
                 if fusion is Fusion.KERNEL:
                     read_by_kernels.add(a)
-    for a in select_by_mask(flat.ins, ins):
+    for a in select_by_flags(flat.ins, ins):
         if a in last:
             begin[a], end[a] = 0, last[a]
     return begin, end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fxad.core.builder import Builder, rewrite
-from fxad.core.masks import leading
+from fxad.core.flags import leading
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, subjaxprs
 from fxad.primitives.linearity import is_linear
 

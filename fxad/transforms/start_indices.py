@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import at_least
-from fxad.ir import Atom, Atoms, Aval, Eqn, Lit, Mask, Primitive
+from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, Lit, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype
 from fxad.primitives.slicing import Pad, Slice
@@ -38,7 +38,7 @@ class DynamicForm:
 
     key: Callable[[Eqn], Hashable]
     starts: Callable[[Eqn], tuple[int, ...]]
-    with_dynamic: Callable[[Eqn, Mask], PrimitiveAndOperands]
+    with_dynamic: Callable[[Eqn, Flags], PrimitiveAndOperands]
 
 
 def _literals(shape: tuple[int, ...], starts: Sequence[int]) -> tuple[Lit, ...]:
@@ -58,7 +58,7 @@ def _starts(eqn: Eqn) -> tuple[int, ...]:
     return eqn.prim.starts
 
 
-def _dynamic_index(eqn: Eqn, marked: Mask) -> PrimitiveAndOperands:
+def _dynamic_index(eqn: Eqn, marked: Flags) -> PrimitiveAndOperands:
     prim, (x, *places) = eqn.prim, eqn.ins
     assert isinstance(prim, Index)
     start_of_axis: dict[int, Atom] = dict(zip(prim.dynamic, places, strict=True))
@@ -76,7 +76,7 @@ def _slice_key(eqn: Eqn) -> Hashable:
     return prim if any([s != 1 for s in prim.strides]) else eqn.outs[0].aval
 
 
-def _dynamic_slice(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
+def _dynamic_slice(eqn: Eqn, _marked: Flags) -> PrimitiveAndOperands:
     (x,) = eqn.ins
     return DynamicSlice(eqn.outs[0].aval.shape), (x, *_literals(x.aval.shape, _starts(eqn)))
 
@@ -93,7 +93,7 @@ def _low(eqn: Eqn) -> tuple[int, ...]:
     return eqn.prim.low
 
 
-def _dynamic_pad(eqn: Eqn, _marked: Mask) -> PrimitiveAndOperands:
+def _dynamic_pad(eqn: Eqn, _marked: Flags) -> PrimitiveAndOperands:
     (x, value), out = eqn.ins, eqn.outs[0].aval
     assert isinstance(value, Lit)
     return DYNAMIC_UPDATE_SLICE, (value.with_shape(out.shape), x, *_literals(out.shape, _low(eqn)))

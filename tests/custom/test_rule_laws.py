@@ -165,16 +165,16 @@ def chained_rule() -> Jaxpr:
     return b.build(b(prim, *b.inputs((S, S))), "ruled")
 
 
-@pytest.mark.parametrize("mask", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("rewrite", [reroll, outline])
-def test_a_rule_with_a_chain_of_products(rewrite: Callable[[Jaxpr], Jaxpr], mask: tuple[bool, ...]) -> None:
+def test_a_rule_with_a_chain_of_products(rewrite: Callable[[Jaxpr], Jaxpr], flags: tuple[bool, ...]) -> None:
     """A loop over the chain would stack a known value and a tangent, and would not be linear equation by equation."""
     one, slope, found = np.asarray(1.0), np.cos(0.3) * 0.7, rewrite(chained_rule())
     args = [np.asarray(0.3), np.asarray(0.7)]
-    forward, nonzero = jvp(found, mask)
+    forward, nonzero = jvp(found, flags)
     assert nonzero == (True,)
-    assert not differ(run(forward, [*args, *[one] * sum(mask)])[1:], [np.asarray(slope * sum(mask))])
-    assert not differ(run(vjp_fused(found, mask), [*args, one])[1:], [np.asarray(slope)] * sum(mask))
+    assert not differ(run(forward, [*args, *[one] * sum(flags)])[1:], [np.asarray(slope * sum(flags))])
+    assert not differ(run(vjp_fused(found, flags), [*args, one])[1:], [np.asarray(slope)] * sum(flags))
 
 
 def gradient(f: Fun) -> Fun:

@@ -23,7 +23,7 @@ from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CallWithRules
 from fxad.testing import Case, cases, check_rule, differ
 from fxad.testing.compare import random_tangents
-from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.draw_custom import call_with_rule
 from fxad.transforms.inversion.call_rules import tolerance_of
 from fxad.transforms.vmap import vmap as vmap_jaxpr
@@ -520,14 +520,14 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
     typecheck(slim)
     assert transforms.dce(slim) is slim
     assert differ(run(slim, case.args), run(whole, case.args), exact=True) == ""
-    mask = differentiable_mask(case)
+    flags = differentiable_flags(case)
     inexact = [a for a in whole.out_avals if a.inexact]
-    if any(mask) and inexact:
+    if any(flags) and inexact:
         operands = [*case.args, *random_tangents(inexact, case.seed)]
-        found, want = [run(transforms.vjp_fused(j, mask), operands) for j in (slim, whole)]
+        found, want = [run(transforms.vjp_fused(j, flags), operands) for j in (slim, whole)]
         assert differ(found, want, exact=True, signs=False) == ""  # fewer zeros are added
-        dots = [*case.args, *random_tangents([a for a, m in zip(whole.in_avals, mask, strict=True) if m], case.seed)]
-        pairs = [transforms.jvp(j, mask) for j in (slim, whole)]
+        dots = [*case.args, *random_tangents([a for a, m in zip(whole.in_avals, flags, strict=True) if m], case.seed)]
+        pairs = [transforms.jvp(j, flags) for j in (slim, whole)]
         assert pairs[0][1] == pairs[1][1]
         assert differ(run(pairs[0][0], dots), run(pairs[1][0], dots), exact=True) == ""
     typecheck(vmap_jaxpr(slim, 2, (0,) * len(slim.ins))[0])

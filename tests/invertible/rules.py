@@ -14,7 +14,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Primitive
+from fxad.ir import Atom, Aval, Eqn, Flags, Hole, Jaxpr, Lit, NDArray, Primitive
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
@@ -47,7 +47,7 @@ class Backwards(Builder):
     def producer(self, a: Atom) -> Eqn | None:
         return self.makers.get(a)
 
-    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+    def recur(self, body: Jaxpr, known_ins: Flags, known_outs: Flags) -> PartialInverse:
         raise AssertionError("the rule of an equation with bodies is tested with the solver")
 
     def measure(self, log_det: Atom) -> None:
@@ -61,8 +61,8 @@ class Backward:
     part of the operand in that box; in the others, unknown elements are nan (0 in dtypes without nan)."""
 
     program: Jaxpr
-    unknown: Mask
-    solved: Mask
+    unknown: Flags
+    solved: Flags
     boxes: tuple[tuple[range, ...] | None, ...]
 
     def run(self, args: Sequence[NDArray], outs: Sequence[NDArray]) -> list[tuple[NDArray, NDArray]]:
@@ -76,7 +76,7 @@ class Backward:
         ]
 
 
-def backward(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Backward | Refused:
+def backward(prim: Primitive, avals: Sequence[Aval], unknown: Flags) -> Backward | Refused:
     """Applies the rule of a primitive, with the marked operands unknown."""
     b = Backwards()
     known = iter(b.inputs([a for a, u in zip(avals, unknown, strict=True) if not u]))
@@ -110,7 +110,7 @@ def value_of(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
     return whole
 
 
-def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | None:
+def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Flags) -> Jaxpr | None:
     """Returns the program from operands and results to log
     det
      of the results with respect to the marked operands, or None without a rule.
@@ -131,7 +131,7 @@ def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | No
     return program
 
 
-def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Mask) -> npt.NDArray[np.float64]:
+def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Flags) -> npt.NDArray[np.float64]:
     """Returns the Jacobian of all results with respect to the marked operands. A complex number is a pair of real
     numbers."""
     forward, moves = jvp(program, unknown)

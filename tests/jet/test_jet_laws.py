@@ -13,7 +13,7 @@ from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.testing import Application, Case, calls, cases, check_linearize, check_program_jvp, check_vmap
 from fxad.testing.control_steps import branch_step, scan_step, while_step
-from fxad.testing.derivative_laws import differentiable_mask, random_directions
+from fxad.testing.derivative_laws import differentiable_flags, random_directions
 from fxad.testing.jet_laws import check_jet
 from fxad.testing.steps import GROWTH_STEPS
 from fxad.testing.values import PRECISE
@@ -76,8 +76,8 @@ def test_any_transformation_of_a_series() -> None:
     @share(4)
     @given(cases(differentiable=True))
     def law(case: Case) -> None:
-        mask = differentiable_mask(case)
-        series, _ = jet(case.program, tuple([(m, False) for m in mask]))
+        flags = differentiable_flags(case)
+        series, _ = jet(case.program, tuple([(m, False) for m in flags]))
         args = (*case.args, *random_directions(case))
         grown = Case(series, args, case.seed, case.smooth)
         check_program_jvp(grown)

@@ -191,8 +191,8 @@ class MapOver(HigherOrder, Linear):
         places = range(self.n_out) if along else range(self.n_out, n)
         return [k if half == 0 else n + sum(reached[:k]) for k in places if half == 0 or reached[k]]
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return is_linear(self.body, mask)
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return is_linear(self.body, flags)
 
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]

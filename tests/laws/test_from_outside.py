@@ -614,7 +614,7 @@ class Both(ex.Linear):
         outs = ctx(self, *primals)
         return outs[: self.kept("results")], ctx.lin(self, *tangents)[: self.kept("jvp")]
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
         return True
 
     def transpose(self, ctx: ex.TransposeCtx, cts: ex.Cotangents, args: ex.Operands) -> tuple[ex.Atom | None, ...]:

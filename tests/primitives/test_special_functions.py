@@ -180,9 +180,9 @@ def test_a_value_does_not_depend_on_its_neighbours() -> None:
         np.testing.assert_array_equal(all_three[:1], first)
 
 
-def refusal(prim: Primitive, mask: tuple[bool, ...]) -> NotDifferentiableError:
+def refusal(prim: Primitive, flags: tuple[bool, ...]) -> NotDifferentiableError:
     with pytest.raises(NotDifferentiableError) as e:
-        jvp(program(prim, *[Aval((), "f32")] * len(mask)), mask)
+        jvp(program(prim, *[Aval((), "f32")] * len(flags)), flags)
     return e.value
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from fxad.core.builder import single_equation
-from fxad.core.masks import leading
+from fxad.core.flags import leading
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive
 from fxad.primitives import ALL
@@ -81,7 +81,7 @@ def test_gradients_and_batches_have_no_missed_nonzero(case: Case) -> None:
         np.linspace(0.5, 1.5, a.size).reshape(a.shape).astype(a.dtype) for a in backward.in_avals[len(case.args) :]
     ]
     args = [*[np.asarray(a) for a in case.args], *cotangents]
-    mask = (*wrt, *leading(0, len(cotangents)))
-    check_pattern_covers(backward, mask, args)
+    flags = (*wrt, *leading(0, len(cotangents)))
+    check_pattern_covers(backward, flags, args)
     batched = vmap(backward, 2, (0,) * len(args), (0,) * len(backward.outs))[0]
-    check_pattern_covers(batched, mask, [np.stack([a, a]) for a in args])
+    check_pattern_covers(batched, flags, [np.stack([a, a]) for a in args])

@@ -21,7 +21,7 @@ from fxad.testing import Application, Case, calls, cases, check_text
 from fxad.testing.collective_steps import COLLECTIVE_STEPS, collective_steps
 from fxad.testing.compare import differ, inner_product_error, random_tangents, step_along, tangent_error
 from fxad.testing.control_steps import branch_step, scan_step, while_step
-from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import (
     check_collective_gradients,
@@ -202,9 +202,9 @@ def test_the_generator_reaches_every_collective_in_every_role() -> None:
     @given(cases(steps=steps, size=12, depth=1), cases(differentiable=True, steps=steps, size=8, depth=0))
     def look(case: Case, smooth: Case) -> None:
         found.update(_roles(case.program))
-        mask = differentiable_mask(smooth)
-        if any(mask):
-            found.update([(name, "transposed") for name, _ in _roles(vjp_fused(smooth.program, mask))])
+        flags = differentiable_flags(smooth)
+        if any(flags):
+            found.update([(name, "transposed") for name, _ in _roles(vjp_fused(smooth.program, flags))])
 
     look()
     roles = {kind: ["program", "scan", "while", "cond", "call"] for kind in COLLECTIVES}

@@ -21,12 +21,12 @@ from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
+from fxad.core.flags import select_by_flags
 from fxad.core.frames import Scoped
-from fxad.core.masks import select_by_mask
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described, shown
-from fxad.ir import Aval, Jaxpr, Mask, Zero
+from fxad.ir import Aval, Flags, Jaxpr, Zero
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
@@ -321,7 +321,7 @@ class GivenRules:
         for rule in self.further:
             rule.check(sig)
 
-    def traced(self, sig: Signature, perturbed_sets: Callable[[], Sequence[Mask]]) -> Iterator[TracedRule]:
+    def traced(self, sig: Signature, perturbed_sets: Callable[[], Sequence[Flags]]) -> Iterator[TracedRule]:
         """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule.
 
         Each derivative is traced for all arguments, and a rule with `symbolic_zeros` also for `perturbed_sets()`, sets of
@@ -330,7 +330,7 @@ class GivenRules:
         self.check(sig)
         every = tuple([a.inexact for a in sig.in_avals])
 
-        def sets(symbolic_zeros: bool) -> Sequence[Mask]:
+        def sets(symbolic_zeros: bool) -> Sequence[Flags]:
             # no derivative rule is traced if no argument has a tangent
             return list(dict.fromkeys([every, *(perturbed_sets() if symbolic_zeros else ())])) if any(every) else ()
 
@@ -442,7 +442,7 @@ def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
 # ------------------------------------------------------------------------------------------------------------ tangents
 
 
-def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
+def tangent_rule(sig: Signature, rule: UserRule, perturbed: Flags) -> TracedRule:
     """Trace a rule (primals, tangents) -> (results, tangents of results). `perturbed` marks the leaves whose tangents do
     not vanish.
 
@@ -462,8 +462,8 @@ def tangent_rule(sig: Signature, rule: UserRule, perturbed: Mask) -> TracedRule:
 
     has_tangent = [a.inexact for a in sig.out_avals]
     results = ExpectedResults("for", sig.out_paths, sig.out_avals)
-    dots = ExpectedResults("as tangent of", select_by_mask(sig.out_paths, has_tangent), inexact(sig.out_avals))
-    body = traced_rule(what, rule, flat, (*sig.in_types, *select_by_mask(sig.in_avals, perturbed)), results, dots)
+    dots = ExpectedResults("as tangent of", select_by_flags(sig.out_paths, has_tangent), inexact(sig.out_avals))
+    body = traced_rule(what, rule, flat, (*sig.in_types, *select_by_flags(sig.in_avals, perturbed)), results, dots)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, push = split_tangents(programs[0], len(sig.out_avals), sum(perturbed), what)
@@ -500,7 +500,7 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
         dots = directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, value, "the results")
         wants = inexact(sig.out_avals)
         types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, wants, strict=True)]
-        check_types(what, "as tangent of", select_by_mask(sig.out_paths, has_tangent), wants, types)
+        check_types(what, "as tangent of", select_by_flags(sig.out_paths, has_tangent), wants, types)
         for k, x in enumerate(tree.flatten_up_to(sig.out_tree, value) or ()):
             if has_tangent[k] and x is not None and not isinstance(x, SymbolicZero):
                 so_far = total[k]
@@ -511,7 +511,7 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 # ---------------------------------------------------------------------------------------------------------- cotangents
 
 
-def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Mask, wrapped: bool) -> TracedRule:
+def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool) -> TracedRule:
     """Trace a rule of `fwd(*args) -> (results, residuals)`, and `bwd(residuals, cotangents) -> cotangents of args`.
 
     `perturbed` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
@@ -548,9 +548,9 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: M
         cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:])
         bars = call_rule(bwd_name, bwd, *sig.nondiff_values, residuals, cts)
         wanted = [m for a, m in zip(sig.in_avals, perturbed, strict=True) if a.inexact]
-        return list(select_by_mask(cotangents(bwd_name, sig, bars), wanted))
+        return list(select_by_flags(cotangents(bwd_name, sig, bars), wanted))
 
-    paths, avals = select_by_mask(sig.in_paths, perturbed), select_by_mask(sig.in_avals, perturbed)
+    paths, avals = select_by_flags(sig.in_paths, perturbed), select_by_flags(sig.in_avals, perturbed)
     res_types = [a if n is None else n.with_operand(a.dtype) for a, n in zip(res_avals, numbers, strict=True)]
     backward_ins = (*res_types, *inexact(sig.out_avals))
     backward_body = traced_rule(

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.masks import leading, select_by_mask
+from fxad.core.flags import leading, select_by_flags
 from fxad.core.memo import by_value
 from fxad.core.tree import Structure
 from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError
@@ -258,17 +258,17 @@ def trace_linear_map(what: str, role: str, fn: Callable[..., object], x_type: Tr
 
 
 @by_value
-def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
+def complex_linear(jaxpr: Jaxpr, flags: tuple[bool, ...]) -> bool:
     """Return True if a program that is linear in the marked operands is known to be linear over the complex numbers:
     all values that depend on them are complex, and nothing is conjugated. Any other is linear over the reals."""
-    linear = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    linear = {v for v, m in zip(jaxpr.ins, flags, strict=True) if m}
     for eqn in jaxpr.eqns:
         moves = tuple([a in linear for a in eqn.ins])
         if not any(moves):
             continue
         linear.update(eqn.outs)
         prim = eqn.prim
-        if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*select_by_mask(eqn.ins, moves), *eqn.outs)]):
+        if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*select_by_flags(eqn.ins, moves), *eqn.outs)]):
             return False
         for body in prim.bodies if isinstance(prim, HigherOrder) else ():
             # a call is linear in some operands if its body is; of other bodies all operands must be
@@ -282,10 +282,10 @@ def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:
     """Return the transpose of a program with respect to its first `n` operands, or None if an equation is not linear in
     them or has no transpose."""
     slim = dce(jaxpr)
-    mask = leading(n, len(jaxpr.ins))
-    if not is_linear(slim, mask):
+    flags = leading(n, len(jaxpr.ins))
+    if not is_linear(slim, flags):
         return None
     try:
-        return dce(transpose(slim, mask))
+        return dce(transpose(slim, flags))
     except NotDifferentiableError:  # it contains a system whose solver has no transpose
         return None

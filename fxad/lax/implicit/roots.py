@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from fxad.core import tree
 from fxad.core.builder import Builder
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
 from fxad.lax.control.host_values import HostLeaf, HostTree
@@ -78,7 +78,7 @@ def custom_root(
     what = "custom_root"
     x_type, guess = type_and_leaves(what, "initial_guess", initial_guess)
     residual = trace_function(what, "f", f, x_type, "initial_guess")
-    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, x_type.moving)))
+    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_flags(residual.jaxpr.outs, x_type.moving)))
     problem = Problem(what, x_type, guess, equation, function_name(f))
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 

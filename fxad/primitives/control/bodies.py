@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from fxad.core.builder import rebind_operands
+from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import Layout
-from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, LinearizedBody, Lit, Mask, Var, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Dims, Flags, Jaxpr, JvpCtx, LinearizedBody, Lit, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -51,14 +51,14 @@ def instantiate_outs(
     others are zeros."""
     tangents = iter(outs)
     every = [next(tangents) if h else Lit.zero(a) for a, h in zip(avals, has, strict=True)]
-    return list(select_by_mask(every, wants))
+    return list(select_by_flags(every, wants))
 
 
-def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Mask) -> tuple[list[Jaxpr], Mask]:
+def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Flags) -> tuple[list[Jaxpr], Flags]:
     """Return bodies that compute their results and then tangents, and a mask of the results with a tangent in one of
     the bodies. The others return zeros for it. `nonzero` marks the operands with a tangent."""
     fused = [ctx.recur_fused(body, nonzero) for body in bodies]
-    any_nonzero = mask_or(*[out_nonzero for _, out_nonzero in fused])
+    any_nonzero = flags_or(*[out_nonzero for _, out_nonzero in fused])
     alike = []
     for (both, out_nonzero), body in zip(fused, bodies, strict=True):
         n = len(body.outs)

@@ -19,6 +19,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Eqn,
+    Flags,
     HigherOrder,
     Hlo,
     HloValues,
@@ -27,7 +28,6 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
-    Mask,
     NDArray,
     Operands,
     Tangents,
@@ -113,8 +113,8 @@ class Call(Applied, Linear):
             out_tangents = tuple([Lin(v) for v in both[len(outs) :]])
         return outs, insert_zeros(out_tangents, out_nonzero, self.body.out_avals)
 
-    def linear_in(self, mask: Mask) -> bool:
-        return is_linear(self.body, mask)
+    def linear_in(self, flags: Flags) -> bool:
+        return is_linear(self.body, flags)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)

@@ -7,9 +7,9 @@ from typing import ClassVar, Final, NamedTuple, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
-from fxad.core.masks import mask_or, select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -22,6 +22,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Flags,
     HigherOrder,
     Hlo,
     HloValues,
@@ -32,7 +33,6 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     Lit,
-    Mask,
     NDArray,
     Operands,
     Region,
@@ -267,7 +267,7 @@ class Cond(HigherOrder, Linear):
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
-        out_nonzero = mask_or(*[split.out_nonzero for split in splits])
+        out_nonzero = flags_or(*[split.out_nonzero for split in splits])
         if not any(out_nonzero):
             return ctx(self, *primals), insert_zeros((), out_nonzero, avals)
         n = len(avals)
@@ -278,8 +278,8 @@ class Cond(HigherOrder, Linear):
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
         return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
-    def linear_in(self, mask: Mask) -> bool:
-        return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
+    def linear_in(self, flags: Flags) -> bool:
+        return not flags[0] and all([is_linear(branch, flags[1:]) for branch in self.branches])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         index, *operands = args
@@ -288,7 +288,7 @@ class Cond(HigherOrder, Linear):
         pairs = [adjoint_of(ctx, branch, cts, tuple(operands)) for branch in self.branches]
         adjoints, adjoint_operands = [adjoint for adjoint, _ in pairs], pairs[0][1]
         nonzero = [not is_zero_in_all(adjoints, k) for k in range(len(holes))]
-        prim = self.with_bodies(tuple([with_outs(j, select_by_mask(j.outs, nonzero)) for j in adjoints]))
+        prim = self.with_bodies(tuple([with_outs(j, select_by_flags(j.outs, nonzero)) for j in adjoints]))
         bars = insert_zeros(ctx(prim, index, *adjoint_operands) if any(nonzero) else (), nonzero, holes)
         remaining = iter(bars)
         return (None, *[next(remaining) if isinstance(a, Hole) else None for a in operands])
@@ -346,7 +346,7 @@ class _SharedResiduals:
         in_slots = assign_slots(_residuals_of(split, self.n_out).own, self.slots)
         return with_slot_results(split.primal, self.n_out, in_slots, self.slots)
 
-    def linear(self, split: LinearizedBody, out_nonzero: Mask) -> Jaxpr:
+    def linear(self, split: LinearizedBody, out_nonzero: Flags) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
         results marked in `out_nonzero`."""
         body, residuals = split.primal, _residuals_of(split, self.n_out)

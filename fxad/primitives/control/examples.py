@@ -15,7 +15,7 @@ from typing import cast
 from fxad import dtypes
 from fxad.core.dce import dependent_values
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Dims, Emit, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, all_prims
+from fxad.ir import Atom, Dims, Emit, Eqn, Flags, HigherOrder, Jaxpr, Linear, Lit, all_prims
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
@@ -121,7 +121,7 @@ def may_not_end(body: Jaxpr) -> bool:
 
 
 @by_value
-def slope_operands(body: Jaxpr) -> Mask:
+def slope_operands(body: Jaxpr) -> Flags:
     """Return a mask of the inexact operands in which the derivative may depend on values, and so may be nan or
     infinite. For (x, y, z) -> (x * y, 2 * z) it is (True, True, False)."""
     varying = [eqn for eqn in body.eqns if not _has_constant_slope(eqn)]

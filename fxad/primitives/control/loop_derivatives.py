@@ -85,9 +85,9 @@ from typing import TypeVar, final
 from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dependent_values, live_eqns, read_operands, remove_dead_eqns
-from fxad.core.masks import select_by_mask, split_by_mask
+from fxad.core.flags import select_by_flags, split_by_flags
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Emit, Jaxpr, LinearizedBody, Lit, Mask, Tangent, Tangents, Var
+from fxad.ir import Atom, Atoms, Emit, Flags, Jaxpr, LinearizedBody, Lit, Tangent, Tangents, Var
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
 from fxad.primitives.control.loop_steps import (
     LoopInvariants,
@@ -115,8 +115,8 @@ class FusedSteps:
     both hold the fixpoint for the carry."""
 
     steps: Steps
-    in_nonzero: Mask
-    out_nonzero: Mask
+    in_nonzero: Flags
+    out_nonzero: Flags
 
     def split_results(self, outs: Sequence[T], n_carry: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
         """Split the results of a loop over these steps into the results of the loop without tangents, which begin with
@@ -126,7 +126,7 @@ class FusedSteps:
         return (*outs[:n_carry], *outs[n_fused:ys_end]), (*outs[n_carry:n_fused], *outs[ys_end:])
 
 
-def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:
+def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Flags], tuple[Jaxpr, Flags]], nonzero: Flags) -> FusedSteps:
     """Return the forward mode of the steps, for tangents of the marked operands."""
     consts, first_carry, xs = steps.split(nonzero)
     body, body_out_nonzero, carry = carry_fixpoint(first_carry, lambda marks: recur(steps.body, (*consts, *marks, *xs)))
@@ -172,8 +172,8 @@ class LinearizedSteps:
     invariant: tuple[Atom, ...]
     counter_values: tuple[Atom, ...]
     residual_slices: tuple[int, ...]
-    in_nonzero: Mask
-    out_nonzero: Mask
+    in_nonzero: Flags
+    out_nonzero: Flags
 
     def linear_operands(
         self, tangents: tuple[Tangents, Tangents, Tangents], xs: Sequence[Atom], ys: Sequence[Atom]
@@ -201,7 +201,7 @@ class LoopContext:
 
 
 def linearize_steps(
-    outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Mask], LinearizedBody], nonzero: Mask
+    outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Flags], LinearizedBody], nonzero: Flags
 ) -> LinearizedSteps:
     """Linearize steps with respect to the marked operands.
 
@@ -210,7 +210,7 @@ def linearize_steps(
     """
     consts, first_carry, xs = steps.split(nonzero)
 
-    def linearized(marks: Mask) -> tuple[LinearizedBody, Mask]:
+    def linearized(marks: Flags) -> tuple[LinearizedBody, Flags]:
         split = recur(steps.body, (*consts, *marks, *xs))
         return split, split.out_nonzero
 
@@ -329,7 +329,7 @@ def classify_residuals(
 
 
 def _linear_steps(
-    steps: Steps, in_nonzero: Mask, linear: Jaxpr, residuals: Sequence[Atom], sources: ResidualSources
+    steps: Steps, in_nonzero: Flags, linear: Jaxpr, residuals: Sequence[Atom], sources: ResidualSources
 ) -> Steps:
     """Return the linear half (tangents, residuals) -> tangents as steps: its constants are the tangents of constants,
     then invariant residuals; its carry is the tangents of the carry; its slices are the tangents of slices, then the
@@ -390,18 +390,18 @@ def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tu
 
 
 @by_value
-def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool:
+def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, flags: Flags) -> bool:
     """Return True if the carries and stacked results of the steps are linear in the marked operands.
 
     Carries that are not marked (known carries) must not depend on marked operands, and must have an integer or bool
     type. The same holds for stacked results that are not linear. These have no cotangent.
     """
-    dependent = dependent_values(body.eqns, select_by_mask(body.ins, mask))
+    dependent = dependent_values(body.eqns, select_by_flags(body.ins, flags))
     has_cotangent = [a in dependent or a.aval.inexact for a in body.outs]
-    linear_carry = mask[n_consts : n_consts + n_carry]
-    _, known_has_cotangent = split_by_mask(has_cotangent[:n_carry], linear_carry)
-    linear_outs = select_by_mask(body.outs, (*linear_carry, *has_cotangent[n_carry:]))
-    return not any(known_has_cotangent) and is_linear(with_outs(body, linear_outs), mask)
+    linear_carry = flags[n_consts : n_consts + n_carry]
+    _, known_has_cotangent = split_by_flags(has_cotangent[:n_carry], linear_carry)
+    linear_outs = select_by_flags(body.outs, (*linear_carry, *has_cotangent[n_carry:]))
+    return not any(known_has_cotangent) and is_linear(with_outs(body, linear_outs), flags)
 
 
 @final
@@ -420,7 +420,7 @@ class SplitKnownCarries:
     linear_operands: tuple[int, ...]
 
 
-def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
+def split_known_carries(steps: Steps, flags: Flags) -> SplitKnownCarries:
     """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear.
 
     The step (w, i, c) -> (i + 1, w[i] * c), linear in c, becomes
@@ -430,7 +430,7 @@ def split_known_carries(steps: Steps, mask: Mask) -> SplitKnownCarries:
     """
     body, n, n_consts = steps.body, len(steps.body.ins), steps.n_consts
     consts, carry, xs = steps.split(range(n))
-    linear_carry, known_carry = split_by_mask(carry, steps.split(mask)[1])
+    linear_carry, known_carry = split_by_flags(carry, steps.split(flags)[1])
     next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
     known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
     reads = read_operands(known_body)
@@ -458,22 +458,22 @@ class TransposedSteps:
     """
 
     steps: Steps
-    consts_nonzero: Mask
-    carry_nonzero: Mask
-    xs_nonzero: Mask
+    consts_nonzero: Flags
+    carry_nonzero: Flags
+    xs_nonzero: Flags
 
 
 def transpose_steps(
-    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, final_carry_nonzero: Mask, ys_nonzero: Mask
+    steps: Steps, recur: Callable[[Jaxpr, Flags], Jaxpr], flags: Flags, final_carry_nonzero: Flags, ys_nonzero: Flags
 ) -> TransposedSteps:
     """Transpose steps that are linear in the operands marked in `mask`, which include all carries. The other masks mark
     the results of the loop whose cotangent is not zero: final carries and stacked results."""
     body, n_carry = steps.body, steps.n_carry
-    linear_consts, _, _ = steps.split(mask)
+    linear_consts, _, _ = steps.split(flags)
     n_linear, n_known = linear_consts.count(True), linear_consts.count(False)
 
-    def transposed(carry: Mask) -> tuple[Jaxpr, Mask]:
-        back = recur(with_outs(body, select_by_mask(body.outs, (*carry, *ys_nonzero))), mask)
+    def transposed(carry: Flags) -> tuple[Jaxpr, Flags]:
+        back = recur(with_outs(body, select_by_flags(body.outs, (*carry, *ys_nonzero))), flags)
         return back, tuple([not is_zero(a) for a in back.outs[n_linear:]])
 
     # of the body: (cotangents of the carry and the rows, known operands) -> cotangents of linear consts, carry, xs
@@ -484,12 +484,12 @@ def transpose_steps(
     known_types = back.in_avals[n_cts + n_rows :]
     b = Builder()
     known = b.inputs(known_types[:n_known])
-    sums = b.inputs(select_by_mask(back.out_avals[:n_linear], consts))
+    sums = b.inputs(select_by_flags(back.out_avals[:n_linear], consts))
     cts = b.inputs(ct_types)
     rows = b.inputs(row_types)
     slices = b.inputs(known_types[n_known:])
     bars = b.inline(back, [*cts, *rows, *known, *slices])
-    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:n_linear], consts), strict=True)]
-    new_carry_and_rows = select_by_mask(bars[n_linear:], (*carry, *xs))
+    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_flags(bars[:n_linear], consts), strict=True)]
+    new_carry_and_rows = select_by_flags(bars[n_linear:], (*carry, *xs))
     step = b.build((*added, *new_carry_and_rows), back.name)
     return TransposedSteps(Steps(step, n_known, len(sums) + len(cts)), consts, carry, xs)

@@ -31,9 +31,9 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import live_eqns
-from fxad.core.masks import mask_or, select_by_mask
+from fxad.core.flags import flags_or, select_by_flags
 from fxad.dtypes import DType
-from fxad.ir import Atom, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var
+from fxad.ir import Atom, Eqn, Flags, Jaxpr, LinearizedBody, Lit, Primitive, Var
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -58,13 +58,13 @@ class Steps:
         a, b = self.n_consts, self.n_consts + self.n_carry
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
 
-    def split_marked(self, values: Sequence[T], mask: Mask) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
+    def split_marked(self, values: Sequence[T], flags: Flags) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
         """As `split`, of the values that the mask marks."""
-        consts, carry, xs = zip(self.split(values), self.split(mask), strict=True)
-        return select_by_mask(*consts), select_by_mask(*carry), select_by_mask(*xs)
+        consts, carry, xs = zip(self.split(values), self.split(flags), strict=True)
+        return select_by_flags(*consts), select_by_flags(*carry), select_by_flags(*xs)
 
 
-def carry_fixpoint(carry: Mask, step: Callable[[Mask], tuple[T, Mask]]) -> tuple[T, Mask, Mask]:
+def carry_fixpoint(carry: Flags, step: Callable[[Flags], tuple[T, Flags]]) -> tuple[T, Flags, Flags]:
     """Mark carries until no mark is added.
 
     `step`, applied to the marks of the carries, returns a value, and the marks of the results of a step, of which the
@@ -72,13 +72,13 @@ def carry_fixpoint(carry: Mask, step: Callable[[Mask], tuple[T, Mask]]) -> tuple
     """
     while True:
         value, outs = step(carry)
-        wider = mask_or(carry, outs[: len(carry)])
+        wider = flags_or(carry, outs[: len(carry)])
         if wider == carry:
             return value, outs, carry
         carry = wider
 
 
-def unchanged_carries(steps: Steps) -> Mask:
+def unchanged_carries(steps: Steps) -> Flags:
     """Return a mask of the carries that every step returns unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
     return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
@@ -111,7 +111,7 @@ class LoopInvariants:
 def loop_invariants(steps: Steps) -> LoopInvariants:
     """Return the values of a body that depend only on constants."""
     consts, carry, _ = steps.split(steps.body.ins)
-    values: set[Atom] = {*consts, *select_by_mask(carry, unchanged_carries(steps))}
+    values: set[Atom] = {*consts, *select_by_flags(carry, unchanged_carries(steps))}
     eqns = []
     for eqn in steps.body.eqns:
         if not _must_stay_in_loop(eqn) and all([isinstance(a, Lit) or a in values for a in eqn.ins]):

@@ -81,9 +81,9 @@ from typing import ClassVar, final
 
 from fxad.core.builder import Builder, rebind_operands, rewrite, substitute
 from fxad.core.dce import dce, drop_unread_operands, read_operands, remove_dead_eqns
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Once
-from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
@@ -95,6 +95,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Eqn,
+    Flags,
     HigherOrder,
     Hlo,
     HloValues,
@@ -104,7 +105,6 @@ from fxad.ir import (
     Linear,
     LinearizeCtx,
     LinearizedBody,
-    Mask,
     NDArray,
     Operands,
     Tangent,
@@ -190,23 +190,23 @@ class Remat(HigherOrder, Linear):
         n = len(lins_and_primals)
         results = ctx(self._with_kept_results(split, needed[n:]), *primals)
         outs, kept = results[:n_out], results[n_out:]
-        operands: list[Atom | Lin] = [*select_by_mask(lins_and_primals, needed[:n]), *kept]
+        operands: list[Atom | Lin] = [*select_by_flags(lins_and_primals, needed[:n]), *kept]
         # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
         body, distinct = deduplicate_operands(recomputation, operands)
 
-        def resumed(stored: Mask) -> Remat | None:
+        def resumed(stored: Flags) -> Remat | None:
             """Return the recomputation that takes stored results of the call; None if it would not use them."""
             shorter = resume(split, computed, n_out, needed, stored)
             if len(shorter.eqns) >= len(recomputation.eqns):
                 return None
-            return Remat(deduplicate_operands(shorter, [*operands, *select_by_mask(outs, stored)])[0], True)
+            return Remat(deduplicate_operands(shorter, [*operands, *select_by_flags(outs, stored)])[0], True)
 
         if computed:
             out_tangents = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
             tangents.update(zip(computed, out_tangents, strict=True))
         return outs, insert_zeros([tangents[a] for a in split.linear.outs], split.out_nonzero, self.body.out_avals)
 
-    def _with_kept_results(self, split: LinearizedBody, needed: Mask) -> Remat:
+    def _with_kept_results(self, split: LinearizedBody, needed: Flags) -> Remat:
         """Return this call with further results: the values that its body keeps and a recomputation needs.
 
         If the body contains a function with custom derivatives, the call contains the linearization by those rules. A
@@ -217,11 +217,11 @@ class Remat(HigherOrder, Linear):
             return self
         storing, _ = split_at_kept(split.primal)  # operands -> results, residuals, kept values
         n = len(self.body.outs)
-        kept = select_by_mask(storing.outs[n + split.n_res :], needed)
+        kept = select_by_flags(storing.outs[n + split.n_res :], needed)
         return Remat(dce(Jaxpr(storing.ins, storing.eqns, (*storing.outs[:n], *kept), self.body.name)), self.opaque)
 
-    def linear_in(self, mask: Mask) -> bool:
-        return is_linear(self.body, mask)
+    def linear_in(self, flags: Flags) -> bool:
+        return is_linear(self.body, flags)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
@@ -285,28 +285,28 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     return None
 
 
-def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Mask]:
+def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Flags]:
     """Return (tangents, then operands and kept values of a body) -> `tangents`, results of its linear half, without
     unused operands; and a mask of the operands that are used."""
     return drop_unread_operands(_recomputing_linear(split, tangents, n_out))
 
 
-def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Mask, stored: Mask) -> Jaxpr:
+def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Flags, stored: Flags) -> Jaxpr:
     """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
     further operands instead of computing them."""
     whole = _recomputing_linear(split, tangents, n_out, stored)
     n = len(needed)
-    return rebind_operands(whole, (*select_by_mask(range(n), needed), *range(n, len(whole.ins))))
+    return rebind_operands(whole, (*select_by_flags(range(n), needed), *range(n, len(whole.ins))))
 
 
-def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Mask = ()) -> Jaxpr:
+def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Flags = ()) -> Jaxpr:
     """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
     n_tangents = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = remove_dead_eqns(with_outs(split.linear, tangents))
     read = read_operands(linear)[n_tangents:]
     resuming = _with_stored_results(split_at_kept(split.primal)[1], n_out, stored)
-    resuming = dce(with_outs(resuming, select_by_mask(resuming.outs[n_out:], read)))
+    resuming = dce(with_outs(resuming, select_by_flags(resuming.outs[n_out:], read)))
     b = Builder()
     in_tangents = b.inputs([v.aval for v in linear.ins[:n_tangents]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
@@ -314,7 +314,7 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     return b.build(b.inline(linear, [*in_tangents, *residuals]), f"again_{split.primal.name}")
 
 
-def _with_stored_results(jaxpr: Jaxpr, n_out: int, stored: Mask) -> Jaxpr:
+def _with_stored_results(jaxpr: Jaxpr, n_out: int, stored: Flags) -> Jaxpr:
     """Return the program that takes the marked ones of its first `n_out` results as further operands."""
     if not any(stored):
         return jaxpr

@@ -9,9 +9,9 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Sliced, Times, UpTo
-from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
@@ -26,6 +26,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Emit,
+    Flags,
     HigherOrder,
     Hlo,
     HloValue,
@@ -37,7 +38,6 @@ from fxad.ir import (
     Linear,
     LinearizeCtx,
     Lit,
-    Mask,
     NDArray,
     Operands,
     Primitive,
@@ -289,7 +289,7 @@ class Scan(HigherOrder, Linear):
         count: Atoms,
         primals: Atoms,
         tangents: Tangents,
-        nonzero: Mask,
+        nonzero: Flags,
     ) -> tuple[Atoms, Tangents]:
         is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
@@ -303,8 +303,8 @@ class Scan(HigherOrder, Linear):
         out_tangents = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(out_tangents, halves.out_nonzero, [v.aval for v in results])
 
-    def linear_in(self, mask: Mask) -> bool:
-        count, operands = self.split_count(mask)
+    def linear_in(self, flags: Flags) -> bool:
+        count, operands = self.split_count(flags)
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
@@ -320,23 +320,26 @@ class Scan(HigherOrder, Linear):
             outs = ctx(self.with_steps(split.known), *count, *[values[p] for p in split.known_operands])
             values.update(enumerate(outs[split.known.n_carry :], len(args)))
             steps, takes = split.linear, split.linear_operands
-            cts = (*select_by_mask(cts[: self.n_carry], linear_carry), *cts[self.n_carry :])
+            cts = (*select_by_flags(cts[: self.n_carry], linear_carry), *cts[self.n_carry :])
         carry_cts, ys_cts = cts[: steps.n_carry], cts[steps.n_carry :]
         carry_nonzero, ys_nonzero = [tuple([not isinstance(ct, Zero) for ct in group]) for group in (carry_cts, ys_cts)]
         back = transpose_steps(steps, ctx.recur, tuple([p not in values for p in takes]), carry_nonzero, ys_nonzero)
         consts, carry, xs = steps.split(takes)
         linear_consts, linear_xs = [[p for p in group if p not in values] for group in (consts, xs)]
-        summed = select_by_mask(linear_consts, back.consts_nonzero)
+        summed = select_by_flags(linear_consts, back.consts_nonzero)
         outs = ctx(
             self.with_steps(back.steps, backward=True),
             *count,
             *[values[p] for p in consts if p in values],
             *[Lit.zero(args[p].aval) for p in summed],
-            *[ct.instantiate() if isinstance(ct, Zero) else ct for ct in select_by_mask(carry_cts, back.carry_nonzero)],
+            *[
+                ct.instantiate() if isinstance(ct, Zero) else ct
+                for ct in select_by_flags(carry_cts, back.carry_nonzero)
+            ],
             *[ct for ct in ys_cts if not isinstance(ct, Zero)],
             *[values[p] for p in xs if p in values],
         )
-        with_bars = (*summed, *select_by_mask(carry, back.carry_nonzero), *select_by_mask(linear_xs, back.xs_nonzero))
+        with_bars = (*summed, *select_by_flags(carry, back.carry_nonzero), *select_by_flags(linear_xs, back.xs_nonzero))
         bars = dict(zip(with_bars, outs, strict=True))
         cts_in = [bars.get(p, Zero(a.aval)) if isinstance(a, Hole) else None for p, a in enumerate(args)]
         return (*[None for _ in count], *cts_in)

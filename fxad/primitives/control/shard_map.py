@@ -10,10 +10,10 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
+from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Sliced, Value
 from fxad.core.lockstep import run_mapped
-from fxad.core.masks import select_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError
 from fxad.ir import (
@@ -26,6 +26,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Flags,
     FreeAxes,
     HigherOrder,
     Hlo,
@@ -36,7 +37,6 @@ from fxad.ir import (
     Lin,
     Linear,
     Lit,
-    Mask,
     NDArray,
     Operands,
     Tangent,
@@ -303,25 +303,25 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             linear = _with_distinct_residuals(split.linear, len(lins_and_specs), residuals, distinct)
             if any(out_nonzero):
                 operands = [*lins_and_specs, *[sources[a] for a in distinct]]
-                out_tangents = self.apply(ctx.lin, linear, operands, select_by_mask(self.out_specs, out_nonzero))
+                out_tangents = self.apply(ctx.lin, linear, operands, select_by_flags(self.out_specs, out_nonzero))
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both_operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
-            both_specs = (*self.out_specs, *select_by_mask(self.out_specs, out_nonzero))
+            both_specs = (*self.out_specs, *select_by_flags(self.out_specs, out_nonzero))
             both = self.apply(ctx, fused, both_operands, both_specs)
             outs, out_tangents = tuple(both[:n_out]), [Lin(v) for v in both[n_out:]]
         return outs, insert_zeros(out_tangents, out_nonzero, [v.aval for v in outs])
 
-    def linear_in(self, mask: Mask) -> bool:
-        return is_linear(self.body, mask)
+    def linear_in(self, flags: Flags) -> bool:
+        return is_linear(self.body, flags)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         is_hole = tuple([isinstance(a, Hole) for a in args])
         nonzero = [not isinstance(ct, Zero) for ct in cts]
-        adjoint = ctx.recur(with_outs(self.body, select_by_mask(self.body.outs, nonzero)), is_hole)
+        adjoint = ctx.recur(with_outs(self.body, select_by_flags(self.body.outs, nonzero)), is_hole)
         cts_and_specs = [(ct, s) for ct, s in zip(cts, self.out_specs, strict=True) if not isinstance(ct, Zero)]
         residuals_and_specs = [(a, s) for a, s in zip(args, self.in_specs, strict=True) if not isinstance(a, Hole)]
-        hole_specs = select_by_mask(self.in_specs, is_hole)
+        hole_specs = select_by_flags(self.in_specs, is_hole)
         b = Builder()
         shares = [
             self._share_of_cotangent(b, b.input(a), spec)
@@ -368,7 +368,7 @@ def _with_distinct_residuals(
 
 
 @by_value
-def _stacks_of_one_body(body: Jaxpr, stacks_in: Mask, stacks_out: Mask) -> Jaxpr:
+def _stacks_of_one_body(body: Jaxpr, stacks_in: Flags, stacks_out: Flags) -> Jaxpr:
     b = Builder()
     ins = [
         emit_reshape(b, b.input(a.with_shape((1, *a.shape)) if s else a), a.shape)

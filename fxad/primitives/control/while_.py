@@ -22,6 +22,7 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Dims,
+    Flags,
     HigherOrder,
     Hlo,
     HloValues,
@@ -30,7 +31,6 @@ from fxad.ir import (
     Lin,
     LinearizeCtx,
     Lit,
-    Mask,
     NDArray,
     Region,
     Tangents,
@@ -202,7 +202,7 @@ class While(HigherOrder):
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
         return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
-    def with_constants(self, unchanged: Mask) -> tuple[While, list[int]]:
+    def with_constants(self, unchanged: Flags) -> tuple[While, list[int]]:
         """Return the loop with the marked carries, which no step changes, as constants of both bodies; and, for each of
         its operands, the number of the operand of this loop.
 
@@ -262,13 +262,13 @@ class While(HigherOrder):
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
     def _mapped_results(
-        self, ctx: BatchCtx, cond_mapped: Mask, body_mapped: Mask, carry: Mask
-    ) -> tuple[Mask, Mask, bool]:
+        self, ctx: BatchCtx, cond_mapped: Flags, body_mapped: Flags, carry: Flags
+    ) -> tuple[Flags, Flags, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs. The
         arguments mark the mapped operands."""
         unchanged = (*unchanged_carries(self.steps), *[False] * len(self.rows))
 
-        def step(marks: Mask) -> tuple[bool, Mask]:
+        def step(marks: Flags) -> tuple[bool, Flags]:
             out_dims = ctx.recur(self.body, _dims((*body_mapped, *marks)))[1]
             predicate_varies = ctx.recur(self.cond, _dims((*cond_mapped, *marks)))[1][0] is not None
             # if examples stop at different steps, every result that changes differs between them
@@ -297,7 +297,7 @@ class While(HigherOrder):
         return self._jvp_fused(ctx, primals, tangents, nonzero)
 
     def _jvp_of_changing_carries(
-        self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, unchanged: Mask
+        self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, unchanged: Flags
     ) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         loop, order = self.with_constants(unchanged)
@@ -313,12 +313,12 @@ class While(HigherOrder):
             ),
         )
 
-    def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
+    def _nonzero_results(self, ctx: JvpCtx, consts: Flags, carry: Flags) -> Flags:
         """Return a mask of the results that have a tangent after any number of steps."""
         if not any((*consts, *carry)):
             return (False,) * len(self.body.outs)
 
-        def step(marks: Mask) -> tuple[object, Mask]:
+        def step(marks: Flags) -> tuple[object, Flags]:
             if ctx.split and self.max_steps is not None:
                 split = ctx.recur(self.body, (*consts, *marks))
                 return split, split.out_nonzero
@@ -327,7 +327,7 @@ class While(HigherOrder):
         _, out_nonzero, final = carry_fixpoint(carry, step)
         return (*final, *out_nonzero[len(carry) :])
 
-    def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
+    def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Flags) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         cond_consts, body_consts, carry = self.split_operands(primals)
         body_tangents = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents[self.n_cond :]]
@@ -359,7 +359,7 @@ class While(HigherOrder):
         return rebind_operands(self.cond, range(len(avals)), types=dict(enumerate(avals)))
 
     def _linearize(
-        self, ctx: LinearizeCtx, primals: Atoms, tangents: Tangents, nonzero: Mask
+        self, ctx: LinearizeCtx, primals: Atoms, tangents: Tangents, nonzero: Flags
     ) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         cond_consts, body_consts, carry = self.split_operands(primals)
@@ -422,7 +422,7 @@ def body_storing_rows(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) 
 # ---------------------------------------------------------------------------------------------------------- batching
 
 
-def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Mask, size: int, *, guarded: bool) -> Jaxpr:
+def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Flags, size: int, *, guarded: bool) -> Jaxpr:
     """Return one step of a batched loop: (constants of cond, constants of body, live, carry) -> (live, carry, rows).
 
     `body` and `cond` are those of `loop`, batched; `mapped` marks the mapped operands of `body`. The carry of an

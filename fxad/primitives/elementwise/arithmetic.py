@@ -84,8 +84,8 @@ class Add(Binary, Linear):
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return ctx.add(tx, ty)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, True)
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags == (True, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         return cts * 2
@@ -111,8 +111,8 @@ class Sub(Binary, Linear):
             return tx
         return ctx.lin_one(NEG, ty) if isinstance(tx, Zero) else ctx.lin_one(SUB, tx, ty)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, True)
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags == (True, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct = only_cotangent(cts)
@@ -139,8 +139,8 @@ class Mul(Binary, Linear):
             return scale_tangent(ctx, tx, ctx.one(MUL, x, literal_like(2.0, x)))
         return ctx.add(scale_tangent(ctx, tx, y), scale_tangent(ctx, ty, x))
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask in ((True, False), (False, True))
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags in ((True, False), (False, True))
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (x, y) = only_cotangent(cts), args

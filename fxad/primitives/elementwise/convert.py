@@ -32,7 +32,7 @@ from fxad.primitives.elementwise.family import ANY, FLOAT32_OR_64, INTEGER_OR_FL
 from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
-from fxad.primitives.stablehlo import nonzero_mask
+from fxad.primitives.stablehlo import nonzero_flags
 
 
 @final
@@ -67,7 +67,7 @@ class ConvertElementType(Unary, LinearInOne):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
         if self.dtype == dtypes.bool_:
-            return (nonzero_mask(hlo, args[0], x),)
+            return (nonzero_flags(hlo, args[0], x),)
         if x.dtype in dtypes.COMPLEX and self.dtype not in dtypes.COMPLEX:
             args = hlo.op("stablehlo.real", args, (x.with_dtype(dtypes.real_part(x.dtype)),))
         return hlo.op("stablehlo.convert", args, outs)
@@ -75,8 +75,8 @@ class ConvertElementType(Unary, LinearInOne):
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(self, t) if y.aval.inexact else Zero(y.aval)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,) and self.dtype in dtypes.INEXACT
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags == (True,) and self.dtype in dtypes.INEXACT
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit.one(ConvertElementType(x.dtype), ct) if x.inexact else Zero(x)  # an integer has no cotangent

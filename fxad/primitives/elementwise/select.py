@@ -109,8 +109,8 @@ class SelectN(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, primals[0], *tangents[1:])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return not mask[0] and all(mask[1:])
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return not flags[0] and all(flags[1:])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, (which, *cases) = only_cotangent(cts), args

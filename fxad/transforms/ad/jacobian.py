@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Dims, Emit, Jaxpr, Lit, Mask
+from fxad.ir import Atom, Aval, Dims, Emit, Flags, Jaxpr, Lit
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
@@ -76,7 +76,7 @@ def _check_kind(jaxpr: Jaxpr, what: str, basis_of: Sequence[Aval], others: Seque
 
 
 @by_value
-def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Jaxpr:
+def jacfwd(jaxpr: Jaxpr, wrt: Flags, n_out: int, holomorphic: bool = False) -> Jaxpr:
     """Return the program of Jacobians by forward mode: operands -> all results, then the Jacobians.
 
     For each of the first `n_out` results and each marked operand it returns one Jacobian of shape (*result, *operand).
@@ -86,7 +86,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
           the other equations run once. Forward mode stores no residuals, so it also differentiates a loop without a
           bound.
     """
-    avals = select_by_mask(jaxpr.in_avals, wrt)
+    avals = select_by_flags(jaxpr.in_avals, wrt)
     _check_kind(jaxpr, "jacfwd", avals, jaxpr.out_avals[:n_out], holomorphic)
     forward, nonzero = jvp(jaxpr, wrt)
     b, n = Builder.like(jaxpr), len(jaxpr.outs)
@@ -109,12 +109,12 @@ def jacfwd(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Ja
 
 
 @by_value
-def jacrev(jaxpr: Jaxpr, wrt: Mask, n_out: int, holomorphic: bool = False) -> Jaxpr:
+def jacrev(jaxpr: Jaxpr, wrt: Flags, n_out: int, holomorphic: bool = False) -> Jaxpr:
     """Return the program of `jacfwd`, by reverse mode.
 
     Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """
-    avals = select_by_mask(jaxpr.in_avals, wrt)
+    avals = select_by_flags(jaxpr.in_avals, wrt)
     _check_kind(jaxpr, "jacrev", jaxpr.out_avals[:n_out], avals, holomorphic)
     both = vjp(jaxpr, wrt)
     b = Builder.like(jaxpr)

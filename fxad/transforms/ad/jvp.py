@@ -12,19 +12,19 @@ from collections.abc import Iterable
 from typing import ClassVar, Literal, cast
 
 from fxad.core.builder import Builder, single_equation
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
     Dims,
     Eqn,
+    Flags,
     HigherOrder,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
-    Mask,
     Primitive,
     Tangent,
     Tangents,
@@ -58,7 +58,7 @@ class JvpBuilder(Builder):
             return a
         return self.lin_one(ADD, a, b)
 
-    def recur_fused(self, body: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
+    def recur_fused(self, body: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
         return jvp(body, nonzero)
 
     @staticmethod  # so that results can be memoised by it
@@ -140,19 +140,19 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
     are added."""
     reached.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
-        mask = tuple([a in reached for a in eqn.ins])
-        if not any(mask):
+        flags = tuple([a in reached for a in eqn.ins])
+        if not any(flags):
             continue
         alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
         try:
-            out_nonzero = jvp(alone, mask)[1]
+            out_nonzero = jvp(alone, flags)[1]
         except NotDifferentiableError:
             by_bodies = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
             out_nonzero = tuple([by_bodies and a.inexact for a in alone.out_avals])
-        reached.update(select_by_mask(eqn.outs, out_nonzero))
+        reached.update(select_by_flags(eqn.outs, out_nonzero))
 
 
-def check_differentiable(jaxpr: Jaxpr, nonzero: Mask, what: str) -> None:
+def check_differentiable(jaxpr: Jaxpr, nonzero: Flags, what: str) -> None:
     """Check the types of the marked operands. Raises: NotDifferentiableError if one has no tangent."""
     for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
         if nz and not v.aval.inexact:
@@ -163,7 +163,7 @@ def check_differentiable(jaxpr: Jaxpr, nonzero: Mask, what: str) -> None:
 
 
 @by_value
-def jvp(jaxpr: Jaxpr, nonzero: Mask) -> tuple[Jaxpr, Mask]:
+def jvp(jaxpr: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
     """Forward mode: (operands, tangents of the marked operands) -> (results, nonzero tangents of the results).
 
     The second value marks the results that have a tangent.

@@ -16,18 +16,18 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder, single_equation, subprogram
 from fxad.core.dce import dce, dependent_values
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var, all_prims, jaxprs_in_params
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Lit, Primitive, Var, all_prims, jaxprs_in_params
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import LinearCall
 
 
-def reaches_unchecked_eqn(jaxpr: Jaxpr, mask: Mask) -> bool:
+def reaches_unchecked_eqn(jaxpr: Jaxpr, flags: Flags) -> bool:
     """Return True if a loop without a bound or a host function takes a value that depends on the marked operands."""
-    dependent = dependent_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
+    dependent = dependent_values(jaxpr.eqns, select_by_flags(jaxpr.ins, flags))
     return any([_is_unchecked(e.prim) for e in jaxpr.eqns if not dependent.isdisjoint(e.ins)])
 
 
@@ -66,12 +66,12 @@ def split_by_dependence(rule: Jaxpr, n_out: int, n_tangents: int) -> tuple[Jaxpr
     return _at_zero_tangents(flat, dependent, (*flat.outs[:n_out], *residuals), n_in), push
 
 
-def _inline_nonlinear_calls(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
+def _inline_nonlinear_calls(jaxpr: Jaxpr, flags: Flags) -> Jaxpr:
     """Inline the calls that take values which depend on the marked operands, and that are not linear in them."""
     b = Builder.like(jaxpr)
-    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    dependent: set[Atom] = set(select_by_flags(jaxpr.ins, flags))
 
-    def marks_of(ins: tuple[Atom, ...]) -> Mask:
+    def marks_of(ins: tuple[Atom, ...]) -> Flags:
         return tuple([a in dependent for a in ins])
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:

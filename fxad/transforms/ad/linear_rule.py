@@ -29,10 +29,10 @@ from typing import Final
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
-from fxad.core.masks import leading, mask_or, select_by_mask
+from fxad.core.flags import flags_or, leading, select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Lit, Mask, source_text
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, LinearizedBody, Lit, source_text
 from fxad.primitives.control.bodies import instantiate_outs, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
@@ -59,7 +59,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple
             results depend on the tangents.
     """
     n_in = len(rule.ins) - n_tangents
-    mask = (False,) * n_in + (True,) * n_tangents
+    flags = (False,) * n_in + (True,) * n_tangents
     for k, out in enumerate(rule.outs[:n_out]):
         if any(read_operands(dce(without_effects(with_outs(rule, [out]))))[n_in:]):
             raise NotLinearError(
@@ -69,9 +69,9 @@ def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple
     live_rule = dce(rule)
     split: LinearizedBody | None = None
     try:
-        split = _linearize_rule(live_rule, mask, n_out, f"{what} is not linear in the tangents")
+        split = _linearize_rule(live_rule, flags, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
-        if not reaches_unchecked_eqn(live_rule, mask):
+        if not reaches_unchecked_eqn(live_rule, flags):
             raise
     if split is None or not has_adjoint(split.linear):
         forward, push = split_by_dependence(live_rule, n_out, n_tangents)
@@ -96,28 +96,28 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, of: str = "the cotangents") -
             `what` is not linear in `of`.
     """
     live_rule, problem = dce(rule), f"{what} is not linear in {of}"
-    pure, mask = dce(without_effects(live_rule)), leading(n, len(rule.ins))
-    if not is_linear(pure, mask):  # checks of cotangents are not part of the map
+    pure, flags = dce(without_effects(live_rule)), leading(n, len(rule.ins))
+    if not is_linear(pure, flags):  # checks of cotangents are not part of the map
         pure = dce(without_checks(pure))
     try:
         pull = linear_form(pure, n, problem)
-        push = dce(transpose(pull, mask))
+        push = dce(transpose(pull, flags))
     except (NotLinearError, NotDifferentiableError):
-        if not reaches_unchecked_eqn(pure, mask):
+        if not reaches_unchecked_eqn(pure, flags):
             raise
-        _check_linear_results(pure, mask, problem)
+        _check_linear_results(pure, flags, problem)
         push = transpose_by_unit_vectors(pure, n)
         return push, as_linear_call(live_rule, push, n)
     return push, pull if pure is live_rule else as_linear_call(live_rule, push, n)
 
 
-def _check_linear_results(rule: Jaxpr, mask: Mask, problem: str) -> None:
+def _check_linear_results(rule: Jaxpr, flags: Flags, problem: str) -> None:
     """Check the results that do not depend on a loop without a bound or a host function. Raises: NotLinearError if the
     equations of one show that it is not linear."""
     for k in range(len(rule.outs)):
         one_result = dce(with_outs(rule, rule.outs[k : k + 1]))
-        if not reaches_unchecked_eqn(one_result, mask):
-            linear_form(one_result, sum(mask), problem)
+        if not reaches_unchecked_eqn(one_result, flags):
+            linear_form(one_result, sum(flags), problem)
 
 
 @by_value
@@ -127,11 +127,11 @@ def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
     Raises: NotLinearError with the message `problem` that names the equation, when the map is not linear in these
             operands.
     """
-    mask = leading(n, len(rule.ins))
+    flags = leading(n, len(rule.ins))
     live_rule = dce(rule)
-    if is_linear(live_rule, mask):
+    if is_linear(live_rule, flags):
         return live_rule
-    split = _linearize_rule(live_rule, mask, 0, problem)
+    split = _linearize_rule(live_rule, flags, 0, problem)
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
@@ -147,8 +147,8 @@ def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
 
     Raises: NotLinearError that names the equation.
     """
-    mask = leading(n, len(rule.ins))
-    flat = dce(_without_custom_rules(dce(rule), mask))
+    flags = leading(n, len(rule.ins))
+    flat = dce(_without_custom_rules(dce(rule), flags))
     first_nonlinear: Eqn | int | None = None
     dependent: set[Atom] = set(flat.ins[:n])
     for eqn in flat.eqns:
@@ -171,24 +171,24 @@ def _instantiate_tangents(split: LinearizedBody, tangents: tuple[Atom, ...], rul
     return instantiate_outs(tangents, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
 
-def _linearize_rule(rule: Jaxpr, mask: Mask, n_out: int, problem: str) -> LinearizedBody:
+def _linearize_rule(rule: Jaxpr, flags: Flags, n_out: int, problem: str) -> LinearizedBody:
     """Linearize a rule in the marked operands. The primal program does not depend on them and does not take them: it
     maps the other operands to the first `n_out` results, then residuals."""
-    flat = dce(_without_custom_rules(rule, mask))
-    first_nonlinear = _first_nonlinear(flat, mask, n_out)
+    flat = dce(_without_custom_rules(rule, flags))
+    first_nonlinear = _first_nonlinear(flat, flags, n_out)
     if first_nonlinear is not None:
         raise _not_linear(problem, first_nonlinear, _AS_WHOLE)
-    split = linearize(flat, mask)
+    split = linearize(flat, flags)
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
     primal = remove_dead_eqns(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
-    if any(select_by_mask(read_operands(dce(primal)), mask)):
+    if any(select_by_flags(read_operands(dce(primal)), flags)):
         raise NotLinearError(
             problem,
             remedy="a body here is not linear in its direction: leave out what is not, or use lax.linear_call with "
             "as_whole=True",
         )
     b = Builder()
-    args: list[Atom] = [Lit.zero(v.aval) if m else b.input(v.aval) for v, m in zip(primal.ins, mask, strict=True)]
+    args: list[Atom] = [Lit.zero(v.aval) if m else b.input(v.aval) for v, m in zip(primal.ins, flags, strict=True)]
     return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
 
 
@@ -210,18 +210,18 @@ def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError
     )
 
 
-def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
+def _first_nonlinear(jaxpr: Jaxpr, flags: Flags, n_out: int) -> Eqn | int | None:
     """Return the first equation that is not linear in the marked operands, or the number of the first result after
     `n_out` that is constant and not zero, or None. Equations with bodies are accepted here, because a body may compute
     primal values and tangents together."""
-    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    dependent: set[Atom] = set(select_by_flags(jaxpr.ins, flags))
     zeros: set[Atom] = set()  # results of linear equations applied to zeros, such as an instantiated symbolic zero
     for eqn in jaxpr.eqns:
         marks = tuple([a in dependent for a in eqn.ins])
         if not any(marks):
-            zeros.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
+            zeros.update(select_by_flags(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
             continue
-        with_zeros = mask_or(marks, zero_mask(eqn.ins, zeros))
+        with_zeros = flags_or(marks, zero_mask(eqn.ins, zeros))
         if not (is_linear_eqn(eqn, marks) or is_linear_eqn(eqn, with_zeros) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         dependent.update(_dependent_results(eqn, marks, eqn.outs))
@@ -232,7 +232,7 @@ def _first_nonlinear(jaxpr: Jaxpr, mask: Mask, n_out: int) -> Eqn | int | None:
 
 
 @by_value
-def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
+def _without_custom_rules(jaxpr: Jaxpr, flags: Flags) -> Jaxpr:
     """Return the program with the plain bodies of functions with custom rules where these take a marked operand. Calls
     that are not linear in operands that are marked or zero are inlined.
 
@@ -240,7 +240,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
     again. A linear function may be its own rule: `f_jvp = lambda primals, tangents: (f(*primals), f(*tangents))`.
     """
     b = Builder.like(jaxpr)
-    dependent: set[Atom] = set(select_by_mask(jaxpr.ins, mask))
+    dependent: set[Atom] = set(select_by_flags(jaxpr.ins, flags))
     zeros: set[Atom] = set()
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...]) -> Jaxpr | None:
@@ -259,15 +259,15 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: Mask) -> Jaxpr:
         if any(marks):
             dependent.update(_dependent_results(eqn, marks, outs))
         else:
-            zeros.update(select_by_mask(outs, zero_results(eqn, ins, zeros)))
+            zeros.update(select_by_flags(outs, zero_results(eqn, ins, zeros)))
         return outs
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
-def _dependent_results(eqn: Eqn, mask: Mask, outs: Sequence[Atom]) -> list[Atom]:
+def _dependent_results(eqn: Eqn, flags: Flags, outs: Sequence[Atom]) -> list[Atom]:
     """Return the results of an equation that depend on the marked operands. A body may have other results too."""
-    if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, mask):
+    if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, flags):
         return list(outs)
     alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
-    return list(select_by_mask(outs, jvp(alone, mask)[1]))
+    return list(select_by_flags(outs, jvp(alone, flags)[1]))

@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
 from fxad.core.builder import Builder
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
     Atoms,
     Eqn,
+    Flags,
     Jaxpr,
     Lin,
     LinearizedBody,
     Lit,
-    Mask,
     Primitive,
     Resume,
     Tangent,
@@ -56,7 +56,7 @@ class LinearizeBuilder(JvpBuilder):
         self.linear = Builder()
         self.residuals: dict[Atom, Var] = {}
         # for each recomputation: its equation in the linear program, the primal results that it recomputes, and the
-        # function from the mask of those that are residuals to a shorter recomputation
+        # function from flags for those that are residuals to a shorter recomputation
         self._recomputations: list[tuple[int, Atoms, Resume]] = []
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
@@ -87,7 +87,7 @@ class LinearizeBuilder(JvpBuilder):
             stored = tuple([a in self.residuals for a in results])
             prim = resumed(stored) if any(stored) else None
             if prim is not None:
-                further = [self.residuals[a] for a in select_by_mask(results, stored)]
+                further = [self.residuals[a] for a in select_by_flags(results, stored)]
                 eqns[k] = Eqn(prim, (*eqns[k].ins, *further), eqns[k].outs, eqns[k].source)
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
@@ -105,7 +105,7 @@ class LinearizeBuilder(JvpBuilder):
                 ins.append(a.instantiate() if isinstance(a, Zero) else a)
         return ins
 
-    def recur(self, body: Jaxpr, nonzero: Mask) -> LinearizedBody:
+    def recur(self, body: Jaxpr, nonzero: Flags) -> LinearizedBody:
         linearized = linearize(body, nonzero)
         n_residuals = len(self.residuals) + linearized.n_res
         if n_residuals > MAX_RESIDUALS:
@@ -118,7 +118,7 @@ class LinearizeBuilder(JvpBuilder):
 
 
 @by_value
-def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
+def linearize(jaxpr: Jaxpr, nonzero: Flags) -> LinearizedBody:
     """Split a program in two, with respect to the marked operands.
 
     `primal`: operands -> results, then residuals. `linear`: tangents of the marked operands, then residuals -> nonzero
@@ -146,7 +146,7 @@ def linearize(jaxpr: Jaxpr, nonzero: Mask) -> LinearizedBody:
     )
 
 
-def operands_without_derivative(jaxpr: Jaxpr, candidates: Mask) -> Mask:
+def operands_without_derivative(jaxpr: Jaxpr, candidates: Flags) -> Flags:
     """Return the operands among `candidates` without a derivative. A function with rules may close over such an
     operand.
 

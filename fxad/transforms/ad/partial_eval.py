@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder, subprogram
 from fxad.core.dce import dce, live_eqns
+from fxad.core.flags import merge_by_flags, select_by_flags, split_by_flags
 from fxad.core.layout import Layout
-from fxad.core.masks import merge_by_mask, select_by_mask, split_by_mask
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Lit, Mask, Primitive, source_location
+from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Lit, Primitive, source_location
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
@@ -19,7 +19,7 @@ from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 
 
 @by_value
-def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
+def partial_eval(jaxpr: Jaxpr, known: Flags) -> Halves:
     """Split a program into a known part, which depends only on the marked operands, and an unknown part.
 
     An equation is known if all its operands are known. Literals are known. Some equations with bodies are split: calls,
@@ -36,11 +36,11 @@ def partial_eval(jaxpr: Jaxpr, known: Mask) -> Halves:
     Cost: one pass; each value that the second program reads is one residual.
     """
     split, eqn_known = _with_split_equations(jaxpr, known)
-    known_ins, unknown_ins = split_by_mask(split.ins, known)
-    known_eqns, unknown_eqns = split_by_mask(split.eqns, eqn_known)
+    known_ins, unknown_ins = split_by_flags(split.ins, known)
+    known_eqns, unknown_eqns = split_by_flags(split.eqns, eqn_known)
     known_values: set[Atom] = {*known_ins, *[v for e in known_eqns for v in e.outs]}
     out_known = tuple([isinstance(a, Lit) or a in known_values for a in split.outs])
-    known_outs, unknown_outs = split_by_mask(split.outs, out_known)
+    known_outs, unknown_outs = split_by_flags(split.outs, out_known)
     live = live_eqns(unknown_eqns, unknown_outs, effects=True)
     residuals = tuple(dict.fromkeys([a for e in live for a in e.ins if a in known_values]))
     return Halves(
@@ -55,11 +55,11 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
     """Inline the calls, and splits the equations, that have a known part and an unknown one. Return the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
-    known_values: set[Atom] = set(select_by_mask(jaxpr.ins, known))
+    known_values: set[Atom] = set(select_by_flags(jaxpr.ins, known))
     eqn_known: list[bool] = []
     unknown_effect = False  # True after the first effect of the second program
 
-    def marks_of(ins: Atoms) -> Mask:
+    def marks_of(ins: Atoms) -> Flags:
         return tuple([isinstance(a, Lit) or a in known_values for a in ins])
 
     def body_to_inline(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
@@ -85,7 +85,7 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
             unknown_outs = b(parts.unknown, *[ins[k] if k >= 0 else known_outs[~k] for k in parts.unknown_operands])
             known_values.update(known_outs)
             eqn_known.extend((True, False))
-            return merge_by_mask(parts.out_known, [known_outs[k] for k in parts.known_results], unknown_outs)
+            return merge_by_flags(parts.out_known, [known_outs[k] for k in parts.known_results], unknown_outs)
         outs = b.copy(eqn, ins)
         has_effect = bool(eqn.prim.effects)
         is_known = all(marks) and not (has_effect and unknown_effect)

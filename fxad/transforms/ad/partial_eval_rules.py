@@ -22,9 +22,9 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.flags import merge_by_flags, select_by_flags, split_by_flags
 from fxad.core.layout import PREDICATE, Body, BranchIndex, Carry, Constant, Count, Layout, OneOf, Sliced, Unknown
-from fxad.core.masks import merge_by_mask, select_by_mask, split_by_mask
-from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, HigherOrder, Jaxpr, Lit, Mask, Primitive, SourceLocation, Var
+from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Flags, HigherOrder, Jaxpr, Lit, Primitive, SourceLocation, Var
 from fxad.primitives.control.bodies import (
     assign_slots,
     rotate_operands,
@@ -64,14 +64,14 @@ class Halves:
     known: Jaxpr
     unknown: Jaxpr
     residuals: tuple[PassedValue, ...]
-    out_known: Mask
+    out_known: Flags
 
     @property
     def residual_atoms(self) -> Atoms:
         """The residuals, as atoms of `known`."""
         return self.known.outs[sum(self.out_known) :]
 
-    def with_out_known(self, out_known: Mask) -> Halves:
+    def with_out_known(self, out_known: Flags) -> Halves:
         """Return the two parts with fewer known results: those marked in `out_known`. The other known results become
         results of `unknown`: literals as they are, variables through new residuals.
 
@@ -83,7 +83,7 @@ class Halves:
         if out_known == self.out_known:
             return self
         n_known, n_residuals = sum(self.out_known), len(self.residuals)
-        numbers = select_by_mask(range(len(out_known)), self.out_known)
+        numbers = select_by_flags(range(len(out_known)), self.out_known)
         results = dict(zip(numbers, self.known.outs[:n_known], strict=True))
         still_known = [a for k, a in results.items() if out_known[k]]
         moved = {k: a for k, a in results.items() if not out_known[k]}
@@ -95,7 +95,7 @@ class Halves:
         is_moved = [k in moved for k, known in enumerate(out_known) if not known]
         return Halves(
             with_outs(self.known, (*still_known, *self.residual_atoms, *new_residuals.values())),
-            b.build(merge_by_mask(is_moved, moved.values(), others), self.unknown.name),
+            b.build(merge_by_flags(is_moved, moved.values(), others), self.unknown.name),
             (*self.residuals, *[PassedValue(f"result {k}", a.aval, None) for k, a in new_residuals.items()]),
             out_known,
         )
@@ -106,8 +106,8 @@ class Halves:
         return not self.known.eqns and not any(self.out_known)
 
 
-# Splits a body, given the mask of its known operands: `partial_eval`.
-SplitBody: TypeAlias = Callable[[Jaxpr, Mask], Halves]
+# Splits a body, given flags for its known operands: `partial_eval`.
+SplitBody: TypeAlias = Callable[[Jaxpr, Flags], Halves]
 
 
 @final
@@ -126,11 +126,11 @@ class SplitEqn:
     unknown: Primitive
     known_operands: tuple[int | Lit, ...]
     unknown_operands: tuple[int, ...]
-    out_known: Mask
+    out_known: Flags
     known_results: tuple[int, ...]
 
 
-def split_eqn(prim: Primitive, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+def split_eqn(prim: Primitive, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
     """Split an equation whose marked operands are known. Return None if it is known or unknown as a whole.
 
     Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
@@ -159,7 +159,7 @@ def split_eqn(prim: Primitive, in_known: Mask, split_body: SplitBody) -> SplitEq
 # --------------------------------------------------------------------------------------------------- calls and branches
 
 
-def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+def _once(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
     """Split an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
@@ -168,7 +168,7 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
         return None
     n_known = sum(body.out_known)
     residuals = [~k for k in range(n_known, len(body.known.outs))]
-    known_ins, unknown_ins = split_by_mask(range(len(in_known)), in_known)
+    known_ins, unknown_ins = split_by_flags(range(len(in_known)), in_known)
     return SplitEqn(
         prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
         prim.rebuild((body.unknown,), (len(body.unknown.ins),), (len(body.unknown.outs),)),
@@ -179,7 +179,7 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
     )
 
 
-def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+def _branches(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
     """Split each branch. A result is known if it is known in every branch. Residuals are passed in slots, each of
     which holds a residual of whichever branch runs, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
@@ -196,7 +196,7 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
     known_branches = [
         with_slot_results(body.known, n_known, assign_slots(body.residual_atoms, slots), slots) for body in bodies
     ]
-    known_ins, unknown_ins = split_by_mask(range(len(in_known)), in_known)
+    known_ins, unknown_ins = split_by_flags(range(len(in_known)), in_known)
     unknown_branches = [
         with_slot_operands(rotate_operands(body.unknown, len(body.residuals)), len(unknown_ins), slots)
         for body in bodies
@@ -215,7 +215,7 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: Spl
 # --------------------------------------------------------------------------------------------------------------- loops
 
 
-def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
     """Split a loop with one body. A carry is known if every step computes a known value for it. A residual that is a
     constant or a slice is read from the operand. The other residuals are stacked along the first axis, in the last
     groups of operands and results.
@@ -238,7 +238,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
     if step.nothing_known:
         return None
     step_operands = layout.operand_indices(at)
-    known_ins, unknown_ins = split_by_mask(step_operands, [operand_known[p] for p in step_operands])
+    known_ins, unknown_ins = split_by_flags(step_operands, [operand_known[p] for p in step_operands])
     residuals, stacked = _residual_operands(layout, step, known_ins)
     known_groups: list[list[int]] = []
     unknown_groups: list[list[int]] = []
@@ -268,8 +268,8 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBo
     )
 
 
-def _split_step(layout: Layout, at: int, in_known: Mask, split_body: SplitBody) -> tuple[list[bool], Halves]:
-    """Split the step of a loop, body `at`. Return a mask of the operands of the loop whose value is known in every
+def _split_step(layout: Layout, at: int, in_known: Flags, split_body: SplitBody) -> tuple[list[bool], Halves]:
+    """Split the step of a loop, body `at`. Return flags for the operands of the loop whose value is known in every
     step, and the two parts of the step, of which the known one returns exactly the known carries and rows."""
     step_operands, step_results = layout.operand_indices(at), layout.result_indices(at)
     operand_known = list(in_known)
@@ -307,7 +307,7 @@ def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -
 _COUNT: Final = -1  # the number of the added carry, the count of steps, in lists of operand numbers
 
 
-def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Mask, split_body: SplitBody) -> SplitEqn | None:
+def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
     """Split a loop with a bound that ends by a known predicate. The known part is a loop that also counts its steps;
     the unknown part is a scan of so many steps.
 
@@ -396,7 +396,7 @@ class _BoundedLoop:
         test, results = self.layout.bodies[self.test_at].jaxpr, self.layout.result_indices(self.test_at)
         predicate = test.outs[results.index(None)]
         program, is_read = drop_unread_operands(remove_dead_eqns(with_outs(test, [predicate])))
-        return program, select_by_mask(self.layout.operand_indices(self.test_at), is_read)
+        return program, select_by_flags(self.layout.operand_indices(self.test_at), is_read)
 
 
 def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
@@ -421,7 +421,7 @@ def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[int]:
     return [operands[k - 1] for k in parts.known_operands if isinstance(k, int) and k > 0]  # operand 0 is the limit
 
 
-def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Mask) -> bool:
+def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Flags) -> bool:
     """Return True if the predicate depends only on known operands and on carries that are known in every step.
     `parts` are the parts of `counting_scan`."""
     if loop.predicate_in_step:

@@ -17,7 +17,7 @@ from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
-from fxad.core.masks import merge_by_mask, split_by_mask
+from fxad.core.flags import merge_by_flags, split_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotLinearError
 from fxad.ir import (
@@ -25,12 +25,12 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Eqn,
+    Flags,
     HigherOrder,
     Hole,
     Jaxpr,
     Linear,
     Lit,
-    Mask,
     Primitive,
     Var,
     Zero,
@@ -49,20 +49,20 @@ class TransposeBuilder(Builder):
 
     __slots__ = ()
 
-    def recur(self, body: Jaxpr, linear: Mask) -> Jaxpr:
+    def recur(self, body: Jaxpr, linear: Flags) -> Jaxpr:
         return transpose(body, linear)
 
 
-def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Mask:
-    """Return a mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
-    prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
+def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Flags:
+    """Return flags for the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
+    prim, flags = eqn.prim, tuple([a in linear for a in eqn.ins])
     if isinstance(prim, Linear):
-        if prim.linear_in(mask):
-            return mask
+        if prim.linear_in(flags):
+            return flags
         # zeros count as linear operands; only equations with bodies need to know which, others ignore their cotangents
-        with_zeros = linear_with_zeros(prim, eqn, mask)
+        with_zeros = linear_with_zeros(prim, eqn, flags)
         if with_zeros is not None:
-            return with_zeros if isinstance(prim, HigherOrder) else mask
+            return with_zeros if isinstance(prim, HigherOrder) else flags
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
@@ -81,7 +81,7 @@ def backward(
 
     Raises: NotLinearError that names the equation.
     """
-    linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
+    linear_ins, known_ins = split_by_flags(jaxpr.ins, linear)
     env: dict[Atom, Atom] = dict(zip(known_ins, known, strict=True))
     linear_values: set[Atom] = set(linear_ins)
     tape: list[Eqn] = []
@@ -161,12 +161,12 @@ def backward_eqn(
         if popped.count(None) == len(popped):
             return
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(popped, eqn.outs, strict=True)])
-    mask = _linear_operands(eqn, linear_values)
-    args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
+    flags = _linear_operands(eqn, linear_values)
+    args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, flags, strict=True)])
     ctx.source = eqn.source
     prim = cast(Linear, eqn.prim)  # `_linear_operands` has checked it
     if isinstance(prim, HigherOrder):
-        prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, ct_env)
+        prim, cts = _with_earlier_cotangents(prim, eqn, flags, cts, ct_env)
     try:
         operand_cts = prim.transpose(ctx, cts, args)
         if len(operand_cts) != len(args):
@@ -180,7 +180,7 @@ def backward_eqn(
 
 
 def _with_earlier_cotangents(
-    prim: HigherOrder, eqn: Eqn, mask: Mask, cts: Cotangents, ct_env: dict[Atom, Atom]
+    prim: HigherOrder, eqn: Eqn, flags: Flags, cts: Cotangents, ct_env: dict[Atom, Atom]
 ) -> tuple[Linear, Cotangents]:
     """Return the primitive to transpose in place of that of an equation, and its cotangents, so that the order of
     additions does not change: in floating point (a + b) + c differs from a + (b + c).
@@ -190,7 +190,7 @@ def _with_earlier_cotangents(
     cotangents are taken out of `ct_env` and become the cotangents of these results.
     """
     first_positions: dict[Atom, int] = {}  # of the linear operands that have a cotangent already
-    for k, (a, m) in enumerate(zip(eqn.ins, mask, strict=True)):
+    for k, (a, m) in enumerate(zip(eqn.ins, flags, strict=True)):
         if m and a in ct_env:
             first_positions.setdefault(a, k)
     operands = tuple(first_positions.values())
@@ -222,7 +222,7 @@ def accumulate(ctx: TransposeBuilder, ct_env: dict[Atom, Atom], a: Atom, ct: Cot
 
 
 @by_value
-def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
+def transpose(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     """Return the adjoint of a program that is linear in the marked operands.
 
     It maps (cotangents of all results, then the operands not marked) to the cotangents of the marked operands.
@@ -235,13 +235,13 @@ def transpose(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
     form = split_linear(jaxpr, linear)
     b = TransposeBuilder()
     cts = b.inputs(jaxpr.out_avals)
-    known = b.inputs(split_by_mask(jaxpr.in_avals, linear)[1])
+    known = b.inputs(split_by_flags(jaxpr.in_avals, linear)[1])
     operand_cts = backward(b, form, linear, known, cts)
     return b.build(instantiate(operand_cts), f"transpose_{jaxpr.name}")
 
 
 @by_value
-def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
+def split_linear(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     """Return the same program, in which every equation that depends on the marked operands is linear in them, if the
     program is: an equation that computes linear values and others is split, also in bodies. Values that are zero become
     literals in equations that are only linear if an operand is zero. Return the program itself if all its equations are
@@ -250,26 +250,26 @@ def split_linear(jaxpr: Jaxpr, linear: Mask) -> Jaxpr:
         return jaxpr
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
-    linear_ins, known_ins = split_by_mask(jaxpr.ins, linear)
+    linear_ins, known_ins = split_by_flags(jaxpr.ins, linear)
     values = b.inline(parts.known, known_ins)
     zeros = zero_values(b.eqns, ())
     linear_values: set[Atom] = set(linear_ins)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        prim, mask = eqn.prim, tuple([a in linear_values for a in ins])
-        if any(mask) and not (isinstance(prim, Linear) and prim.linear_in(mask)):
+        prim, flags = eqn.prim, tuple([a in linear_values for a in ins])
+        if any(flags) and not (isinstance(prim, Linear) and prim.linear_in(flags)):
             ins = tuple([_zero_as_literal(a, zeros) for a in ins])
             if isinstance(prim, HigherOrder) and prim.layout.takes_no_step:
                 return results_without_steps(prim.layout, ins, [v.aval for v in eqn.outs])
-            prim = _split_linear_bodies(prim, ins, mask)
+            prim = _split_linear_bodies(prim, ins, flags)
         outs = b.copy(eqn, ins, prim)
-        linear_values.update(outs if any(mask) else ())
+        linear_values.update(outs if any(flags) else ())
         return outs
 
     n = sum(parts.out_known)
     known = [_zero_as_literal(a, zeros) for a in values[:n]]
     others = b.inline(parts.unknown, (*values[n:], *linear_ins), rule)
-    return b.build(merge_by_mask(parts.out_known, known, others), jaxpr.name)
+    return b.build(merge_by_flags(parts.out_known, known, others), jaxpr.name)
 
 
 def _zero_as_literal(a: Atom, zeros: Container[Atom]) -> Atom:
@@ -277,15 +277,15 @@ def _zero_as_literal(a: Atom, zeros: Container[Atom]) -> Atom:
     return Lit.zero(a.aval) if a in zeros and a.aval.inexact else a
 
 
-def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], mask: Mask) -> Primitive:
-    """Return the primitive with `split_linear` applied to its bodies. `mask` marks the linear operands among `ins`."""
+def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], flags: Flags) -> Primitive:
+    """Return the primitive with `split_linear` applied to its bodies. `flags` marks the linear operands among `ins`."""
     if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
         return prim
     layout = prim.layout
     # a carry that is zero at first may be linear in every step
     zero_carries = {p for p in layout.carries if is_zero(ins[p])}
     bodies = [
-        split_linear(body, tuple([mask[p] or p in zero_carries for p in layout.operand_indices(k)]))
+        split_linear(body, tuple([flags[p] or p in zero_carries for p in layout.operand_indices(k)]))
         for k, body in enumerate(prim.bodies)
     ]
     return prim.with_bodies(tuple(bodies))

@@ -7,10 +7,10 @@ from typing import final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
-from fxad.core.masks import leading
+from fxad.core.flags import leading
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
-from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Mask, Zero
+from fxad.ir import Atom, Cotangent, Flags, Jaxpr, LinearizedBody, Lit, Zero
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import TransposeBuilder, backward, instantiate
 
@@ -36,7 +36,7 @@ def _pull_back(
 
 
 @by_value
-def vjp(jaxpr: Jaxpr, wrt: Mask) -> Vjp:
+def vjp(jaxpr: Jaxpr, wrt: Flags) -> Vjp:
     """Reverse mode as two programs, with respect to the marked operands.
 
     Law:    <y_bar, J x_dot> = <backward(y_bar), x_dot>.
@@ -51,7 +51,7 @@ def vjp(jaxpr: Jaxpr, wrt: Mask) -> Vjp:
 
 
 @by_value
-def vjp_fused(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
+def vjp_fused(jaxpr: Jaxpr, wrt: Flags) -> Jaxpr:
     """Reverse mode as one program: (operands, cotangents of the floating and complex results) -> (results,
     cotangents of the marked operands)."""
     lin = linearize(jaxpr, wrt)
@@ -64,7 +64,7 @@ def vjp_fused(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
 
 
 @by_value
-def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
+def value_and_grad(jaxpr: Jaxpr, wrt: Flags) -> Jaxpr:
     """Return the program operands -> (results, gradients of the first result with respect to the marked operands).
 
     The first result must be a real floating scalar; the others are auxiliary.
@@ -99,7 +99,7 @@ def value_and_grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
 
 
 @by_value
-def grad(jaxpr: Jaxpr, wrt: Mask) -> Jaxpr:
+def grad(jaxpr: Jaxpr, wrt: Flags) -> Jaxpr:
     """Return the program operands -> (all results but the first, gradients of the first result).
 
     The gradients are with respect to the marked operands.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import dce, prune
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CallWithRules
@@ -31,13 +31,13 @@ def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
             maps, needed = drop_unused_residuals(
                 [drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies
             )
-            ins = (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed))
+            ins = (*ins[: prim.n_linear], *select_by_flags(ins[prim.n_linear :], needed))
             prim = prim.with_bodies(tuple(maps))
         # functions with rules: only these have a value that needs fewer operands than the rules
         elif isinstance(prim, CallWithRules | LinearCall):
             value, needed = prune(drop_derivative_rules(prim.applied), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.applied:
-                prim, ins = CallWithRules(Function(value)), select_by_mask(ins, needed)
+                prim, ins = CallWithRules(Function(value)), select_by_flags(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([drop_derivative_rules(body, transposed) for body in prim.bodies]))
         return b.copy(eqn, ins, prim)

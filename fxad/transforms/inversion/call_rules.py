@@ -12,8 +12,8 @@ from typing import Final, final
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.masks import select_by_mask, split_by_mask
-from fxad.ir import Aval, Jaxpr, Lit, Mask, Primitive
+from fxad.core.flags import select_by_flags, split_by_flags
+from fxad.ir import Aval, Flags, Jaxpr, Lit, Primitive
 from fxad.primitives.custom import CallWithRules, rules_of
 from fxad.primitives.custom_rules import DeclaredProgram, TransformRule
 
@@ -28,23 +28,23 @@ class InverseOfCall:
     `ivjp`: results, kept operands, cotangents of the inexact results -> the other operands, then cotangents of the
     moving ones."""
 
-    kept: Mask
+    kept: Flags
     inverse: Jaxpr
     ivjp: Jaxpr | None
 
 
 def inverse_rule(
-    body: Jaxpr, kept: Mask, inverse: Jaxpr, ivjp: Jaxpr | None = None, moving: Mask = ()
+    body: Jaxpr, kept: Flags, inverse: Jaxpr, ivjp: Jaxpr | None = None, moving: Flags = ()
 ) -> TransformRule:
     """Return the rule of a call of `body`. `moving` marks the operands whose cotangents `ivjp` gives."""
     operands, n = range(len(body.ins)), len(body.ins)
     results = range(n, n + len(body.outs))
-    known, others = split_by_mask(operands, kept)
+    known, others = split_by_flags(operands, kept)
     takes = (*results, *known)
     programs = [DeclaredProgram("inverse", inverse, takes, tuple(others))]
     if ivjp is not None:
-        cotangents = select_by_mask(results, [a.inexact for a in body.out_avals])
-        gives = (*others, *select_by_mask(operands, moving))
+        cotangents = select_by_flags(results, [a.inexact for a in body.out_avals])
+        gives = (*others, *select_by_flags(operands, moving))
         programs.append(DeclaredProgram("ivjp", ivjp, (*takes, *cotangents), gives, sum(moving)))
     return TransformRule(INVERSE, tuple(programs), whole=True)
 

@@ -69,10 +69,10 @@ from typing import Final, final
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotInvertibleError
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lin, Mask, Tangent, Tangents, Var, Zero, as_lin
+from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Lin, Tangent, Tangents, Var, Zero, as_lin
 from fxad.primitives.custom import CallWithRules, has_derived_rules
 from fxad.primitives.custom_rules import Rules
 from fxad.transforms.ad.linearize import LinearizeBuilder
@@ -87,7 +87,7 @@ from fxad.transforms.inversion.solver import find_plan
 from fxad.transforms.locate import EqnOrigin, bodies_around, locate
 from fxad.transforms.memory.segments import in_segments
 
-NO_IVJP: Final[Mapping[Var, Mask]] = MappingProxyType({})
+NO_IVJP: Final[Mapping[Var, Flags]] = MappingProxyType({})
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
 
 
@@ -102,9 +102,9 @@ class BackwardRequest:
     form, and the bodies that contain them.
     """
 
-    known_outs: Mask
-    known_ins: Mask
-    moving: Mask
+    known_outs: Flags
+    known_ins: Flags
+    moving: Flags
     rules: InverseTable
     labels: tuple[str, ...] = ()
     tolerance: float = math.inf
@@ -112,7 +112,7 @@ class BackwardRequest:
 
     def known_values(self, jaxpr: Jaxpr) -> Atoms:
         """Return the known results and operands of a program."""
-        return (*select_by_mask(jaxpr.outs, self.known_outs), *select_by_mask(jaxpr.ins, self.known_ins))
+        return (*select_by_flags(jaxpr.outs, self.known_outs), *select_by_flags(jaxpr.ins, self.known_ins))
 
     def known_avals(self, jaxpr: Jaxpr) -> list[Aval]:
         """Return the types of the known results and operands of a program."""
@@ -120,7 +120,7 @@ class BackwardRequest:
 
     def plan(self, jaxpr: Jaxpr, origins: Mapping[Atom, EqnOrigin]) -> InversionPlan:
         """Return how to compute the values of a program that the known ones determine."""
-        known_ins, known_outs = select_by_mask(jaxpr.ins, self.known_ins), select_by_mask(jaxpr.outs, self.known_outs)
+        known_ins, known_outs = select_by_flags(jaxpr.ins, self.known_ins), select_by_flags(jaxpr.outs, self.known_outs)
         return find_plan(jaxpr, (*known_ins, *known_outs), self.rules, origins=origins)
 
 
@@ -242,10 +242,10 @@ class _Split(LinearizeBuilder):
     def of(
         cls,
         jaxpr: Jaxpr,
-        moving: Mask,
+        moving: Flags,
         origins: Mapping[Atom, EqnOrigin],
         *,
-        with_ivjp: Mapping[Var, Mask] = NO_IVJP,
+        with_ivjp: Mapping[Var, Flags] = NO_IVJP,
         inverted_whole: AbstractSet[Var] = frozenset(),
     ) -> _Split:
         """Split a program. `with_ivjp` has the known operands of the equations at which the linear program is cut.
@@ -267,7 +267,7 @@ class _Split(LinearizeBuilder):
         split.primal = split.build(substitute(jaxpr.outs, split.atoms), jaxpr.name)
         return split
 
-    def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Mask | None, whole: bool) -> None:
+    def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Flags | None, whole: bool) -> None:
         """Add an equation to the primal program, and its tangents to the linear program."""
         ins = substitute(eqn.ins, self.atoms)
         dots_in = [self.tangents.get(a) for a in eqn.ins]
@@ -299,7 +299,7 @@ class _Split(LinearizeBuilder):
                 e.inside = (*origin.inside, *bodies_around(e))
             raise
 
-    def _cut(self, known_ins: Mask, tangents: Tangents) -> Tangents:
+    def _cut(self, known_ins: Flags, tangents: Tangents) -> Tangents:
         """Cut the linear program at the last equation of the primal program. Return the tangents of its results."""
         eqn = self.eqns[-1]
         dots = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
@@ -372,7 +372,7 @@ class _PrimalValues:
         """Add the operands that the ivjp of an equation reconstructed."""
         eqn = inverted.eqn
         self.add(list(operands), list(operands.values()))
-        self.lazy.inverted.append((tuple(operands), (*eqn.outs, *select_by_mask(eqn.ins, inverted.known_ins))))
+        self.lazy.inverted.append((tuple(operands), (*eqn.outs, *select_by_flags(eqn.ins, inverted.known_ins))))
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
         return self.value(self._residuals[a]) if a in self._residuals else default
@@ -434,7 +434,7 @@ def _transpose_from_results(
     values = _PrimalValues.of(b, split, request, known_atoms)
     bodies: list[BackwardProgram] = []
 
-    def ivjp_of_body(body: Jaxpr, known_ins: Mask, known_outs: Mask, moving: Mask) -> Jaxpr:
+    def ivjp_of_body(body: Jaxpr, known_ins: Flags, known_outs: Flags, moving: Flags) -> Jaxpr:
         bodies.append(
             ivjp(body, BackwardRequest(known_outs, known_ins, moving, request.rules, located=request.located))
         )
@@ -445,7 +445,7 @@ def _transpose_from_results(
         if a in split.tangents:
             accumulate(b, ct_env, split.tangents[a].var, ct)
     _transpose_split(b, split, values, ct_env, IvjpCtx(b, values.value, ivjp_of_body, request.rules))
-    tangents = [split.tangents[v].var for v in select_by_mask(normal.ins, request.moving)]
+    tangents = [split.tangents[v].var for v in select_by_flags(normal.ins, request.moving)]
     cotangents = instantiate([ct_env.get(t) or Zero(t.aval) for t in tangents])
     return _Transposed(split, values, bodies, cotangents, not any([t in ct_env for t in tangents]))
 

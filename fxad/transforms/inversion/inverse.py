@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotInvertibleError
-from fxad.ir import Jaxpr, Mask
+from fxad.ir import Flags, Jaxpr
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers
@@ -21,7 +21,7 @@ WITHOUT_LOG_DET: Final = "ask for the arguments alone, and add the log-determina
 @by_value
 def inverse(
     jaxpr: Jaxpr,
-    wanted: Mask,
+    wanted: Flags,
     log_det: bool = False,
     labels: tuple[str, ...] = (),
     rules: InverseTable = INVERSE_RULES,
@@ -50,9 +50,9 @@ def inverse(
     return inverted.program
 
 
-def _check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
+def _check_square(jaxpr: Jaxpr, wanted: Flags) -> None:
     """Check that the Jacobian is square. Raises: NotInvertibleError if it is not."""
-    n, m = real_numbers(select_by_mask(jaxpr.in_avals, wanted)), real_numbers(jaxpr.out_avals)
+    n, m = real_numbers(select_by_flags(jaxpr.in_avals, wanted)), real_numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(
             f"inverse: log_det of {jaxpr.name}: {not_square(m, n)}",

@@ -78,10 +78,10 @@ from typing import TypeVar
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands, single_equation
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
-from fxad.ir import Aval, Jaxpr, LinearizedBody, Lit, Mask, Var
+from fxad.ir import Aval, Flags, Jaxpr, LinearizedBody, Lit, Var
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.bodies import reorder_operands
@@ -116,7 +116,7 @@ T = TypeVar("T")
 @by_value
 def invertible(
     jaxpr: Jaxpr,
-    kept: Mask,
+    kept: Flags,
     labels: tuple[str, ...] = (),
     tolerance: float = 0.0,
     rules: InverseTable = INVERSE_RULES,
@@ -160,7 +160,7 @@ def invertible(
     return reorder_operands(call, tuple([order.index(k) for k in range(len(order))]))
 
 
-def _with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseTable) -> Mask:
+def _with_integers(jaxpr: Jaxpr, kept: Flags, rules: InverseTable) -> Flags:
     """Mark the operands to keep: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = partial_inverse(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
@@ -216,7 +216,7 @@ def _reverse_rule(jaxpr: Jaxpr, request: BackwardRequest, linearized: Linearized
     return rule
 
 
-def _forward(jaxpr: Jaxpr, kept: Mask, compared: tuple[Var, ...]) -> Jaxpr:
+def _forward(jaxpr: Jaxpr, kept: Flags, compared: tuple[Var, ...]) -> Jaxpr:
     """Return the forward program: results, then residuals, which are the results again, kept operands and sketches.
     The values `compared` are those of the normal form."""
     n, program = len(jaxpr.outs), normal_form(jaxpr) if compared else jaxpr
@@ -224,7 +224,7 @@ def _forward(jaxpr: Jaxpr, kept: Mask, compared: tuple[Var, ...]) -> Jaxpr:
     segments = in_segments(all_results, tuple([not k for k in kept]))
     b = Builder.resume(segments)
     results, sketches = segments.outs[:n], [sketch(b, a) for a in segments.outs[n:]]
-    return b.build([*results, *results, *select_by_mask(segments.ins, kept), *sketches], jaxpr.name)
+    return b.build([*results, *results, *select_by_flags(segments.ins, kept), *sketches], jaxpr.name)
 
 
 def _with_sketches(backward: BackwardProgram, compared: tuple[Var, ...]) -> Jaxpr:

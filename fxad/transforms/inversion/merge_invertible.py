@@ -28,7 +28,7 @@ from typing import final
 
 from fxad.core.builder import Builder, rewrite, single_equation, subprogram, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Call
@@ -91,11 +91,11 @@ def _merge_in_eqn(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
 def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
     """Return an `invertible` loop if one reversible equation per step computes all inexact carries; None otherwise."""
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
-    carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
+    carries = set(select_by_flags(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
     if len(readers) != 1 or not reversible(readers[0].prim) or not carries.isdisjoint(_kept_operands(readers[0])):
         return None
-    if any([a not in readers[0].outs for a in select_by_mask(prim.body.outs[: prim.n_carry], moves)]):
+    if any([a not in readers[0].outs for a in select_by_flags(prim.body.outs[: prim.n_carry], moves)]):
         return None
     body = single_equation(prim, [a.aval for a in eqn.ins], prim.body.name)
     start = len(prim.split_count(eqn.ins)[0]) + prim.n_consts

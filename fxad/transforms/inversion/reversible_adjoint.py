@@ -25,8 +25,8 @@ from typing import Protocol, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.masks import mask_or, select_by_mask
-from fxad.ir import Atom, Atoms, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
+from fxad.core.flags import flags_or, select_by_flags
+from fxad.ir import Atom, Atoms, Eqn, Flags, Hole, Jaxpr, Primitive, Var, Zero
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.loop_steps import Steps
@@ -47,7 +47,7 @@ class IvjpOfBody(Protocol):
     """Return the ivjp of a body, from its operands marked in `known_ins` and its results marked in `known_outs`. See
     `derivatives_from_results.ivjp`."""
 
-    def __call__(self, body: Jaxpr, known_ins: Mask, known_outs: Mask, moving: Mask, /) -> Jaxpr: ...
+    def __call__(self, body: Jaxpr, known_ins: Flags, known_outs: Flags, moving: Flags, /) -> Jaxpr: ...
 
 
 # ---------------------------------------------------------------------------------------------- equations with an ivjp
@@ -60,16 +60,16 @@ class IvjpEqn:
     the operands that have cotangents."""
 
     eqn: Eqn
-    known_ins: Mask
-    moving: Mask
+    known_ins: Flags
+    moving: Flags
 
 
-def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Mapping[Var, Mask]:
+def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Mapping[Var, Flags]:
     """Return the equations of a program that have an ivjp, by their first results: for each, the mask of its known
     operands."""
     backward = [step for step in plan.computed_by.values() if isinstance(step, BackwardStep)]
     steps = {step.inverts[0].outs[0]: step for step in backward if len(step.inverts) == 1}
-    result: dict[Var, Mask] = {}
+    result: dict[Var, Flags] = {}
     for eqn in jaxpr.eqns:
         step = steps.get(eqn.outs[0]) if eqn.outs else None
         if step is None or not all([plan.determines(a) for a in (*eqn.outs, *eqn.ins)]):
@@ -80,17 +80,17 @@ def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Ma
     return result
 
 
-def _has_ivjp(eqn: Eqn, known_ins: Mask, rules: InverseTable) -> bool:
+def _has_ivjp(eqn: Eqn, known_ins: Flags, rules: InverseTable) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CallWithRules):
         rule = inverse_of_call(prim)
-        return rule is not None and rule.ivjp is not None and all(select_by_mask(known_ins, rule.kept))
+        return rule is not None and rule.ivjp is not None and all(select_by_flags(known_ins, rule.kept))
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known_ins, strict=True)])
         loop = backward_loop(_LoopCtx(Builder(), rules), prim, args, eqn.outs)
-        return not isinstance(loop, Refused) and all(mask_or(loop[0].solved, loop[0].known_ins))
+        return not isinstance(loop, Refused) and all(flags_or(loop[0].solved, loop[0].known_ins))
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
@@ -99,7 +99,7 @@ def _has_ivjp(eqn: Eqn, known_ins: Mask, rules: InverseTable) -> bool:
         return True
     # the plan may determine a repeated operand at one position; the ivjp of a body must reconstruct it at all positions
     in_body, every = known_ins[len(known_ins) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
-    return all([all(mask_or(partial_inverse(body, in_body, every, rules).solved, in_body)) for body in prim.bodies])
+    return all([all(flags_or(partial_inverse(body, in_body, every, rules).solved, in_body)) for body in prim.bodies])
 
 
 @final
@@ -121,7 +121,7 @@ class _LoopCtx:
     def producer(self, _a: Atom) -> Eqn | None:
         return None
 
-    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+    def recur(self, body: Jaxpr, known_ins: Flags, known_outs: Flags) -> PartialInverse:
         return partial_inverse(body, known_ins, known_outs, self._rules)
 
     def measure(self, _log_det: Atom) -> None:
@@ -167,14 +167,14 @@ class IvjpCtx:
 
     def _call(self, prim: Call | Remat, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         program = self.ivjp_of_body(prim.body, ivjp_eqn.known_ins, (True,) * len(outs), ivjp_eqn.moving)
-        operands = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
+        operands = [self.value(a) for a in select_by_flags(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
         return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(Call(program), *outs, *operands, *cts))
 
     def _cond(self, prim: Cond, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         every = (True,) * len(outs)
         known_ins, moving = ivjp_eqn.known_ins[1:], ivjp_eqn.moving[1:]
         branches = [self.ivjp_of_body(body, known_ins, every, moving) for body in prim.branches]
-        index, *operands = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
+        index, *operands = [self.value(a) for a in select_by_flags(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
         inverted = prim.with_inverted_branches(tuple(branches))
         return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(inverted, index, *outs, *operands, *cts))
 
@@ -182,12 +182,12 @@ class IvjpCtx:
         rule = inverse_of_call(prim)
         assert rule is not None
         assert rule.ivjp is not None
-        kept = [self.value(a) for a in select_by_mask(ivjp_eqn.eqn.ins, rule.kept)]
+        kept = [self.value(a) for a in select_by_flags(ivjp_eqn.eqn.ins, rule.kept)]
         call = Call(prim.complete(rule.ivjp, over_stack))
         results = _results_of(ivjp_eqn.eqn, rule.kept, self.b(call, *outs, *kept, *cts))
         # the rule returns the cotangents of all operands that move
-        wanted = select_by_mask(ivjp_eqn.moving, prim.function.moving)
-        return IvjpResults(results.operands, select_by_mask(results.cotangents, wanted))
+        wanted = select_by_flags(ivjp_eqn.moving, prim.function.moving)
+        return IvjpResults(results.operands, select_by_flags(results.cotangents, wanted))
 
     def _scan(self, prim: Scan, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         """Emit one loop from the last step to the first. Each step reconstructs its operands and propagates
@@ -214,21 +214,21 @@ class IvjpCtx:
             *loop.constants(args),
             *loop.state(ctx, args, outs),
             *cts[:n_carry_cts],
-            *[Zero(a).instantiate() for a in select_by_mask(of_consts, moving_consts)],
+            *[Zero(a).instantiate() for a in select_by_flags(of_consts, moving_consts)],
             *loop.slices(ctx, args, outs),
             *cts[n_carry_cts:],
         )
         return _results_of_loop(loop, ivjp_eqn, moving, results)
 
 
-def _results_of(eqn: Eqn, known_ins: Mask, results: Sequence[Atom]) -> IvjpResults:
+def _results_of(eqn: Eqn, known_ins: Flags, results: Sequence[Atom]) -> IvjpResults:
     """Return the results of the ivjp of an equation: first its unknown operands, then cotangents."""
     reconstructed = [a for a, k in zip(eqn.ins, known_ins, strict=True) if not k]
     return IvjpResults(dict(zip(reconstructed, results, strict=False)), results[len(reconstructed) :])
 
 
 def _results_of_loop(
-    loop: BackwardLoop, ivjp_eqn: IvjpEqn, moving_in_step: Mask, results: Sequence[Atom]
+    loop: BackwardLoop, ivjp_eqn: IvjpEqn, moving_in_step: Flags, results: Sequence[Atom]
 ) -> IvjpResults:
     """Return the results of a backward loop: carries, their cotangents, sums of cotangents, and stacked slices and
     their cotangents. `moving_in_step` marks the operands of the body that have cotangents."""
@@ -244,14 +244,14 @@ def _results_of_loop(
     _, known_ins = prim.split_count(ivjp_eqn.known_ins)
     _, moving = prim.split_count(ivjp_eqn.moving)
     by_operand = zip(operands, known_ins, values, strict=True)
-    cts = select_by_mask([*ct_consts, *ct_carries, *ct_xs], moving)
+    cts = select_by_flags([*ct_consts, *ct_carries, *ct_xs], moving)
     return IvjpResults(
         {a: value for a, is_known, value in by_operand if value is not None and not is_known},
         [ct for ct in cts if ct is not None],
     )
 
 
-def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Mask) -> Steps:
+def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Flags) -> Steps:
     """Return one step of a backward loop: it reconstructs the operands of the body, and propagates cotangents to those
     marked in `moving`."""
     prim, split = loop.prim, loop.prim.steps.split
@@ -259,7 +259,7 @@ def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Mask) -> Ste
     moving_consts, moving_carries, _ = split(moving)
     n_carry_cts = sum(moving_carries)
     b = Builder()
-    step = loop.inputs(b, [*select_by_mask(of_carry, moving_carries), *select_by_mask(of_consts, moving_consts)])
+    step = loop.inputs(b, [*select_by_flags(of_carry, moving_carries), *select_by_flags(of_consts, moving_consts)])
     carry_cts, sums = step.extra[:n_carry_cts], step.extra[n_carry_cts:]
     row_cts = b.inputs([a for a in prim.body.out_avals[prim.n_carry :] if a.inexact])
     results = iter(b.inline(ivjp_of_body, (*step.operands, *carry_cts, *row_cts)))
@@ -272,9 +272,9 @@ def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Mask) -> Ste
     return Steps(b.build([*new_carries, *stacked], ivjp_of_body.name), step.n_consts, len(new_carries))
 
 
-def _take(values: Iterator[Atom], mask: Sequence[bool]) -> list[Atom | None]:
+def _take(values: Iterator[Atom], flags: Sequence[bool]) -> list[Atom | None]:
     """Take the next values, for the marked positions; None at the others."""
-    return [next(values) if m else None for m in mask]
+    return [next(values) if m else None for m in flags]
 
 
 def _plus(b: Builder, total: Atom, ct: Atom) -> Atom:

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 from fxad.core.builder import Builder, rebind_operands, single_equation
 from fxad.core.dce import dce
-from fxad.core.masks import leading, select_by_mask
+from fxad.core.flags import leading, select_by_flags
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Mask, Primitive
+from fxad.ir import Atom, Aval, Eqn, Flags, HigherOrder, Jaxpr, LinearizedBody, Primitive
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CallWithRules, has_derived_rules, rules_of
@@ -75,7 +75,7 @@ def _has_custom_inverse(prim: Primitive) -> bool:
     )
 
 
-def forward_rule(jaxpr: Jaxpr, moving: Mask, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+def forward_rule(jaxpr: Jaxpr, moving: Flags, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
     """Return the rule (forward, push) of forward mode: the program linearized in the marked operands.
 
     If a function has a rule for tangents and a rule for cotangents, forward mode uses the rule for tangents. Then the
@@ -87,7 +87,7 @@ def forward_rule(jaxpr: Jaxpr, moving: Mask, linearized: LinearizedBody) -> tupl
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     fused, nonzero = jvp(without_effects(jaxpr), moving)
     b = Builder()
-    dots, primals = b.inputs(select_by_mask(ins, moving)), b.inputs(ins)
+    dots, primals = b.inputs(select_by_flags(ins, moving)), b.inputs(ins)
     tangents = b.inline(fused, [*primals, *dots])[n:]
     push = dce(b.build(instantiate_outs(tangents, nonzero, jaxpr.out_avals, inexact), f"push_{jaxpr.name}"))
     return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.ins), jaxpr.name), push

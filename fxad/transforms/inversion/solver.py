@@ -67,10 +67,10 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from fxad.core.builder import Builder
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import SizeError
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Hole, Jaxpr, Lit, Var
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.gather_scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
@@ -119,8 +119,8 @@ SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
 @by_value
 def partial_inverse(
     jaxpr: Jaxpr,
-    known_ins: Mask,
-    known_outs: Mask,
+    known_ins: Flags,
+    known_outs: Flags,
     rules: InverseTable,
     measured: bool = False,
     located: bool = False,
@@ -134,9 +134,9 @@ def partial_inverse(
     Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
     Cost: one search; linear in the equations if each is inverted once.
     """
-    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, known_outs), jaxpr.name)
+    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_flags(jaxpr.outs, known_outs), jaxpr.name)
     normal, origins = backward_form(program, located)
-    known_operands = select_by_mask(jaxpr.ins, known_ins)
+    known_operands = select_by_flags(jaxpr.ins, known_ins)
     plan = find_plan(normal, (*known_operands, *normal.outs), rules, measured, origins)
     solved = tuple([v in plan.computed_by and not k for v, k in zip(jaxpr.ins, known_ins, strict=True)])
     undetermined = [v for v in jaxpr.ins if v not in plan.computed_by]
@@ -148,10 +148,10 @@ def partial_inverse(
         env.setdefault(a, value)
     env.update(zip(known_operands, b.inputs([v.aval for v in known_operands]), strict=True))
     lazy = LazyValues(b, plan, env)
-    values = [lazy.get(v) for v in select_by_mask(jaxpr.ins, solved)]
+    values = [lazy.get(v) for v in select_by_flags(jaxpr.ins, solved)]
     unmeasured: Refused | None = None
     if measured:
-        values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
+        values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_flags(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in lazy.steps if s.unmeasured), None)
     return PartialInverse(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
 
@@ -512,7 +512,7 @@ class StepBuilder(Builder):
         """Set the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
-    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+    def recur(self, body: Jaxpr, known_ins: Flags, known_outs: Flags) -> PartialInverse:
         inverted = partial_inverse(body, known_ins, known_outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
             inverted = inverted.within(body_label(self._eqn, body))

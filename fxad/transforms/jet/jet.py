@@ -48,11 +48,26 @@ from typing import Final, Literal, TypeAlias, cast, final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import dce
+from fxad.core.flags import flags_or
 from fxad.core.layout import Layout
-from fxad.core.masks import mask_or
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, JvpCtx, Lin, Linear, Lit, Mask, Primitive, Source, Var, Zero, as_lin
+from fxad.ir import (
+    Atom,
+    Aval,
+    Flags,
+    HigherOrder,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    Lit,
+    Primitive,
+    Source,
+    Var,
+    Zero,
+    as_lin,
+)
 from fxad.primitives.control.call import Call, callee
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules
@@ -65,7 +80,7 @@ from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
 
 # For each operand or result, marks the coefficients 1, 2, ..., order that are not zero.
-Pattern: TypeAlias = tuple[Mask, ...]
+Pattern: TypeAlias = tuple[Flags, ...]
 Operand: TypeAlias = "Var | Lit | Value"
 Operands: TypeAlias = "tuple[Operand, ...]"
 
@@ -145,7 +160,7 @@ class _SeriesBuilder(Emitter):
         self.order: Final = order
         self._equations: dict[tuple[object, ...], tuple[Var, ...]] = {}
         self._nodes: dict[tuple[object, ...], _Node] = {}
-        self._tangent_programs: dict[tuple[object, ...], tuple[Jaxpr, Mask]] = {}
+        self._tangent_programs: dict[tuple[object, ...], tuple[Jaxpr, Flags]] = {}
 
     # ------------------------------------------------------------------------------------------ atoms of the program
 
@@ -238,7 +253,7 @@ class _SeriesBuilder(Emitter):
         return self._node(prim, operands, compute, has, source)
 
     def _node(
-        self, prim: Primitive, operands: Operands, compute: Callable[[int], Series], has: Mask | None, source: Source
+        self, prim: Primitive, operands: Operands, compute: Callable[[int], Series], has: Flags | None, source: Source
     ) -> Operands:
         """Return the results of a new node. Those that do not vary are atoms. `has` marks those that vary; None: all of
         an inexact type."""
@@ -264,7 +279,7 @@ class _SeriesBuilder(Emitter):
             env.update(zip(eqn.outs, outs, strict=True))
         return tuple([env[a] if isinstance(a, Var) else a for a in jaxpr.outs])
 
-    def _tangents_of(self, prim: Primitive, avals: Sequence[Aval], varies: Mask) -> tuple[Jaxpr, Mask]:
+    def _tangents_of(self, prim: Primitive, avals: Sequence[Aval], varies: Flags) -> tuple[Jaxpr, Flags]:
         """Return forward mode of one equation."""
         key = (prim, *avals, varies)
         if key not in self._tangent_programs:
@@ -273,7 +288,7 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------- linear and products
 
-    def _linear_part(self, prim: Primitive, operands: Operands, varies: Mask) -> Callable[[int], Series]:
+    def _linear_part(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], Series]:
         def compute(k: int) -> Series:
             cs = [self.coefficient(a, k) if isinstance(a, Value) or not k else None for a in operands]
             has = tuple([c is not None for c in cs])
@@ -302,7 +317,7 @@ class _SeriesBuilder(Emitter):
             env.update(zip(eqn.outs, self.emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
-    def _product(self, prim: Primitive, operands: Operands, varies: Mask) -> Callable[[int], Series]:
+    def _product(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], Series]:
         i, j = [k for k, v in enumerate(varies) if v]
         squared = prim == MUL and operands[i] is operands[j]
 
@@ -336,7 +351,9 @@ class _SeriesBuilder(Emitter):
 
     # --------------------------------------------------------------------------------------------- the tangent rule
 
-    def _by_tangent(self, prim: Primitive, operands: Operands, varies: Mask, source: Source) -> Callable[[int], Series]:
+    def _by_tangent(
+        self, prim: Primitive, operands: Operands, varies: Flags, source: Source
+    ) -> Callable[[int], Series]:
         expanded: list[tuple[Operands, list[Operand | None]]] = []
 
         def expansion() -> tuple[Operands, list[Operand | None]]:
@@ -392,7 +409,7 @@ class _SeriesBuilder(Emitter):
 
     # ---------------------------------------------------------------------------------------- functions with rules
 
-    def _has_rules(self, prim: CallWithRules, varies: Mask) -> bool:
+    def _has_rules(self, prim: CallWithRules, varies: Flags) -> bool:
         """Return True if the derivative is that of rules which users gave."""
         return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
 
@@ -478,8 +495,8 @@ class _SeriesBuilder(Emitter):
 
 
 def _fixpoint(
-    layout: Layout, operands: list[Mask], order: int
-) -> tuple[list[Mask], list[Mask], dict[int, tuple[Jaxpr, Pattern]]]:
+    layout: Layout, operands: list[Flags], order: int
+) -> tuple[list[Flags], list[Flags], dict[int, tuple[Jaxpr, Pattern]]]:
     """Return the coefficients that operands and results have, and the series of the bodies. A coefficient of a carry
     that is zero in the first step may be nonzero later."""
     zero = (False,) * order
@@ -491,10 +508,10 @@ def _fixpoint(
             jets[k] = jet(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
             for place, marks in zip(layout.result_indices(k), jets[k][1], strict=True):
                 if place is not None:
-                    results[place] = mask_or(results[place], marks)
+                    results[place] = flags_or(results[place], marks)
         wider = list(operands)
         for p, q in carries.items():
-            wider[p] = mask_or(operands[p], results[q])
+            wider[p] = flags_or(operands[p], results[q])
         if wider == operands:
             for p, q in carries.items():
                 results[q] = operands[p]
@@ -503,7 +520,7 @@ def _fixpoint(
 
 
 def _expanded_body(
-    layout: Layout, k: int, series: Jaxpr, has: Pattern, operands: Sequence[Mask], results: Sequence[Mask]
+    layout: Layout, k: int, series: Jaxpr, has: Pattern, operands: Sequence[Flags], results: Sequence[Flags]
 ) -> Jaxpr:
     """Return the series of a body with the coefficients of each operand and result next to it."""
     body = layout.bodies[k].jaxpr
@@ -525,7 +542,7 @@ def _expanded_body(
 
 
 def _union(patterns: Sequence[Pattern]) -> Pattern:
-    return tuple([mask_or(*marks) for marks in zip(*patterns, strict=True)])
+    return tuple([flags_or(*marks) for marks in zip(*patterns, strict=True)])
 
 
 def _with_pattern(series: Jaxpr, has: Pattern, wants: Pattern) -> Jaxpr:
@@ -542,7 +559,7 @@ def _with_pattern(series: Jaxpr, has: Pattern, wants: Pattern) -> Jaxpr:
 # ------------------------------------------------------------------------------------------------- kinds of equations
 
 
-def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> tuple[Jaxpr, Mask]:
+def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> tuple[Jaxpr, Flags]:
     """Return `jvp` of the program of one equation. An error names the equation of the user's program, not this one."""
     b = ForwardBuilder()
     primals = b.inputs(avals)
@@ -552,14 +569,14 @@ def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> tu
     return b.build([*outs, *[dot.var for dot in dots if isinstance(dot, Lin)]], prim.name), has
 
 
-def _is_linear(prim: Primitive, varies: Mask) -> bool:
+def _is_linear(prim: Primitive, varies: Flags) -> bool:
     return isinstance(prim, Linear) and prim.linear_in(varies)
 
 
 Kind: TypeAlias = Literal["bodies", "row", "linear", "product", "tangent rule"]
 
 
-def kind_of(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> Kind:
+def kind_of(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> Kind:
     """Return how the series of an equation is computed when the marked operands vary."""
     if isinstance(prim, HigherOrder) and prim.layout.transparent:
         return "bodies"
@@ -571,7 +588,7 @@ def kind_of(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> Kind:
     return "product" if _is_product(prim, varies) else "tangent rule"
 
 
-def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> bool:
+def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> bool:
     """Return True if the equation is linear in the varying operands, alone or together with constant ones."""
     if not isinstance(prim, Linear):
         return False
@@ -580,7 +597,7 @@ def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Mask) -> bool:
     return not isinstance(prim, HigherOrder) and prim.linear_in(tuple([a.inexact for a in avals]))
 
 
-def _is_product(prim: Primitive, varies: Mask) -> bool:
+def _is_product(prim: Primitive, varies: Flags) -> bool:
     """Return True if the equation is linear in each of two varying operands, the other held fixed."""
     if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or sum(varies) != 2:
         return False

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Mask, Primitive, Var
+from fxad.ir import Atom, Flags, Primitive, Var
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB
 
 # The coefficients of one order, of all results; None is zero.
@@ -38,7 +38,7 @@ class Row:
     `applies` says for which varying operands the row is."""
 
     series: Callable[[Emitter, int, Sequence[Coefficient], Sequence[Atom | None]], Atom | None]
-    applies: Callable[[Mask], bool]
+    applies: Callable[[Flags], bool]
 
 
 def _quotient(e: Emitter, k: int, operands: Sequence[Coefficient], known: Sequence[Atom | None]) -> Atom | None:

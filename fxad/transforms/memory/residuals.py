@@ -13,7 +13,7 @@ from fxad.core.dce import dce, read_operands
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, FxadError, described, shown
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Mask, Primitive, SourceLocation, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.support.tables import Table, headed
@@ -76,7 +76,7 @@ class Residuals(Sequence[Residual]):
     """
 
     jaxpr: Jaxpr
-    wrt: Mask
+    wrt: Flags
     rows: tuple[Residual, ...]
     names: tuple[str, ...] = ()
 
@@ -175,7 +175,7 @@ def _line(r: Residual) -> str:
 
 
 @by_value
-def residuals(jaxpr: Jaxpr, wrt: Mask) -> Residuals:
+def residuals(jaxpr: Jaxpr, wrt: Flags) -> Residuals:
     """Return the table of the values that `linearize` stores for derivatives with respect to the marked operands.
 
     Law:  the rows are the distinct residuals that the linear program reads, without literals.

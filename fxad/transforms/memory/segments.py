@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from fxad.core.builder import Builder, rewrite, subprogram, substitute
-from fxad.core.masks import select_by_mask
+from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
+from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import has_derived_rules
@@ -23,7 +23,7 @@ from fxad.support.constants import SEGMENT_BYTES, SEGMENT_TIMES
 
 
 @by_value
-def in_segments(jaxpr: Jaxpr, freed_after_use: Mask, least: int = SEGMENT_BYTES) -> Jaxpr:
+def in_segments(jaxpr: Jaxpr, freed_after_use: Flags, least: int = SEGMENT_BYTES) -> Jaxpr:
     """Return the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
 
     Operands marked in `freed_after_use` are live until the last equation that reads them. The others (weights) stay in
@@ -101,7 +101,7 @@ def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
 # ---------------------------------------------------------------------------------------------------- choosing the cuts
 
 
-def _ends(jaxpr: Jaxpr, freed_after_use: Mask, least: int) -> list[int]:
+def _ends(jaxpr: Jaxpr, freed_after_use: Flags, least: int) -> list[int]:
     """Return the end of each segment: the end of the program if the rest is one segment, otherwise the end with the
     fewest live bytes among those that are permitted, the last of several."""
     n, live = len(jaxpr.eqns), live_bytes(jaxpr, freed_after_use)
@@ -124,14 +124,14 @@ def _ends(jaxpr: Jaxpr, freed_after_use: Mask, least: int) -> list[int]:
     return ends
 
 
-def live_bytes(jaxpr: Jaxpr, freed_after_use: Mask) -> list[int]:
+def live_bytes(jaxpr: Jaxpr, freed_after_use: Flags) -> list[int]:
     """Return the bytes of the values that later equations read, before each equation and at the end.
 
     A result of the program has its own memory: it is counted only up to the last equation that reads it. For x:f32[10],
     not `freed_after_use`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
     """
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
-    operands = select_by_mask(jaxpr.ins, freed_after_use)
+    operands = select_by_flags(jaxpr.ins, freed_after_use)
     counted = {v for e in jaxpr.eqns for v in e.outs}.union(operands)
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]
     dead = [0] * len(jaxpr.eqns)

@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Eqn, Lit, Mask, Var
+from fxad.ir import Atom, Atoms, Eqn, Flags, Lit, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
 from fxad.transforms.start_indices import DYNAMIC_FORMS, PrimitiveAndOperands
@@ -175,7 +175,7 @@ class _Match:
         return Lit.of(1, v.aval)
 
 
-def _operation_in_body(eqn: Eqn, marked: Mask | None) -> PrimitiveAndOperands:
+def _operation_in_body(eqn: Eqn, marked: Flags | None) -> PrimitiveAndOperands:
     """Return an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else DYNAMIC_FORMS[type(eqn.prim)].with_dynamic(eqn, marked)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Mask, Primitive, Source, SourceLocation, Var
+from fxad.ir import Atom, Atoms, Eqn, Flags, Jaxpr, Lit, Primitive, Source, SourceLocation, Var
 from fxad.transforms.outlining.repeats import Ints
 from fxad.transforms.start_indices import DYNAMIC_FORMS
 
@@ -86,7 +86,7 @@ class SharedBody:
     starts: tuple[int, ...]
     length: int
     operands: tuple[Atoms, ...]
-    marked: tuple[Mask | None, ...]
+    marked: tuple[Flags | None, ...]
 
     @property
     def owners(self) -> list[tuple[int, int]]:
@@ -120,7 +120,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     """Return the body of sequences that are `group_by_dataflow`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
-    marked: list[Mask | None] = []
+    marked: list[Flags | None] = []
     operands: dict[Atoms, Var] = {}  # operands of the body, by their values in each sequence
     bases = [flow.firsts[start] for start in starts]
     for slot in range(length):
@@ -145,7 +145,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     return SharedBody(body, tuple(starts), length, rows, tuple(marked))
 
 
-def _common_operation(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Mask | None]:
+def _common_operation(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Flags | None]:
     """Return the common operation of equations with one `sharing_key`, its operands in each of them, and a mask of the
     start indices that became operands; None if the operations are equal."""
     prim = eqns[0].prim

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ParameterError, ShapeError
-from fxad.transforms.sparse.csr import Colors, Csr, Ints, Mask, Shape, alone_in_line, frozen, no_colors, scipy_sparse
+from fxad.transforms.sparse.csr import Colors, Csr, Flags, Ints, Shape, alone_in_line, frozen, no_colors, scipy_sparse
 
 KINDS: Final = ("columns", "rows", "both", "star", "acyclic")
 
@@ -72,7 +72,7 @@ class Decompression:
 
     color: Colors
     position: Colors
-    from_rows: Mask
+    from_rows: Flags
     levels: tuple[tuple[Colors, Colors], ...]
     final: Colors | None
 
@@ -172,7 +172,7 @@ def _check_shape(coloring: Coloring, indptr: Ints) -> None:
         )
 
 
-def _check_determined(coloring: Coloring, rows: Ints, columns: Ints, missing: Mask) -> None:
+def _check_determined(coloring: Coloring, rows: Ints, columns: Ints, missing: Flags) -> None:
     if np.any(missing):
         k = int(np.argmax(missing))
         raise ParameterError(

@@ -16,7 +16,7 @@ Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 Colors: TypeAlias = npt.NDArray[np.int32]
 
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 Shape: TypeAlias = tuple[int, int]
@@ -84,7 +84,7 @@ class Csr:
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=self.shape[0]))])
         return Csr(indptr, columns[kept], self.shape)
 
-    def part(self, rows: Mask, columns: Mask) -> Csr:
+    def part(self, rows: Flags, columns: Flags) -> Csr:
         """Return the pattern of the same shape with the entries in some rows and columns."""
         i, j = self.entries()
         kept = rows[i] & columns[j]
@@ -126,16 +126,16 @@ def renumbered(colors: Colors) -> Colors:
     return np.where(colors < 0, np.int32(-1), np.searchsorted(used, colors).astype(np.int32))
 
 
-def alone_in_line(lines: Ints, colors: Colors, number: int) -> Mask:
+def alone_in_line(lines: Ints, colors: Colors, number: int) -> Flags:
     """Return, for entries in `lines` with colours, True where no other entry of the line has the colour."""
     if not len(lines):
         return np.zeros(0, np.bool_)
     key = lines.astype(np.int64) * max(number, 1) + colors
     if int(lines.max() + 1) * number <= 8 * len(lines) + 1_000_000:
-        alone: Mask = np.bincount(key)[key] == 1
+        alone: Flags = np.bincount(key)[key] == 1
         return alone
     _, inverse, count = np.unique(key, return_inverse=True, return_counts=True)
-    single: Mask = count == 1
+    single: Flags = count == 1
     return single[inverse]
 
 

@@ -15,7 +15,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, described, shown
-from fxad.ir import Jaxpr, Mask, Shape
+from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.coloring import Coloring, color
@@ -267,12 +267,12 @@ def check_pattern(what: str, pattern: object, shape: tuple[int, int]) -> Pattern
 
 
 @by_value
-def pattern_of(jaxpr: Jaxpr, wrt: Mask) -> Pattern:
+def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     """Return the pattern of a program with respect to the marked operands, for all values."""
     return pattern_with_values(jaxpr, wrt, [unknown] * len(jaxpr.ins))
 
 
-def pattern_with_values(jaxpr: Jaxpr, wrt: Mask, known: Sequence[Known]) -> Pattern:
+def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[Known]) -> Pattern:
     """Return the pattern of the Jacobian, read from the linear program. `known` are values of operands, or None."""
     split = linearize(jaxpr, wrt)
     linear, n = split.linear, split.n_tangents

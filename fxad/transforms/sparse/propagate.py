@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad.core.layout import BranchIndex, Count, Elements, Layout, OneOf, Part, Sliced, Times, UpTo
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Shape
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Shape
 from fxad.primitives.implicit import LinearSolve
 from fxad.transforms.sparse.relation import (
     EMPTY,
@@ -47,12 +47,12 @@ class Dependence(NamedTuple):
 
 
 @by_value
-def of_body(jaxpr: Jaxpr, marked: Mask) -> Dependence:
+def of_body(jaxpr: Jaxpr, marked: Flags) -> Dependence:
     """Return the dependence of a program on the marked operands, for all values of the others."""
     return dependence(jaxpr, marked, NOTHING)
 
 
-def dependence(jaxpr: Jaxpr, marked: Mask, values: Values) -> Dependence:
+def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
     """Return the dependence of a program on the marked operands."""
     env: dict[Atom, Block] = {
         v: {k: identity(v.aval.size)} for k, (v, m) in enumerate(zip(jaxpr.ins, marked, strict=True)) if m
@@ -94,7 +94,7 @@ def _unknown() -> None:
 # ----------------------------------------------------------------------------------------------------------- bodies
 
 
-def _body(jaxpr: Jaxpr, marked: Mask, notes: list[str], values: Values | None = None) -> tuple[Block, ...]:
+def _body(jaxpr: Jaxpr, marked: Flags, notes: list[str], values: Values | None = None) -> tuple[Block, ...]:
     found = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
     notes.extend(found.notes)
     return found.results

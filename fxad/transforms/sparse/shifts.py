@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.transforms.sparse.checks import SYMMETRIC, Coloring, is_valid, one_sided
-from fxad.transforms.sparse.csr import Csr, Ints, Mask, Shape, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.csr import Csr, Flags, Ints, Shape, csr_of, no_colors, renumbered
 
-Test: TypeAlias = Callable[[Ints, int], Mask]  # of rows of residues, and their modulus
+Test: TypeAlias = Callable[[Ints, int], Flags]  # of rows of residues, and their modulus
 
 
 def color_band(offsets: Sequence[int], shape: Shape, kind: str) -> Coloring | None:
@@ -197,13 +197,13 @@ def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], aro
     return best
 
 
-def _apart(steps: Ints, _modulus: int) -> Mask:
+def _apart(steps: Ints, _modulus: int) -> Flags:
     """Return True for the rows of residues without a zero: columns that share a row differ in colour."""
-    apart: Mask = np.all(steps != 0, axis=1)
+    apart: Flags = np.all(steps != 0, axis=1)
     return apart
 
 
-def _in_trees(closed: Mask) -> Test:
+def _in_trees(closed: Flags) -> Test:
     """Return the test for the rows of residues that give an acyclic colouring.
 
     Neighbours differ in colour if no residue is zero. The entries between two colours that differ by s are the shifts
@@ -211,8 +211,8 @@ def _in_trees(closed: Mask) -> Test:
     pair is `closed`: all axes in which they differ are periodic. Three close a cycle: a - b + c - a + b - c.
     """
 
-    def test(residues: Ints, modulus: int) -> Mask:
-        proper: Mask = np.all(residues != 0, axis=1)
+    def test(residues: Ints, modulus: int) -> Flags:
+        proper: Flags = np.all(residues != 0, axis=1)
         most = np.zeros(len(residues), np.int64)
         for s in range(1, modulus):
             most = np.maximum(most, np.count_nonzero(residues == s, axis=1))

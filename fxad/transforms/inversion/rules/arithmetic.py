@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Emit, Hole, Lit, Mask, Var
+from fxad.ir import Atom, Emit, Flags, Hole, Lit, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
@@ -89,7 +89,7 @@ def _mul(ctx: InverseCtx, prim: Mul, args: Args, outs: Outs) -> Solved | Refused
     return solve_for_unknown(args, why_not_divided(y), lambda _, other: finite_quotient(ctx, y, other))
 
 
-def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: Mask, outs: Outs) -> Atom:
+def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: Flags, outs: Outs) -> Atom:
     return log_sizes(ctx, args[0] if unknown[1] else args[1])
 
 
@@ -102,7 +102,7 @@ def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused
     return solve_for_unknown(args, why_not_divided(y), solve)
 
 
-def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Mask, outs: Outs) -> Atom:
+def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Flags, outs: Outs) -> Atom:
     sizes = [log_sizes(ctx, a) for a in (args[1], *outs)]
     if unknown[0]:
         return ctx.one(NEG, sizes[0])
@@ -132,7 +132,7 @@ def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> S
     return (root(Formula(ctx, y if n > 0 else ctx.one(DIV, one, y)), abs(n)).atom,)
 
 
-def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown: Mask, outs: Outs) -> Atom:
+def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown: Flags, outs: Outs) -> Atom:
     return _log_slope_of_power(ctx, args[0], prim.n)
 
 
@@ -187,7 +187,7 @@ def _base(y: Formula, exponent: Atom) -> Atom | Refused:
     return root(y if power > 0 else 1.0 / y, abs(int(power))).atom
 
 
-def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Mask, outs: Outs) -> Atom:
+def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Flags, outs: Outs) -> Atom:
     base, power = args
     if unknown[1]:
         slope = Formula(ctx, log_sizes(ctx, outs[0])) + Formula(ctx, log_sizes(ctx, ctx.one(LOG, base)))

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotInvertibleError
-from fxad.ir import Atom, Atoms, Emit, Eqn, Hole, Jaxpr, Mask, NDArray, Primitive, source_text
+from fxad.ir import Atom, Atoms, Emit, Eqn, Flags, Hole, Jaxpr, NDArray, Primitive, source_text
 from fxad.primitives.families import of_family
 from fxad.transforms.locate import EqnOrigin, describe
 
@@ -82,7 +82,7 @@ class PartialInverse:
     the first operand that is not solved, `unmeasured` the reason if the log-determinant is incomplete."""
 
     program: Jaxpr
-    solved: Mask
+    solved: Flags
     refused: Refused | None
     unmeasured: Refused | None = None
 
@@ -104,7 +104,7 @@ class BodyCtx(InverseCtx, Protocol):
     def measured(self) -> bool:
         """Is True if log-determinants are computed."""
 
-    def recur(self, body: Jaxpr, known_ins: Mask, known_outs: Mask) -> PartialInverse:
+    def recur(self, body: Jaxpr, known_ins: Flags, known_outs: Flags) -> PartialInverse:
         """Run a body backwards, from its operands marked in `known_ins` and its results marked in `known_outs`."""
 
     def measure(self, log_det: Atom) -> None:
@@ -199,7 +199,7 @@ Outs: TypeAlias = Atoms
 Solved: TypeAlias = tuple[Atom | PartialValue | None, ...]
 
 
-def known_mask(args: Args) -> Mask:
+def known_flags(args: Args) -> Flags:
     """Return a mask of the known values."""
     return tuple([not isinstance(a, Hole) for a in args])
 
@@ -215,7 +215,7 @@ def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
     return values if len(values) == len(args) else None
 
 
-def at_positions(values: Sequence[Atom], solved: Mask) -> tuple[Atom | None, ...]:
+def at_positions(values: Sequence[Atom], solved: Flags) -> tuple[Atom | None, ...]:
     """Return the values, which are those of the marked operands, at the positions of these operands; None at the
     others."""
     remaining = iter(values)
@@ -247,7 +247,7 @@ class LogDetRule(Protocol[Q]):
     this point. Elementwise primitives (`Unary`, `Binary`) return log|slope| for each element; complex ones return the
     logarithm of the slope."""
 
-    def __call__(self, ctx: InverseCtx, prim: Q, args: Atoms, unknown: Mask, outs: Outs, /) -> Atom | None: ...
+    def __call__(self, ctx: InverseCtx, prim: Q, args: Atoms, unknown: Flags, outs: Outs, /) -> Atom | None: ...
 
 
 class SolveBodyRule(Protocol[Q]):
@@ -292,7 +292,7 @@ def row(kind: type[P], solve: SolveRule[P], log_det: LogDetRule[P] | VolumePrese
         return InverseRow(kind, solving, log_det, False)
     measure = log_det
 
-    def measuring(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
+    def measuring(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Flags, outs: Outs) -> Atom | None:
         assert isinstance(prim, kind)
         return measure(ctx, prim, args, unknown, outs)
 
@@ -320,7 +320,7 @@ class HasInverse(Primitive):
         """Emit equations that compute the operands that are a `Hole` from the results, which are all known, as in
         `SolveRule`. Return an entry for each operand, None for known ones; or `Refused` with the reason."""
 
-    def log_det(self, ctx: InverseCtx, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
+    def log_det(self, ctx: InverseCtx, args: Atoms, unknown: Flags, outs: Outs) -> Atom | None:
         """Return the log-determinant as in `LogDetRule`; None, as here, if it is not known."""
         return None
 
@@ -331,7 +331,7 @@ def own_row(kind: type[HasInverse]) -> InverseRow:
     def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
         return prim.solve(ctx, args, outs)
 
-    def log_det(ctx: InverseCtx, prim: HasInverse, args: Atoms, unknown: Mask, outs: Outs) -> Atom | None:
+    def log_det(ctx: InverseCtx, prim: HasInverse, args: Atoms, unknown: Flags, outs: Outs) -> Atom | None:
         return prim.log_det(ctx, args, unknown, outs)
 
     return row(kind, solve, log_det)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.core.masks import select_by_mask
-from fxad.ir import Hole, Jaxpr, Mask
+from fxad.core.flags import select_by_flags
+from fxad.ir import Flags, Hole, Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -25,7 +25,7 @@ from fxad.transforms.inversion.rules.contract import (
     body_row,
     for_unknown,
     known_atoms,
-    known_mask,
+    known_flags,
 )
 from fxad.transforms.inversion.rules.loops import backward_loop
 from fxad.transforms.vmap import over_stack
@@ -45,7 +45,7 @@ STEP_COUNT_UNKNOWN: Final = Refused(
 
 def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Refused:
     """Emit a call of the inverted body."""
-    backward = ctx.recur(body, known_mask(args), known_mask(outs))
+    backward = ctx.recur(body, known_flags(args), known_flags(outs))
     if not any(backward.solved):
         return backward.why_not
     results = ctx(Call(backward.program), *known_atoms(outs), *known_atoms(args))
@@ -66,8 +66,8 @@ def _call_with_rules(ctx: BodyCtx, prim: CallWithRules, args: Args, outs: Args) 
     rule = inverse_of_call(prim)
     if rule is None:
         return _inverted(ctx, prim.body, args, outs)
-    kept = select_by_mask(args, rule.kept)
-    if ctx.measured or not all([*known_mask(kept), *known_mask(outs)]):
+    kept = select_by_flags(args, rule.kept)
+    if ctx.measured or not all([*known_flags(kept), *known_flags(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
         return _unmeasured(body) if isinstance(body, Refused) and ctx.measured else body
     values = ctx(Call(prim.complete(rule.inverse, over_stack)), *known_atoms(outs), *known_atoms(kept))
@@ -89,7 +89,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     index, operands = args[0], args[1:]
     if isinstance(index, Hole):
         return BRANCH_UNKNOWN
-    inverted = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
+    inverted = [ctx.recur(branch, known_flags(operands), known_flags(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[branch.solved for branch in inverted], strict=True)])
     if not any(solved):
         return next((branch.refused for branch in inverted if branch.refused), inverted[0].why_not)
@@ -100,7 +100,7 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     return None, *at_positions(results, solved)
 
 
-def _with_operands(branch: PartialInverse, solved: Mask, measured: bool) -> Jaxpr:
+def _with_operands(branch: PartialInverse, solved: Flags, measured: bool) -> Jaxpr:
     """Return the program of an inverted branch with only the operands that all branches determine, and its
     log-determinant."""
     program = branch.program

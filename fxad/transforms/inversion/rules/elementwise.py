@@ -17,7 +17,7 @@ from typing import Final, final
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Aval, Lit, Mask, Primitive
+from fxad.ir import Atom, Atoms, Aval, Flags, Lit, Primitive
 from fxad.primitives.elementwise.exponential import EXP2, Exp, Exp2, Expm1, Log, Log1p, Log2, Log10, Logit
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.elementwise.logic import IS_FINITE
@@ -191,7 +191,7 @@ def _row(kind: type[Primitive], inverse: ScalarInverse) -> InverseRow:
             return Refused(why)
         return (inverse.undo(Formula(ctx, y)).atom,)
 
-    def log_det(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Mask, outs: Outs) -> Atom:
+    def log_det(ctx: InverseCtx, prim: Primitive, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
         return inverse.slope(Formula(ctx, args[0]), Formula(ctx, outs[0])).atom
 
     return row(kind, solve, log_det)

@@ -38,8 +38,8 @@ from typing import final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dependent_values, remove_unused
-from fxad.core.masks import select_by_mask, split_by_mask
-from fxad.ir import Atom, Atoms, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
+from fxad.core.flags import select_by_flags, split_by_flags
+from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, Hole, Jaxpr, Var, Zero
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -50,7 +50,7 @@ from fxad.transforms.inversion.rules.contract import (
     PartialInverse,
     Refused,
     known_atoms,
-    known_mask,
+    known_flags,
 )
 
 
@@ -77,14 +77,14 @@ class BackwardLoop:
     """
 
     prim: Scan
-    known_consts: Mask
+    known_consts: Flags
     carries: tuple[CarrySource, ...]
-    known_xs: Mask
-    known_rows: Mask
-    solved: Mask = ()
+    known_xs: Flags
+    known_rows: Flags
+    solved: Flags = ()
 
     @property
-    def known_ins(self) -> Mask:
+    def known_ins(self) -> Flags:
         """Marks the operands of the body that a step knows from the start."""
         return (
             *self.known_consts,
@@ -93,16 +93,16 @@ class BackwardLoop:
         )
 
     @property
-    def known_outs(self) -> Mask:
+    def known_outs(self) -> Flags:
         """Marks the results of the body that a step knows from the start: final carries and rows."""
         return (*self.carries_from(CarrySource.FORWARD_LAST, CarrySource.RESULT), *self.known_rows)
 
     @property
-    def solved_carries(self) -> Mask:
+    def solved_carries(self) -> Flags:
         """Marks the carries of the backward loop: those whose initial values a step determines."""
         return self.prim.steps.split(self.solved)[1]
 
-    def carries_from(self, *sources: CarrySource) -> Mask:
+    def carries_from(self, *sources: CarrySource) -> Flags:
         """Mark the carries of these sources."""
         return tuple([s in sources for s in self.carries])
 
@@ -115,7 +115,7 @@ class BackwardLoop:
     def constants(self, args: Args) -> list[Atom]:
         """Return the constants of the backward loop."""
         consts, initial, _ = self.prim.steps.split(self.prim.split_count(args)[1])
-        return [*known_atoms(consts), *known_atoms(select_by_mask(initial, self.carries_from(CarrySource.INVARIANT)))]
+        return [*known_atoms(consts), *known_atoms(select_by_flags(initial, self.carries_from(CarrySource.INVARIANT)))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Return the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
@@ -143,13 +143,13 @@ class BackwardLoop:
         """Add the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
         body, steps = self.prim.body, self.prim.steps
         const_types, carry_types, slice_types = steps.split(body.in_avals)
-        consts = b.inputs(select_by_mask(const_types, self.known_consts))
-        invariants = b.inputs(select_by_mask(carry_types, self.carries_from(CarrySource.INVARIANT)))
-        final_values = iter(b.inputs(select_by_mask(carry_types, self.solved_carries)))
+        consts = b.inputs(select_by_flags(const_types, self.known_consts))
+        invariants = b.inputs(select_by_flags(carry_types, self.carries_from(CarrySource.INVARIANT)))
+        final_values = iter(b.inputs(select_by_flags(carry_types, self.solved_carries)))
         extra = b.inputs(more_carry)
-        xs = b.inputs(select_by_mask(slice_types, self.known_xs))
-        stacked = b.inputs(select_by_mask(carry_types, self.carries_from(CarrySource.FORWARD_STACK)))
-        rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.known_rows))
+        xs = b.inputs(select_by_flags(slice_types, self.known_xs))
+        stacked = b.inputs(select_by_flags(carry_types, self.carries_from(CarrySource.FORWARD_STACK)))
+        rows = b.inputs(select_by_flags(body.out_avals[self.prim.n_carry :], self.known_rows))
         of_source = {CarrySource.INVARIANT: iter(invariants), CarrySource.FORWARD_STACK: iter(stacked)}
         initial = [next(of_source[source]) for source in self.carries if source in of_source]
         by_carry = [next(final_values) if is_solved else None for is_solved in self.solved_carries]
@@ -192,10 +192,10 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
     """Return how a loop runs backwards, and the program of a step."""
     count, operands = prim.split_count(args)
     consts, initial, xs = prim.steps.split(operands)
-    if not all(known_mask(count)) or (count and not all(known_mask(xs))):
+    if not all(known_flags(count)) or (count and not all(known_flags(xs))):
         return Refused("how many of its steps were taken is not known from its results")
     sources = _carry_sources(prim, operands, outs)
-    known = BackwardLoop(prim, known_mask(consts), sources, known_mask(xs), known_mask(outs[prim.n_carry :]))
+    known = BackwardLoop(prim, known_flags(consts), sources, known_flags(xs), known_flags(outs[prim.n_carry :]))
     first_refusal: Refused | None = None
     while True:
         loop, body = _invert_step(ctx, known)
@@ -206,7 +206,7 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
             break
         known = known.with_sources(lost, CarrySource.UNKNOWN)
     # counters have a known start: solving only them determines no unknown operand
-    if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*initial, *xs)), strict=True)]):
+    if not any([s and not k for s, k in zip((*solved, *slices), known_flags((*initial, *xs)), strict=True)]):
         return first_refusal or Refused(RESULTS_UNKNOWN)
     return _without_constants(loop, body)
 
@@ -220,7 +220,7 @@ def _carry_sources(prim: Scan, operands: Args, outs: Args) -> tuple[CarrySource,
         return CarrySource.RESULT if is_known else CarrySource.UNKNOWN
 
     forward, unchanged = forward_carries(prim, operands), unchanged_carries(prim.steps)
-    return tuple(map(source, forward, unchanged, known_mask(outs[: prim.n_carry])))
+    return tuple(map(source, forward, unchanged, known_flags(outs[: prim.n_carry])))
 
 
 def _invert_step(ctx: BodyCtx, loop: BackwardLoop) -> tuple[BackwardLoop, PartialInverse]:
@@ -228,7 +228,7 @@ def _invert_step(ctx: BodyCtx, loop: BackwardLoop) -> tuple[BackwardLoop, Partia
     that is computed forward, these carries are stacked."""
     body = ctx.recur(loop.prim.body, loop.known_ins, loop.known_outs)
     run_forward = loop.carries_from(CarrySource.FORWARD_LAST)
-    if all(select_by_mask(loop.prim.steps.split(body.solved)[1], run_forward)):
+    if all(select_by_flags(loop.prim.steps.split(body.solved)[1], run_forward)):
         return loop, body
     loop = loop.with_sources(run_forward, CarrySource.FORWARD_STACK)
     return loop, ctx.recur(loop.prim.body, loop.known_ins, loop.known_outs)
@@ -242,29 +242,29 @@ def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[Backwa
     return replace(loop, solved=(*[False] * len(consts), *carry, *xs)), reduced
 
 
-def forward_carries(prim: Scan, operands: Args) -> Mask:
+def forward_carries(prim: Scan, operands: Args) -> Flags:
     """Mark the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
     values."""
     body = prim.body
     consts, first, xs = prim.steps.split(operands)
-    marks = known_mask(first)
+    marks = known_flags(first)
     while True:
-        independent = (*known_mask(consts), *marks, *known_mask(xs))
-        dependent = dependent_values(body.eqns, split_by_mask(body.ins, independent)[1])
+        independent = (*known_flags(consts), *marks, *known_flags(xs))
+        dependent = dependent_values(body.eqns, split_by_flags(body.ins, independent)[1])
         fewer = tuple([m and a not in dependent for m, a in zip(marks, body.outs, strict=False)])
         if fewer == marks:
             return marks
         marks = fewer
 
 
-def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, *, stacked: bool) -> list[Atom]:
+def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Flags, *, stacked: bool) -> list[Atom]:
     """Run a loop over the marked carries alone. Return their last values, or, if `stacked`, their initial values in
     each step."""
     if not any(marks):
         return []
     steps, n = prim.steps, prim.n_carry
     body = steps.body
-    initial = select_by_mask(steps.split(body.ins)[1], marks) if stacked else ()
+    initial = select_by_flags(steps.split(body.ins)[1], marks) if stacked else ()
     loop = prim.with_steps(Steps(Jaxpr(body.ins, body.eqns, (*body.outs[:n], *initial), body.name), steps.n_consts, n))
     used = (False,) * n + (True,) * len(initial) if stacked else marks
     # the smaller loop does not read unknown values, so they are not its operands

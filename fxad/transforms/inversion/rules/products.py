@@ -13,7 +13,7 @@ from typing import Final, final
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Hole, Lit, Mask
+from fxad.ir import Atom, Aval, Flags, Hole, Lit
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.convert import emit_convert
@@ -156,7 +156,7 @@ def finite_solution(ctx: InverseCtx, x: Atom) -> Atom:
     return ctx.one(SELECT_N, ctx.one(IS_FINITE, x), Lit.of(float("nan"), x.aval), x)
 
 
-def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: Mask, outs: Outs) -> Atom:
+def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: Flags, outs: Outs) -> Atom:
     """Return log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
