@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+import sys
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, final
 
 import pytest
@@ -56,6 +59,30 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     if _folder is not None:
         _folder.cleanup()
+
+
+# Folders whose tests are sweeps over functions and operands.
+_SWEEPS: Final = {"conformance": 3, "interfaces": 3, "interop": 3, "random": 3}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects parameter sets of sweeps: of the sets of a test marked `sweep(of)`, or in a folder of sweeps, 1/`of` run,
+    at least 4. Other versions of Python run other sets. All run in `make deep`, and when the command names a set.
+    """
+    if not quick() or any("[" in arg for arg in config.args):
+        return
+    functions: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    left_out: set[pytest.Item] = set()
+    for (path, name), sets in functions.items():
+        marker = sets[0].get_closest_marker("sweep")
+        kept = max(4, -(-len(sets) // (marker.args[0] if marker else _SWEEPS.get(path.parent.name, 1))))
+        draw = random.Random(f"{path.name} {name} {sys.version_info.minor}")
+        left_out.update(draw.sample(sets, max(0, len(sets) - kept)))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -23,7 +23,6 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, special
 from fxad.test_util import check_grads
 from tests.api.refusals import check_refused
-from tests.laws.budget import part
 
 them: Any = scipy  # its types are narrower than the values that it accepts
 RNG = np.random.default_rng(12)
@@ -54,7 +53,8 @@ PAIRS = {
 CONVOLUTIONS = [(p, mode, f) for p in PAIRS for mode in ("full", "same", "valid") for f in ("convolve", "correlate")]
 
 
-@pytest.mark.parametrize(("pair", "mode", "name"), part(CONVOLUTIONS, 2))
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize(("pair", "mode", "name"), CONVOLUTIONS)
 def test_convolutions(pair: str, mode: str, name: str) -> None:
     if pair == "crossed" and mode == "valid":
         return
@@ -143,7 +143,8 @@ def test_power_spectra(given: dict[str, Any]) -> None:
 BOUNDARIES = [(given, boundary) for given in SPECTRA[1:4] for boundary in ("zeros", "even", "odd", "constant", None)]
 
 
-@pytest.mark.parametrize(("given", "boundary"), part(BOUNDARIES, 2))
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize(("given", "boundary"), BOUNDARIES)
 def test_short_time_transforms(given: dict[str, Any], boundary: str | None) -> None:
     more = {**given, "boundary": boundary}
     calls: list[tuple[Any, Any]] = [
@@ -175,7 +176,8 @@ def test_gradients_of_spectra() -> None:
 NORMS = [(n, kind, norm) for n in (1, 2, 5, 8) for kind in (2, 3) for norm in (None, "backward", "ortho", "forward")]
 
 
-@pytest.mark.parametrize(("n", "kind", "norm"), part(NORMS, 3))
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize(("n", "kind", "norm"), NORMS)
 def test_cosine_transforms(n: int, kind: int, norm: str | None) -> None:
     x = RNG.standard_normal((3, n))
     calls: list[tuple[Any, Any]] = [(lambda: fft.idct(fft.dct(x, kind, norm=norm), kind, norm=norm), x)]

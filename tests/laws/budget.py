@@ -34,12 +34,3 @@ def some(cases: Sequence[T], of: int, key: str) -> list[T]:
 def quick() -> bool:
     """Returns True in ordinary runs, and False in `make deep`."""
     return settings().max_examples < 200
-
-
-def part(cases: Sequence[T], of: int) -> list[T]:
-    """Returns 1/`of` of the parameter sets of a test, the same in every process, and all of them in `make deep`. The
-    random choice contains each value of each parameter."""
-    if not quick():
-        return list(cases)
-    chosen = random.Random(len(cases)).sample(range(len(cases)), -(-len(cases) // of))
-    return [cases[k] for k in sorted(chosen)]

@@ -205,6 +205,7 @@ def check(kind: str, order: str, parts: tuple[Body, ...], data: Data) -> None:
 
 
 @pytest.mark.law
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("order", sorted(ORDERS))
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_gradient_of_vmap_is_that_of_the_loop(kind: str, order: str) -> None:

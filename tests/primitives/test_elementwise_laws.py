@@ -53,6 +53,7 @@ def taking(prims: list[Primitive]) -> list[tuple[Primitive, DType]]:
     return [(p, d) for p in prims for d in SAMPLES if d in p.takes]  # type: ignore[attr-defined]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("prim", "dtype"), taking([*UNARY, *PARAMETRIC]), ids=identify)
 def test_unary(prim: Primitive, dtype: DType) -> None:
     if isinstance(prim, ew.IntegerPow) and prim.n < 0 and dtype in dtypes.INTEGER:
@@ -61,6 +62,7 @@ def test_unary(prim: Primitive, dtype: DType) -> None:
     check(prim, operand(prim, dtype, 0), differentiate=not isinstance(prim, ew.ReducePrecision | ew.StopGradient))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("prim", "dtype"), taking([*BINARY, *COMPARE]), ids=identify)
 def test_binary(prim: Primitive, dtype: DType) -> None:
     x, y = operand(prim, dtype, 0), operand(prim, dtype, 1)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -246,17 +246,10 @@ def value_and_slope(f: Function, of: Function | None) -> list[Any]:
     return [np.asarray(v) for v in fx.jit(both)(X)]
 
 
-# Each transformation is tested with one kind of division inside and another around it; in `make deep`, with all.
-PLACED = [
-    (name, place, kind)
-    for n, name in enumerate(WRAPS)
-    for p, place in enumerate(["inside", "around"])
-    for k, kind in enumerate(KINDS)
-    if settings().max_examples >= 200 or (n + 2 * p + k) % 5 == 0
-]
-
-
-@pytest.mark.parametrize(("name", "place", "kind"), PLACED)
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["inside", "around"])
+@pytest.mark.parametrize("name", WRAPS)
 def test_transformations(name: str, place: str, kind: str) -> None:
     wrap = WRAPS[name]
     divide = KINDS[kind]

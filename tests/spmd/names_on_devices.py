@@ -651,6 +651,7 @@ WITHIN: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("inside", WITHIN)
 @pytest.mark.parametrize("around", ["plain", "scan", "vmap"])
 def test_nested_shard_maps_over_different_axes(mesh: Mesh, inside: str, around: str) -> None:

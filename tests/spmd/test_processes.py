@@ -300,6 +300,7 @@ def test_a_process_that_ends_waits_for_the_others(platform: str) -> None:
     assert _run(begin + ENDS, 2) == [(0, ["4.0"]), (0, ["4.0"])]
 
 
+@pytest.mark.deep
 def test_a_process_that_ends_with_an_exception_does_not_wait() -> None:
     failed = "see why another process has ended, or does not run this program"
     assert _run(RAISES, 2) == [(0, ["4.0", failed]), (1, ["4.0"])]
@@ -321,6 +322,7 @@ def test_if_process_0_dies_the_others_end() -> None:
     assert lines == []
 
 
+@pytest.mark.deep
 def test_a_process_that_does_not_connect() -> None:
     ((status, lines),) = _run(ALONE, 1)
     assert lines == [
@@ -455,6 +457,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.deep
 def test_no_service() -> None:
     text = UNREACHED % _address().partition(":")[2]
     done = subprocess.run([sys.executable, "-c", text], env=_env(), capture_output=True, text=True, check=False,
