@@ -66,8 +66,8 @@ _SWEEPS: Final = {"conformance": 3, "interfaces": 3, "interop": 3, "random": 3}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects parameter sets of sweeps: of a test marked `sweep(of)`, or in a folder of sweeps, 1/`of` of them run, at
-    least 4. Other versions of Python run other sets. All run in `make deep`, and when the command names a set.
+    """Deselects parameter sets of sweeps: of a test marked `sweep(of)`, or in a folder of sweeps, 1/`of` of them run,
+    at least 4. Other versions of Python run other sets. All run in `make deep`, and when the command names a set.
     """
     if not quick() or any("[" in arg for arg in config.args):
         return
