@@ -1,7 +1,24 @@
-# `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
+# `make setup` makes an environment, `.venv`, and installs the hooks. `make check` is the command while you work: what is
+# fast, and the test files that differ from the branch main. `make everything` is what must hold before a change lands.
+PYTHON ?= python
+.PHONY: setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
-check: lint types contracts matrix tests examples
+setup:
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --editable '.[dev]'
+	.venv/bin/pre-commit install
+
+check: lint contracts matrix
+	mypy
+	$(MAKE) changed
+
+everything: lint types contracts matrix tests examples
+
+changed:
+	python -m pytest -n 2 -m "smoke and not deep"
+	@files=$$(git diff --name-only --diff-filter=d main -- 'tests/**/test_*.py' 'tests/test_*.py'; \
+	  git ls-files --others --exclude-standard -- 'tests/**/test_*.py'); \
+	test -z "$$files" || python -m pytest -n 2 $$files
 
 lint:
 	ruff check .

@@ -2,9 +2,9 @@
 
     python examples/digits.py
 
-A loss is traced once. Then the program is a value: it is rematerialised within a stated limit of memory, differentiated,
-put into a training step, lowered and compiled, and this script prints what each stage needs. The same loss traced again
-is the same value, so nothing is compiled for it.
+A loss is traced once. Then the program is a value: it is rematerialised within a stated limit of memory,
+differentiated, put into a training step, lowered and compiled, and this script prints what each stage needs. The same
+loss traced again is the same value, so nothing is compiled for it.
 """
 
 from __future__ import annotations
