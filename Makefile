@@ -1,7 +1,7 @@
 # `make setup` makes an environment, `.venv`, and installs the hooks. `make check` is the command while you work: what is
 # fast, and the test files that differ from the branch main. `make everything` is what must hold before a change lands.
 PYTHON ?= python
-.PHONY: setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
+.PHONY: site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
 setup:
 	$(PYTHON) -m venv .venv
@@ -89,6 +89,10 @@ export FXAD_FUZZ_PROGRAMS
 FXAD_FUZZ_PROGRAMS ?= 3000
 fuzz:
 	python -m pytest -m fuzz tests/fuzz
+
+# The site, in build/site, to be read from the folder: pip install -e '.[site]'
+site:
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet
 
 # fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:

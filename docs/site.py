@@ -102,6 +102,12 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
     return text
 
 
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """Read the script of the offline search from the site: it needs no network."""
+    script = posixpath.relpath("frame-worker.js", posixpath.dirname(page.file.dest_uri) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", script)
+
+
 def _outside_of_code(markdown: str, change: Any) -> str:
     parts = re.split(r"(^(`{3,}).*?^\2$)", markdown, flags=re.MULTILINE | re.DOTALL)
     # the pattern has two groups: text, block, fence, text, ...
@@ -193,12 +199,12 @@ def _reference(name: str) -> str:
 
 def _member(module: str, name: str, value: Any) -> list[str]:
     """Return the entry of a public name: its definition, which mkdocstrings finds, or its signature and docstring."""
-    if isinstance(value, ModuleType):
+    if isinstance(value, ModuleType) or name.startswith("_"):
         return []
     home, own = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-    anchor = f'<a id="{module}.{name}"></a>'
     if str(home).startswith("fxad") and _is_defined(home, own):
-        return [anchor, "", f"::: {home}.{own}", ""]
+        options = ["    options:", f"      heading: {name}", f"      toc_label: {name}"]
+        return [f'<a id="{module}.{name}"></a>', "", f"::: {home}.{own}", *options, ""]
     text = _with_examples(inspect.getdoc(value) or "") if callable(value) else f"Value: `{value!r}`"[:200]
     try:
         signature = f"{name}{inspect.signature(value)}"

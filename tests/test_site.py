@@ -1,0 +1,89 @@
+"""The site: it is built without a warning, and each page fits into windows of 400 and 1400 pixels.
+
+    pip install -e '.[dev,site]' && python -m pytest -m browser tests/test_site.py
+
+The second part needs Chromium. `.ci/run` builds the site.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+WIDTHS = (400, 1400)
+PAGES = ("index", "tutorial", "tutorial-sparse", "asked-in-jax", "reference/fxad", "gallery/index")
+HEADLESS = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=9000", "--dump-dom")
+# Frames of both widths show a page; what is wider than its frame is named in the text of the page.
+FRAMES = """<body><script>
+const widths = %s, page = "%s";
+for (const width of widths) {
+  const frame = document.createElement("iframe");
+  Object.assign(frame, { width, height: 900, src: page });
+  frame.onload = () => {
+    const line = document.createElement("p");
+    line.textContent = `${width} shows ${frame.contentDocument.documentElement.scrollWidth}`;
+    document.body.append(line);
+  };
+  document.body.append(frame);
+}
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site."""
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)],
+                          capture_output=True, text=True, check=False, cwd=ROOT)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+@pytest.mark.browser
+def test_links_lead_somewhere(site: Path) -> None:
+    """No page reads anything from the network, and the files that pages name exist."""
+    for page in site.rglob("*.html"):
+        text = page.read_text("utf-8")
+        for target in re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="([^"#]+)"', text):
+            if "://" not in target and page.name != "404.html":
+                assert (page.parent / target).exists(), (page.name, target)
+            else:
+                assert page.name == "404.html" or 'rel="canonical"' in text, (page.name, target)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed")
+@pytest.mark.parametrize(
+    "page", ["index", "tutorial", "tutorial-sparse", "asked-in-jax", "reference/fxad", "gallery/index"]
+)
+def test_pages_fit_into_the_window(site: Path, page: str) -> None:
+    frames = site / "frames.html"
+    frames.write_text(FRAMES % (list(WIDTHS), f"{page}.html"), "utf-8")
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        "--virtual-time-budget=9000",
+    ]
+    done = subprocess.run([str(BROWSER), *HEADLESS, "--allow-file-access-from-files", frames.as_uri()],
+                          capture_output=True, text=True, check=False, timeout=120)  # fmt: skip
+    shown = {int(a): int(b) for a, b in re.findall(r"<p>(\d+) shows (\d+)</p>", done.stdout)}
+    assert set(shown) == set(WIDTHS), done.stderr[-1000:]
+    assert [(width, wide) for width, wide in shown.items() if wide > width] == []
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed")
+def test_search_works_from_the_folder(site: Path) -> None:
+    done = subprocess.run([str(BROWSER), *HEADLESS, (site / "tutorial.html").as_uri() + "?q=hessian"],
+                          capture_output=True, text=True, check=False, timeout=120)  # fmt: skip
+    assert re.search(r"\d+ matching documents", done.stdout)
