@@ -76,11 +76,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if "```python" in text and "/" not in page.src_uri:
             notebook = jupytext.writes(jupytext.reads(text, fmt="md"), fmt="ipynb")
             add(f"notebooks/{Path(page.src_uri).stem}.ipynb", notebook)
-        for path in _linked(text, page.src_uri):
-            if files.get_file_from_path(_made(path)) is None and (ROOT / path).is_file():
-                language = {".py": "python", ".pyi": "python"}.get(Path(path).suffix, "text")
-                source = (ROOT / path).read_text("utf-8")
-                add(_made(path), f"# `{path}`\n\n````{language}\n{source}\n````\n")
+        for linked in _linked(text, page.src_uri):
+            if files.get_file_from_path(_made(linked)) is None and (ROOT / linked).is_file():
+                language = {".py": "python", ".pyi": "python"}.get(Path(linked).suffix, "text")
+                source = (ROOT / linked).read_text("utf-8")
+                add(_made(linked), f"# `{linked}`\n\n````{language}\n{source}\n````\n")
     return files
 
 

@@ -67,13 +67,6 @@ def test_links_lead_somewhere(site: Path) -> None:
 def test_pages_fit_into_the_window(site: Path, page: str) -> None:
     frames = site / "frames.html"
     frames.write_text(FRAMES % (list(WIDTHS), f"{page}.html"), "utf-8")
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--allow-file-access-from-files",
-        "--virtual-time-budget=9000",
-    ]
     done = subprocess.run([str(BROWSER), *HEADLESS, "--allow-file-access-from-files", frames.as_uri()],
                           capture_output=True, text=True, check=False, timeout=120)  # fmt: skip
     shown = {int(a): int(b) for a, b in re.findall(r"<p>(\d+) shows (\d+)</p>", done.stdout)}
