@@ -153,11 +153,16 @@ class RecordedCall:
         write_whole(absolute, writer.file(description, {"error": self.error} if self.error else results), 0o666)
 
     @property
+    def ended_process(self) -> bool:
+        """Return True if the recorded call neither returned nor raised: its process ended."""
+        return self.results is None and not self.error
+
+    @property
     def outcome(self) -> str:
         """How the recorded call ended, as a text."""
         if self.error:
             return f"it raised {self.error}"
-        return "it returned" if self.results is not None else "the process ended in the call"
+        return "the process ended in the call" if self.ended_process else "it returned"
 
     @property
     def _name(self) -> str:
