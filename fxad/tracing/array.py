@@ -330,7 +330,7 @@ def running_each_operation(on: bool) -> Iterator[None]:
 
 @contextmanager
 def binding(active: Binder | None) -> Iterator[None]:
-    """Return a context. Inside it, operations of this thread or task go to a binder; None: they are computed at once."""
+    """Return a context. Inside it, operations of this thread or task go to a binder. None: they are computed."""
     before = _binder.set(active)
     try:
         yield

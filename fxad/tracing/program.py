@@ -293,8 +293,8 @@ class Choices(NamedTuple):
 
 
 class CallObserver(Eager):
-    """A binder that observes the calls of compiled programs outside of traces: of programs, executables and functions of
-    `jit`. A block puts it in force (`tracing.array.binding`). Calls are not fast in it, and not changed outside."""
+    """A binder that observes the calls of compiled programs outside of traces: of programs, executables and functions
+    of `jit`. A block puts it in force (`tracing.array.binding`). Calls are slower in the block, and not outside."""
 
     @abstractmethod
     def observe(

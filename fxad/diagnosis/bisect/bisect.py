@@ -51,7 +51,8 @@ def bisect(
     """Return where the results of a compiled program first differ from those of a reference; None if they agree.
 
     `subject` is the program: a `Program` and its arguments, a recorded call, which has its arguments, or a `Lowered` or
-    an `Executable`, whose units, passes and options are used unless `passes` or `options` are given. `reference` is what it is compared with:
+    an `Executable`, whose units, passes and options are used. `passes` and `options` replace them. `reference` is what
+    the program is compared with:
 
         interpret            the interpreter
         CompileOptions       the program compiled with other options

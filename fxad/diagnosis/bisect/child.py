@@ -73,7 +73,7 @@ def _end_of(folder: str, device: str, most: float, seconds: float) -> tuple[str,
     """Run a child. Return how it ended."""
     paths = os.pathsep.join([p for p in sys.path if p])  # the child finds the same packages
     environment = {**os.environ, "PYTHONPATH": paths}
-    process = subprocess.Popen(  # noqa: S603  this interpreter, and a program of this module
+    process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, folder, device],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -30,8 +30,8 @@ class Mismatch:
 @dataclass(frozen=True, slots=True)
 class Closeness:
     """How close two values must be. `tolerance` is relative to the elements and to their mean; None: the square root of
-    the spacing of the dtype at 1. 0: they must have the same bits. Integers and bools must be equal, nans and infinities
-    must be at the same places.
+    the spacing of the dtype at 1. 0: they must have the same bits. Integers and bools must be equal. Nans and
+    infinities must be at the same places.
 
     `scale` is the largest magnitude of the operands of the program: differences below `tolerance ** 2` of it are the
     rounding of the operands, as where a sum cancels.

@@ -135,16 +135,16 @@ def unmatched(
         for x in outs:
             at_line.setdefault((location, x.shape, x.dtype), []).append(x)
 
+    own = KnownValues(close)
     with np.errstate(all="ignore"):
         known.add(operands)
         _walk(other, operands, note)
+        _walk(program, operands, lambda _, __, outs: own.add(outs))
         for moved in (True, False):
             found = _back(program, operands, known, [differing], moved)
             if found is not None:
                 eqns, inside, values, actual = found
                 same_line = at_line.get((source_location(eqns[-1].source), actual.shape, actual.dtype), [])
-                own = KnownValues(close)
-                _walk(program, operands, lambda eqn, ins, outs: own.add(outs))
                 expected = next((x for x in same_line if not own.has(x)), None)
                 return Unmatched(tuple(eqns), tuple(inside), tuple(values), actual, expected)
     return None

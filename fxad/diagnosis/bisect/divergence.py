@@ -97,13 +97,13 @@ class Divergence:
         """Write a test for pytest to a file: the program as text, its operands, and the comparison. It fails now, and
         passes when the fault is gone. It needs no file but those of fxad and of the pass.
 
-        Raises: ArgumentError for what such a test cannot show: a difference that only the whole program has, between two
-                programs, or after a pass that no module has under its name; OSError.
+        Raises: ArgumentError for what such a test cannot show: a difference that only the whole program has, one
+                between two programs, or one after a pass that no module has under its name; OSError.
         """
         absolute = path_to_write("as_test", path)
         if not self.call:
             raise ArgumentError(
-                f"as_test: a program alone does not show this difference, which is in the {self.stage} {self.stage_name}",
+                f"as_test: a program alone does not show this difference, in the {self.stage} {self.stage_name}".rstrip(),
                 remedy="define the pass by `def` in a module; or write fx.bisect of both programs into a test",
             )
         text = _TEST.format(

@@ -99,7 +99,7 @@ class Search:
         found = self.compare(part, values)
         eqn = jaxpr.eqns[end - 1]
         if first == end - 1 and self.is_of(kind, found):
-            inner = self._in_bodies(eqn, values_of(eqn, part, values), kind)
+            inner = self._in_bodies(eqn, values_of(eqn, values), kind)
             if inner is not None:
                 return inner
         return Found(
@@ -119,7 +119,7 @@ class Search:
         made = {v for e in eqns for v in e.outs}
         free = [a for a in dict.fromkeys([a for e in eqns for a in e.ins]) if isinstance(a, Var) and a not in made]
         outs = _read_after(jaxpr, end, made)
-        part = subprogram(eqns, free, outs or [v for v in jaxpr.eqns[end - 1].outs], jaxpr.name)
+        part = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
         before = subprogram(jaxpr.eqns[:first], jaxpr.ins, free, jaxpr.name)
         values = self.expected(before, operands)
         return part, [x.astype(a.dtype) for x, a in zip(values, part.in_avals, strict=True)]
@@ -204,8 +204,8 @@ def _read_after(jaxpr: Jaxpr, k: int, made: set[Var]) -> list[Var]:
     return [a for a in dict.fromkeys(read) if not isinstance(a, Lit) and a in made]
 
 
-def values_of(eqn: Eqn, part: Jaxpr, values: Sequence[NDArray]) -> list[NDArray]:
-    """Return the values of the operands of an equation, the only one of a program with operands."""
+def values_of(eqn: Eqn, values: Sequence[NDArray]) -> list[NDArray]:
+    """Return the values of the operands of an equation, of those of its variables."""
     free = [a for a in dict.fromkeys(eqn.ins) if isinstance(a, Var)]
     env = dict(zip(free, values, strict=True))
     return [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]

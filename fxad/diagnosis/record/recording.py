@@ -163,7 +163,8 @@ def describe_call(
     limit: int | None,
 ) -> tuple[dict[str, Json], list[str]]:
     """Return the description of a call, whose parts the writer collects, and the arrays that are not stored, as texts.
-    `values` are those of the closed-over arrays, then of the argument leaves. `of` are the versions of the recording."""
+    `values` are those of the closed-over arrays, then of the argument leaves. `of` are the versions of the process that
+    made the call."""
     description, text = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
     operands: list[Json] = []
     left_out = []

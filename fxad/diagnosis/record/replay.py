@@ -241,7 +241,7 @@ def _call(path: str, file: CallFile, known: Vocabulary, passes: Passes) -> Recor
         None if results is None or "sha256" not in results else tuple(map(str, results["sha256"])),
         "" if results is None else str(results.get("error", "")),
         {str(k): str(v) for k, v in head["versions"].items()},
-        tuple([*made, *map(str, sequence(head.get("stand_ins")))]),
+        (*made, *map(str, sequence(head.get("stand_ins")))),
         passes,
     )
 
