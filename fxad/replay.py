@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from fxad.diagnosis.bisect.bisect import bisect
 from fxad.diagnosis.record.replay import RecordedCall, replay
 from fxad.errors import FxadError
+from fxad.text import to_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _replayed(call: RecordedCall, options: argparse.Namespace) -> bool:
     """Print the report of a call. Return True if it differs from the interpreter."""
-    text = "" if options.without_text else call.program.text()
+    text = "" if options.without_text else to_text(call.program.jaxpr, source=True)
     sys.stdout.write(f"{call}\n{text}")
     sys.stdout.flush()  # the program may end the process
     divergence = bisect(call, tolerance=options.tolerance, time_limit=options.time_limit)

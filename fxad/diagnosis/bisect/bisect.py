@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.api.reference import interpret
 from fxad.core import interpreter
 from fxad.core.passes import Pass
-from fxad.diagnosis.bisect.child import program_of
+from fxad.diagnosis.bisect.child import check_for_child, program_of
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
@@ -24,7 +24,6 @@ from fxad.execution.executable import Executable, Lowered
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, Device, check_options
-from fxad.storage.encoding import check_no_host_call
 from fxad.tracing.program import Choices, Program, numpy_operands
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan
@@ -77,8 +76,8 @@ def bisect(
     '%0 = add %arg0 1e+08:f32[]'
 
     Raises: what a call raises for arguments that do not fit, and what the reference raises; ArgumentError for another
-            subject, for a reference that is none of these, and for arguments of a recorded call; ParameterError for a
-            tolerance or a time limit that is no number >= 0.
+            subject, for a reference that is none of these, for arguments of a recorded call, and for a time limit and a
+            program that no other process can run; ParameterError for a tolerance or a time limit that is no number >= 0.
     """
     _check_number("tolerance", tolerance)
     _check_number("time_limit", time_limit)
@@ -86,7 +85,7 @@ def bisect(
     if isinstance(subject, RecordedCall) and subject.ended_process and time_limit is None:
         time_limit = _SECONDS
     if time_limit is not None:
-        check_no_host_call("bisect", program_of(jaxpr))
+        check_for_child(jaxpr)
     if options is not None:
         check_options("bisect", options)
         choices = choices._replace(options=options)

@@ -22,9 +22,12 @@ from fxad.diagnosis.record.call_file import SUFFIX, CallWriter
 from fxad.diagnosis.record.recording import describe_call
 from fxad.diagnosis.record.replay import replay
 from fxad.diagnosis.record.versions import versions
-from fxad.ir import Jaxpr, NDArray
+from fxad.errors import ArgumentError
+from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
+from fxad.storage.encoding import check_no_host_call
 from fxad.storage.file_format import Section, pack, unpack
 from fxad.support.atomic_file import write_whole
+from fxad.text import PRIMITIVES
 from fxad.tracing.program import Choices, Program
 
 # The results of a run, or the kind of its failure and a message.
@@ -39,10 +42,7 @@ _PROGRAM: Final = "import sys; from fxad.diagnosis.bisect.child import main; mai
 def run_in_child(
     runs: Sequence[tuple[Jaxpr, Sequence[NDArray]]], choices: Choices, device: runtime.Device | None, seconds: float
 ) -> Iterator[_Found]:
-    """Return the results of each run, up to the first that fails, and its failure.
-
-    Raises: ArgumentError for a program that calls Python functions.
-    """
+    """Return the results of each run, up to the first that fails, and its failure."""
     with tempfile.TemporaryDirectory(prefix="fxad-bisect-") as folder:
         written: dict[str, str] = {}
         for k, (jaxpr, operands) in enumerate(runs):
@@ -61,6 +61,19 @@ def run_in_child(
             yield found
             if isinstance(found, tuple):
                 return
+
+
+def check_for_child(jaxpr: Jaxpr) -> None:
+    """Raise ArgumentError for a program that another process cannot run: it calls Python functions, or has primitives
+    from outside fxad."""
+    check_no_host_call("bisect", program_of(jaxpr))
+    for body in distinct_jaxprs(jaxpr):
+        for eqn in body.eqns:
+            if PRIMITIVES.get(eqn.prim.name) is not type(eqn.prim):
+                raise ArgumentError(
+                    f"bisect: a child process does not have the primitive {eqn.prim.name}, which is from outside fxad",
+                    remedy="leave out time_limit: the program runs in this process",
+                ).located(equation=str(eqn))
 
 
 def program_of(jaxpr: Jaxpr) -> Program[..., object]:

@@ -103,7 +103,7 @@ class Divergence:
         absolute = path_to_write("as_test", path)
         if not self.call:
             raise ArgumentError(
-                f"as_test: a program alone does not show this difference, in the {self.stage} {self.stage_name}".rstrip(),
+                f"as_test: no program shows this difference alone; it is in the {self.stage} {self.stage_name}".rstrip(),
                 remedy="define the pass by `def` in a module; or write fx.bisect of both programs into a test",
             )
         text = _TEST.format(

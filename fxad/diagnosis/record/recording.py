@@ -131,13 +131,13 @@ class _Observer(CallObserver):
 
         try:
             check_no_host_call("record", program)
-        except FxadError as e:
+            values = [on_host(x, a) for x, a in zip(operands, program.jaxpr.in_avals, strict=True)]
+        except FxadError as e:  # it calls Python functions, or an operand was deleted, which the call says
             self._recording.skipped.append(Skipped(program.name, e.message.removeprefix("record: ")))
             return run()
         name = f"{self._next:06}{SUFFIX}"
         path = os.path.join(self._recording.folder, name)
         writer = CallWriter(name, self._written)
-        values = [on_host(x, a) for x, a in zip(operands, program.jaxpr.in_avals, strict=True)]
         description, left_out = describe_call(writer, program, values, how, versions(), self._recording.limit)
         write_whole(path, writer.file(description, None), 0o666)
         self._next += 1
