@@ -9,6 +9,7 @@ import numpy as np
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import extend as ex
+from fxad.ir import Lit
 
 _FLOATS: frozenset[fx.dtypes.DType] = frozenset({fx.dtypes.float32, fx.dtypes.float64})
 
@@ -25,7 +26,7 @@ class Clipped(ex.Unary):
         return np.copy(x)
 
     def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
-        return hlo.op("stablehlo.minimum", (args[0], hlo.constant(np.ones(ins[0].shape, ins[0].dtype), ins[0])), outs)
+        return hlo.op("stablehlo.minimum", (args[0], hlo.constant(Lit(np.ones((), ins[0].dtype).tobytes(), ins[0]))), outs)
 
     def tangent(self, ctx: ex.JvpCtx, x: ex.Atom, y: ex.Atom, t: ex.Tangent) -> ex.Tangent:
         return t
