@@ -26,7 +26,9 @@ class Clipped(ex.Unary):
         return np.copy(x)
 
     def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
-        return hlo.op("stablehlo.minimum", (args[0], hlo.constant(Lit(np.ones((), ins[0].dtype).tobytes(), ins[0]))), outs)
+        return hlo.op(
+            "stablehlo.minimum", (args[0], hlo.constant(Lit(np.ones((), ins[0].dtype).tobytes(), ins[0]))), outs
+        )
 
     def tangent(self, ctx: ex.JvpCtx, x: ex.Atom, y: ex.Atom, t: ex.Tangent) -> ex.Tangent:
         return t

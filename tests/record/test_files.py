@@ -85,7 +85,10 @@ def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> 
     with pytest.raises(fx.errors.FileFormatError, match="is of version 9, this fxad reads versions up to 1"):
         fx.replay(file)
     for content, problem in (
-        (b"PK\x03\x04", "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder that fx"),
+        (
+            b"PK\x03\x04",
+            "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder that fx",
+        ),
         (b"fxad call 1\n", "it does not begin with the description of a call"),
         (b"".join(pack("fxad call", 1, [Section("call", b"[]")])), "section call is not an object of JSON"),
         (b"".join(pack("fxad call", 1, [Section("call", b"{")])), "section call is not JSON"),
@@ -95,7 +98,8 @@ def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> 
             fx.replay(file)
     file.unlink()
     with pytest.raises(
-        fx.errors.FileFormatError, match="has no recorded calls(?s:.*)name a folder of fx.record, or a file .fxcall of it"
+        fx.errors.FileFormatError,
+        match="has no recorded calls(?s:.*)name a folder of fx.record, or a file .fxcall of it",
     ):
         fx.replay(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -157,7 +161,8 @@ def test_the_command_line_refuses_other_files(tmp_path: Path, capsys: pytest.Cap
     assert main is None or main is fx.replay
     run = "import runpy, sys; sys.argv = ['fxad.replay', *sys.argv[1:]]; sys.stderr = sys.stdout; runpy.run_module('fxad.replay', run_name='__main__')"
     out = run_python(f"try:\n {run}\nexcept SystemExit as e: print(e.code)", tmp_path)
-    assert "has no recorded calls" in out and out.endswith("\n2\n")
+    assert "has no recorded calls" in out
+    assert out.endswith("\n2\n")
 
 
 def test_digests_are_those_of_the_bytes(file: Path) -> None:

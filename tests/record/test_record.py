@@ -46,10 +46,14 @@ def test_calls_of_programs_executables_and_jit_are_recorded(tmp_path: Path) -> N
     assert [type(call.run()) for call in calls] == [tuple, tuple, fx.Array, fx.Array]
     assert replayed_bits(tmp_path) == [True] * 4
     again, gradient_again = first.run()
-    assert np.array_equal(again, value) and np.array_equal(gradient_again["w"], gradient["w"])
-    assert first.args[0].keys() == {"w"} and np.array_equal(first.args[1], X)
-    assert third.program.jaxpr is program.jaxpr and third.options.options == fx.CompileOptions(optimization_level=1)
-    assert np.array_equal(third.interpret(), out) and np.array_equal(fourth.program.bound[0], bound)
+    assert np.array_equal(again, value)
+    assert np.array_equal(gradient_again["w"], gradient["w"])
+    assert first.args[0].keys() == {"w"}
+    assert np.array_equal(first.args[1], X)
+    assert third.program.jaxpr is program.jaxpr
+    assert third.options.options == fx.CompileOptions(optimization_level=1)
+    assert np.array_equal(third.interpret(), out)
+    assert np.array_equal(fourth.program.bound[0], bound)
     assert str(third) == (
         "000002.fxcall: <lambda>, 2 equations\n"
         "  argument      x: f32[2,3]\n"
@@ -67,7 +71,9 @@ def test_equal_arrays_and_programs_are_stored_once(tmp_path: Path) -> None:
         f(x, x.copy())
         f(x, x + 1)
     sizes = [p.stat().st_size for p in sorted(tmp_path.iterdir())]
-    assert x.nbytes < sizes[0] < 1.3 * x.nbytes and sizes[1] < 2000 and sizes[2] < 1.3 * x.nbytes
+    assert x.nbytes < sizes[0] < 1.3 * x.nbytes
+    assert sizes[1] < 2000
+    assert sizes[2] < 1.3 * x.nbytes
     with fx.record(tmp_path):  # a later block goes on, and finds what is there
         f(x, x)
     assert (tmp_path / "000003.fxcall").stat().st_size < 2000
@@ -76,7 +82,8 @@ def test_equal_arrays_and_programs_are_stored_once(tmp_path: Path) -> None:
     last.save(tmp_path / "alone.fxcall")
     os.rename(tmp_path / "alone.fxcall", tmp_path.parent / "alone.fxcall")
     (alone,) = fx.replay(tmp_path.parent / "alone.fxcall")
-    assert alone.same_bits() and np.array_equal(alone.args[0], x)
+    assert alone.same_bits()
+    assert np.array_equal(alone.args[0], x)
     (tmp_path / "000000.fxcall").unlink()
     with pytest.raises(
         fx.errors.FileFormatError,
@@ -102,9 +109,15 @@ def test_large_arrays_are_replaced_by_statistics_and_a_seed(tmp_path: Path) -> N
     call, again = fx.replay(tmp_path)[0], fx.replay(tmp_path)[0]
     assert call.stand_ins == tuple(f"argument {name}" for name in "xibz")
     x, i, b, made, small = call.args
-    assert abs(np.nanmean(x) - 3) < 0.2 and abs(np.nanstd(x) - 2) < 0.2 and 0 < np.isnan(x).sum() < 100
-    assert i.dtype == index.dtype and i.min() >= index.min() and i.max() <= index.max()
-    assert abs(b.mean() - 0.25) < 0.1 and (made.imag == 1).all() and np.array_equal(small, [1, 2])
+    assert abs(np.nanmean(x) - 3) < 0.2
+    assert abs(np.nanstd(x) - 2) < 0.2
+    assert 0 < np.isnan(x).sum() < 100
+    assert i.dtype == index.dtype
+    assert i.min() >= index.min()
+    assert i.max() <= index.max()
+    assert abs(b.mean() - 0.25) < 0.1
+    assert (made.imag == 1).all()
+    assert np.array_equal(small, [1, 2])
     assert np.array_equal(x, again.args[0], equal_nan=True)
     call.run()
     with pytest.raises(
@@ -132,7 +145,9 @@ def test_options_units_and_passes_come_back(tmp_path: Path) -> None:
     ):
         fx.replay(tmp_path)[0].run()
     (call,) = fx.replay(tmp_path, passes=passes[1:])
-    assert call.lowered.choice == lowered.choice and call.lowered.passes == passes and call.same_bits()
+    assert call.lowered.choice == lowered.choice
+    assert call.lowered.passes == passes
+    assert call.same_bits()
     assert str(call.options) == (
         "units of 1 bodies, passes drop_derivative_rules, mine, xla_cpu_enable_fast_math=False"
     )
@@ -148,7 +163,9 @@ def test_donated_arguments_are_recorded_before_they_are_deleted(tmp_path: Path) 
     with pytest.raises(fx.errors.ExecutionError):
         np.asarray(x)
     (call,) = fx.replay(tmp_path)
-    assert np.array_equal(call.args[0], X) and call.options.options.donate == (0,) and call.same_bits()
+    assert np.array_equal(call.args[0], X)
+    assert call.options.options.donate == (0,)
+    assert call.same_bits()
     assert call.same_bits()  # the arguments stay
 
 
@@ -161,8 +178,11 @@ def test_containers_other_than_pythons_become_leaves(tmp_path: Path) -> None:
     with fx.record(tmp_path):
         fx.jit(lambda p, x: Pair(p.a + x, p.b))(Pair(X, X), x=X)
     (call,) = fx.replay(tmp_path)
-    assert len(call.args) == 3 and not call.kwargs and call.program.paths == ("p.a", "p.b", "x")
-    assert call.same_bits() and len(call.run()) == 2
+    assert len(call.args) == 3
+    assert not call.kwargs
+    assert call.program.paths == ("p.a", "p.b", "x")
+    assert call.same_bits()
+    assert len(call.run()) == 2
 
 
 def test_what_no_file_can_hold_is_run_and_reported(tmp_path: Path) -> None:
@@ -186,7 +206,10 @@ def test_errors_of_calls_are_recorded(tmp_path: Path) -> None:
         fx.jit(lambda x: x * 2, donate="x")(y)
         with pytest.raises(fx.errors.ExecutionError, match="x"):
             fx.jit(lambda x: x + 1)(y)
-    assert [str(call.outcome) for call in fx.replay(tmp_path)] == ["it raised CheckError: error_if: negative", "it returned"]
+    assert [str(call.outcome) for call in fx.replay(tmp_path)] == [
+        "it raised CheckError: error_if: negative",
+        "it returned",
+    ]
     (skipped,) = recording.skipped  # its argument is gone
     assert skipped.program == "<lambda>"
 
@@ -249,15 +272,16 @@ def test_recorded_calls_have_the_same_bits_in_another_process(tmp_path: Path) ->
 
 def test_nothing_of_the_environment_is_stored(tmp_path: Path) -> None:
     run_python(
-        "import sys, fxad as fx, numpy as np\n"
-        "with fx.record(sys.argv[1]): fx.jit(lambda x: x + 1)(np.float32(1))",
+        "import sys, fxad as fx, numpy as np\nwith fx.record(sys.argv[1]): fx.jit(lambda x: x + 1)(np.float32(1))",
         tmp_path,
         SECRET_TOKEN="hunter2-hunter2",
         XLA_FLAGS="--xla_cpu_enable_fast_math=false",
     )
     (file,) = tmp_path.iterdir()
     text = file.read_bytes().decode(errors="replace")
-    assert "hunter2" not in text and str(Path.home()) not in text and str(Path.cwd()) not in text
+    assert "hunter2" not in text
+    assert str(Path.home()) not in text
+    assert str(Path.cwd()) not in text
     head = json.loads(text.split("\n", 2)[2].split("\n}")[0] + "\n}")
     assert head["versions"].keys() == {
         "fxad", "python", "numpy", "jaxlib", "machine", "device", "devices", "XLA_FLAGS",
@@ -283,8 +307,11 @@ def test_a_process_that_is_killed_leaves_the_complete_calls_and_the_one_that_kil
     )
     run_python(code, tmp_path)
     first, second = fx.replay(tmp_path)
-    assert first.same_bits() and not first.ended_process
-    assert second.ended_process and second.outcome == "the process ended in the call" and second.args[0] == 2
+    assert first.same_bits()
+    assert not first.ended_process
+    assert second.ended_process
+    assert second.outcome == "the process ended in the call"
+    assert second.args[0] == 2
     with pytest.raises(
         fx.errors.ArgumentError,
         match=r"same_bits: the call of <lambda> in 000001.fxcall has no recorded results: the process ended in the call"
@@ -313,15 +340,20 @@ def test_a_full_disk_is_an_error_of_the_call_and_leaves_the_files_before(
         assert np.array_equal(x, X)  # the call did not run
         monkeypatch.undo()
         f(x)
-    assert len(calls) == 1 and replayed_bits(tmp_path) == [True, True]
+    assert len(calls) == 1
+    assert replayed_bits(tmp_path) == [True, True]
 
 
 def test_refusals_of_record(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(fx.errors.FileFormatError, match="record: .*file is a file(?s:.*)name a folder: each call gets a"):
-        with fx.record(file):
-            pass
+    with (
+        pytest.raises(
+            fx.errors.FileFormatError, match="record: .*file is a file(?s:.*)name a folder: each call gets a"
+        ),
+        fx.record(file),
+    ):
+        pass
     with pytest.raises(fx.errors.ArgumentError, match="record: 3 is not the path of a file"):
         with fx.record(3):  # type: ignore[arg-type]
             pass
@@ -334,6 +366,7 @@ def test_refusals_of_record(tmp_path: Path) -> None:
             return x
 
     with pytest.raises(
-        fx.errors.ArgumentError, match="record: a trace is active, and calls in it are equations(?s:.*)record the outer call"
+        fx.errors.ArgumentError,
+        match="record: a trace is active, and calls in it are equations(?s:.*)record the outer call",
     ):
         fx.trace(inside, X)

@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.api.reference import interpret
 from fxad.core import interpreter
 from fxad.core.passes import Pass
-from fxad.diagnosis.bisect.child import check_for_child, program_of
+from fxad.diagnosis.bisect.child import check_for_child, is_known, program_of
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
@@ -213,9 +213,7 @@ class _Bisection:
         found = unmatched(after, before, self.operands, self.close, mismatch.result)
         if found is None:
             return report
-        at = mismatch.at
-        if found.expected is not None and (local := self.close.compare(0, found.expected, found.actual)) is not None:
-            at = local.at
+        local = None if found.expected is None else self.close.compare(0, found.expected, found.actual)
         return replace(
             report,
             equation=describe(found.eqns[-1]),
@@ -224,7 +222,7 @@ class _Bisection:
             values=found.operands,
             expected=found.expected,
             actual=found.actual,
-            at=at,
+            at=() if local is None else local.at,
         )
 
     def _in_units(self, search: Search, whole: Mismatch | Failure) -> Divergence:
@@ -266,7 +264,7 @@ class _Bisection:
             operands=found.operands,
             alone=found.alone,
             runs=alone.runs,
-            call=_sides_code(candidate, reference, self.tolerance) if found.alone else "",
+            call=_sides_code(candidate, reference, self.tolerance) if found.alone and is_known(found.jaxpr) else "",
         )
         if found.failure is not None:
             return _with_outcome(report, found.failure)

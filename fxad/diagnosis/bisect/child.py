@@ -76,6 +76,15 @@ def check_for_child(jaxpr: Jaxpr) -> None:
                 ).located(equation=str(eqn))
 
 
+def is_known(jaxpr: Jaxpr) -> bool:
+    """Return True if another process can run a program."""
+    try:
+        check_for_child(jaxpr)
+    except ArgumentError:
+        return False
+    return True
+
+
 def program_of(jaxpr: Jaxpr) -> Program[..., object]:
     """Return the program of a jaxpr, whose arguments are its operands."""
     ins = tree.structure(((0,) * len(jaxpr.ins), {}))
