@@ -87,8 +87,8 @@ class Dispatcher:
 
     __slots__ = (
         "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results",
-        "by_default", "choices", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals",
-        "path", "producer", "program", "takes_arrays",
+        "by_default", "choices", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded",
+        "out_avals", "path", "producer", "program", "takes_arrays",
     )  # fmt: skip
 
     def __init__(

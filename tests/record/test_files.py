@@ -21,6 +21,15 @@ from fxad.storage.file_format import Section, pack, unpack
 from tests.processes import run_python
 from tests.record.faults import Clipped, clipped
 
+RUN = """
+import runpy, sys
+sys.argv = ["fxad.replay", *sys.argv[1:]]
+sys.stderr = sys.stdout
+try:
+    runpy.run_module("fxad.replay", run_name="__main__")
+except SystemExit as e:
+    print(e.code)
+"""
 X = np.linspace(0.5, 1.5, 6, dtype=np.float32).reshape(2, 3)
 
 
@@ -82,12 +91,12 @@ def test_forged_descriptions(file: Path, edit: Callable[[dict[str, Any]], object
 def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     file.write_bytes(b"fxad call 9" + data[len("fxad call 1") :])
-    with pytest.raises(fx.errors.FileFormatError, match="is of version 9, this fxad reads versions up to 1"):
+    with pytest.raises(fx.errors.FileFormatError, match=r"is of version 9, this fxad reads versions up to 1"):
         fx.replay(file)
     for content, problem in (
         (
             b"PK\x03\x04",
-            "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder that fx",
+            "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder that fxad.record wrote",
         ),
         (b"fxad call 1\n", "it does not begin with the description of a call"),
         (b"".join(pack("fxad call", 1, [Section("call", b"[]")])), "section call is not an object of JSON"),
@@ -99,7 +108,7 @@ def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> 
     file.unlink()
     with pytest.raises(
         fx.errors.FileFormatError,
-        match="has no recorded calls(?s:.*)name a folder of fx.record, or a file .fxcall of it",
+        match=r"has no recorded calls(?s:.*)name a folder of fx.record, or a file .fxcall of it",
     ):
         fx.replay(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -138,8 +147,7 @@ def test_primitives_from_outside(tmp_path: Path) -> None:
 def test_the_command_line(file: Path) -> None:
     out = run_python("import sys, fxad.replay as m, fxad as fx; assert m is fx.replay", file)
     assert out == ""
-    run = "import runpy, sys; sys.argv = ['fxad.replay', *sys.argv[1:]]; runpy.run_module('fxad.replay', run_name='__main__')"
-    out = run_python(f"try:\n {run}\nexcept SystemExit as e: print(e.code)", file)
+    out = run_python(RUN, file)
     assert re.fullmatch(
         r"000000.fxcall: <lambda>, 3 equations\n"
         r"  argument      x: f32\[2,3\]\n"
@@ -152,15 +160,14 @@ def test_the_command_line(file: Path) -> None:
         r"the results have the recorded bits\n0\n",
         out,
     ), out
-    out = run_python(f"try:\n {run}\nexcept SystemExit as e: print(e.code)", file, "--tolerance=0", "--without-text")
+    out = run_python(RUN, file, "--tolerance=0", "--without-text")
     assert out.endswith(("\n0\n", "\n1\n"))
 
 
 def test_the_command_line_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = sys.modules.get("fxad.replay")
     assert main is None or main is fx.replay
-    run = "import runpy, sys; sys.argv = ['fxad.replay', *sys.argv[1:]]; sys.stderr = sys.stdout; runpy.run_module('fxad.replay', run_name='__main__')"
-    out = run_python(f"try:\n {run}\nexcept SystemExit as e: print(e.code)", tmp_path)
+    out = run_python(RUN, tmp_path)
     assert "has no recorded calls" in out
     assert out.endswith("\n2\n")
 

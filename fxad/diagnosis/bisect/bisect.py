@@ -76,8 +76,8 @@ def bisect(
     '%0 = add %arg0 1e+08:f32[]'
 
     Raises: what a call raises for arguments that do not fit, and what the reference raises; ArgumentError for another
-            subject, for a reference that is none of these, for arguments of a recorded call, and for a time limit and a
-            program that no other process can run; ParameterError for a tolerance or a time limit that is no number >= 0.
+            subject, for a reference that is none of these, for arguments of a recorded call, and for a program with a
+            time limit that no other process can run; ParameterError for a tolerance or a time limit that is no number.
     """
     _check_number("tolerance", tolerance)
     _check_number("time_limit", time_limit)

@@ -102,8 +102,9 @@ class Divergence:
         """
         absolute = path_to_write("as_test", path)
         if not self.call:
+            place = f"{self.stage} {self.stage_name}".strip()
             raise ArgumentError(
-                f"as_test: no program shows this difference alone; it is in the {self.stage} {self.stage_name}".rstrip(),
+                f"as_test: no program shows this difference alone, in another process; it is in the {place}",
                 remedy="define the pass by `def` in a module; or write fx.bisect of both programs into a test",
             )
         text = _TEST.format(
