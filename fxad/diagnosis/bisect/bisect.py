@@ -405,8 +405,10 @@ def _sides_code(candidate: Compiled | InChild, reference: Side, tolerance: float
 
 
 def _options_code(side: Compiled) -> str:
-    options = replace(side.choices.options, donate=())
-    return f"fx.{options!r}"
+    options = side.choices.options
+    words = [] if options.optimization_level is None else [f"optimization_level={options.optimization_level}"]
+    words += [f"flags={options.flags!r}"] if options.flags else []
+    return f"fx.CompileOptions({', '.join(words)})"
 
 
 def _pass_code(p: Pass) -> str:

@@ -69,7 +69,12 @@ class Search:
 
     def find(self, jaxpr: Jaxpr, operands: Operands, kind: str) -> Found | None:
         """Return the equations of a program at which the sides differ: by a failure of a kind, or by values (empty).
-        None if the sides do not differ."""
+        None if the sides do not differ.
+
+        Values are compared on the scale of the operands. If several equations are found, they are searched again, on
+        the scale of their own operands.
+        """
+        self.close = closeness_for(self.close.tolerance, operands)
 
         def differs(k: int) -> bool:
             return self.is_of(kind, self.compare(prefix(jaxpr, k), operands))
@@ -80,7 +85,12 @@ class Search:
         end = first_true(differs, 0, n) if n else 0
         if not end:
             return None
-        return self._with_fewest_equations(jaxpr, operands, end, kind)
+        found = self._with_fewest_equations(jaxpr, operands, end, kind)
+        if 1 < found.count < len(jaxpr.eqns) and found.alone:
+            again = self.find(found.jaxpr, found.operands, kind)
+            if again is not None and again.alone and again.count < found.count:
+                return again
+        return found
 
     def is_of(self, kind: str, found: Mismatch | Failure | None) -> bool:
         """Return True for a difference of a kind: a failure of this kind, or values (empty)."""
@@ -139,6 +149,7 @@ class Search:
         def check() -> None:
             outcomes = self.candidate.run_all([(body, args) for _, body, args, _ in runs])
             for (label, body, args, expected), outcome in zip(runs, outcomes, strict=False):
+                self.close = closeness_for(self.close.tolerance, args)
                 if self.is_of(kind, self.judge(expected, outcome)):
                     found.append((label, body, args))
                     break

@@ -24,7 +24,7 @@ from fxad.storage.decoding import decode
 from fxad.storage.paths import absolute_path, path_to_write
 from fxad.support.atomic_file import write_whole
 from fxad.text import OwnPrimitives, Vocabulary, vocabulary
-from fxad.tracing.program import Choices, Program, fit_leaves
+from fxad.tracing.program import Choices, Program, count_text, fit_leaves
 from fxad.units.cost_rule import selected_bodies
 
 _KNOWN: Final = {p.name: p for passes in PIPELINE for p in passes}
@@ -171,7 +171,7 @@ class RecordedCall:
     def __str__(self) -> str:
         types = zip(self.program.paths, self.program.in_avals, strict=True)
         lines = [
-            f"{os.path.basename(self.path)}: {self.program.name}, {len(self.program.jaxpr.eqns)} equations",
+            f"{os.path.basename(self.path)}: {self.program.name}, {count_text(len(self.program.jaxpr.eqns), 'equation')}",
             *[f"  argument      {path}: {aval}" for path, aval in types],
             f"  options       {self.options}",
             f"  outcome       {self.outcome}",
