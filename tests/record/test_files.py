@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,7 +136,7 @@ def test_a_recording_of_another_version_and_machine(file: Path, monkeypatch: pyt
 
 def test_primitives_from_outside(tmp_path: Path) -> None:
     with fx.record(tmp_path):
-        fx.jit(clipped)(X)
+        fx.jit(clipped)(fnp.asarray(X))
     with pytest.raises(fx.errors.FileFormatError, match=r"give the class that has this name in primitives=\[...\]"):
         fx.replay(tmp_path)
     (call,) = fx.replay(tmp_path, primitives=[Clipped])
@@ -164,9 +163,7 @@ def test_the_command_line(file: Path) -> None:
     assert out.endswith(("\n0\n", "\n1\n"))
 
 
-def test_the_command_line_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main = sys.modules.get("fxad.replay")
-    assert main is None or main is fx.replay
+def test_the_command_line_refuses_other_files(tmp_path: Path) -> None:
     out = run_python(RUN, tmp_path)
     assert "has no recorded calls" in out
     assert out.endswith("\n2\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.closeness import Closeness
+from fxad.diagnosis.bisect.sides import run_bodies
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var, source_location
 from fxad.transforms.locate import body_label
 
@@ -36,15 +38,7 @@ def _walk(jaxpr: Jaxpr, operands: Sequence[NDArray], observe: _Observe) -> list[
     env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
     for eqn in jaxpr.eqns:
         ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
-        outs: Sequence[NDArray] | None = None
-        if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.states_results:
-            bodies = eqn.prim.layout.bodies
-            outs = run_by_layout(
-                eqn.prim.layout,
-                ins,
-                [v.aval for v in eqn.outs],
-                lambda k, _, args, bodies=bodies: _walk(bodies[k].jaxpr, args, observe),
-            )
+        outs = run_bodies(eqn, ins, [v.aval for v in eqn.outs], partial(_walk, observe=observe))
         if outs is None:
             outs = [np.asarray(x) for x in eqn.prim.impl(*ins)]
         observe(eqn, ins, outs)
@@ -85,7 +79,7 @@ class KnownValues:
         # a difference grows on its way to the result, where it is larger than the tolerance
         tolerance = self._close.of_dtype(x.dtype) ** 1.5
         bound = tolerance * size + tolerance**2 * self._close.scale
-        return bool((np.abs(table - sketch) <= bound).all(axis=1).any())
+        return bool((np.abs(np.subtract(table, sketch)) <= bound).all(axis=1).any())
 
 
 def _kind(x: NDArray) -> tuple[object, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import TypeAlias, final
 
 import numpy as np
@@ -16,7 +17,7 @@ from fxad.core.interpreter import run_by_layout
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
 from fxad.execution.executable import load_plan
-from fxad.ir import Aval, HigherOrder, Jaxpr, Lit, NDArray
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 from fxad.runtime import Device
 from fxad.tracing.program import Choices
 
@@ -85,22 +86,28 @@ class Interpreted(Side):
             return _run_in(self.dtype, jaxpr, [_in(self.dtype, x) for x in operands])
 
 
+def run_bodies(
+    eqn: Eqn, ins: list[NDArray], outs: Sequence[Aval], run: Callable[[Jaxpr, list[NDArray]], list[NDArray]]
+) -> list[NDArray] | None:
+    """Return the results of an equation, of the types `outs`, by running its bodies; None if it has none that state
+    them."""
+    if not isinstance(eqn.prim, HigherOrder) or not eqn.prim.layout.states_results:
+        return None
+    layout = eqn.prim.layout
+    return run_by_layout(layout, ins, outs, lambda k, _, args: run(layout.bodies[k].jaxpr, args))
+
+
 @with_enough_stack
 def _run_in(dtype: dtypes.DType, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
     """Return the results of a program whose floating values have another dtype."""
     env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
     for eqn in jaxpr.eqns:
         ins = [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
-        outs: Sequence[NDArray] | None = None
-        if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.states_results:
-            layout = eqn.prim.layout
-            wide = [Aval(v.aval.shape, _dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
-            outs = run_by_layout(
-                layout, ins, wide, lambda k, _, args, bodies=layout.bodies: _run_in(dtype, bodies[k].jaxpr, args)
-            )
+        wide = [Aval(v.aval.shape, _dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
+        outs = run_bodies(eqn, ins, wide, partial(_run_in, dtype))
         if outs is None and _converts(eqn.ins[0].aval if eqn.ins else None, [v.aval for v in eqn.outs], eqn.prim.name):
             outs = ins
-        if outs is None:
+        elif outs is None:
             outs = list(eqn.prim.impl(*ins))
         env.update(zip(eqn.outs, [_in(dtype, np.asarray(x)) for x in outs], strict=True))
     return [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]

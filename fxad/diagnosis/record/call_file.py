@@ -18,7 +18,6 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import FileFormatError
 from fxad.storage.file_format import Section, has_header, pack, raise_damaged, unpack
 from fxad.storage.paths import open_regular
-from fxad.storage.tree_structure import Json
 
 KIND: Final = "fxad call"
 VERSION: Final = 1
@@ -35,7 +34,7 @@ class CallWriter:
 
     def __init__(self, file: str, written: Mapping[str, str]) -> None:
         self._file, self._written = file, written
-        self._parts: list[dict[str, Json]] = []
+        self._parts: list[dict[str, str | int]] = []
         self._index: dict[str, int] = {}
         self._contents: list[Section] = []
 
@@ -51,9 +50,9 @@ class CallWriter:
                 self._contents.append(Section(name, content))
         return index
 
-    def file(self, description: Mapping[str, Json], results: Mapping[str, Json] | None) -> list[bytes]:
+    def file(self, description: Mapping[str, object], results: Mapping[str, object] | None) -> list[bytes]:
         """Return the bytes of the file, in parts."""
-        head: dict[str, Json] = {**description, "parts": list(self._parts)}
+        head: dict[str, object] = {**description, "parts": list(self._parts)}
         sections = [Section(_CALL, _json(head)), *self._contents]
         return pack(KIND, VERSION, sections if results is None else [*sections, Section(_RESULTS, _json(results))])
 
@@ -154,7 +153,7 @@ def _sections(what: str, path: str) -> list[Section]:
 def _is_entry(entry: object) -> bool:
     if not isinstance(entry, dict) or not all([isinstance(entry.get(k), str) for k in ("name", "sha256", "file")]):
         return False
-    return os.path.basename(entry["file"]) == entry["file"]  # a file of the same folder
+    return bool(os.path.basename(entry["file"]) == entry["file"])  # a file of the same folder
 
 
 def _described(what: str, section: Section) -> dict[str, Any]:
@@ -167,7 +166,7 @@ def _described(what: str, section: Section) -> dict[str, Any]:
     return description
 
 
-def _json(description: Mapping[str, Json]) -> bytes:
+def _json(description: Mapping[str, object]) -> bytes:
     lines = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in description.items()])
     return f"{{\n{lines}\n}}".encode()
 

@@ -25,7 +25,6 @@ from fxad.ir import Aval, NDArray, distinct_jaxprs, source_location
 from fxad.operations.arguments import parse_bytes
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
 from fxad.storage.paths import absolute_path
-from fxad.storage.tree_structure import Json
 from fxad.support.atomic_file import remove_abandoned, write_whole
 from fxad.tracing.array import asarray, binding, current_binder
 from fxad.tracing.program import CallObserver, Choices, Program
@@ -161,19 +160,19 @@ def describe_call(
     how: Choices,
     of: Mapping[str, str],
     limit: int | None,
-) -> tuple[dict[str, Json], list[str]]:
+) -> tuple[dict[str, object], list[str]]:
     """Return the description of a call, whose parts the writer collects, and the arrays that are not stored, as texts.
     `values` are those of the closed-over arrays, then of the argument leaves. `of` are the versions of the process that
     made the call."""
     description, text = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
-    operands: list[Json] = []
+    operands: list[object] = []
     left_out = []
     for k, x in enumerate(values):
         if limit is None or x.nbytes <= limit:
             operands.append({"part": writer.add("array", np.ascontiguousarray(x).tobytes())})
         else:
             statistics = statistics_of(x)
-            seed = int(hashlib.sha256(np.ascontiguousarray(x)).hexdigest()[:12], 16)
+            seed = int(digest_of(x)[:12], 16)
             operands.append(
                 {
                     "statistics": [[s.mean, s.deviation, s.least, s.greatest, *s.special] for s in statistics],
@@ -182,7 +181,7 @@ def describe_call(
             )
             aval = program.jaxpr.in_avals[k]
             left_out.append(f"{program.operand_path(k)}, {aval}: {'; '.join(map(str, statistics))}; seed {seed}")
-    units: Json = [body.digest for body in how.units] if isinstance(how.units, tuple) else how.units
+    units = [body.digest for body in how.units] if isinstance(how.units, tuple) else how.units
     options = how.options
     return {
         "name": program.name,
@@ -250,7 +249,7 @@ def digest_of(x: NDArray) -> str:
     return hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
 
 
-def _results(outs: Sequence[object], avals: Sequence[Aval]) -> dict[str, Json]:
+def _results(outs: Sequence[object], avals: Sequence[Aval]) -> dict[str, object]:
     """Return the description of the results. An error of the computation is one: the user gets it with the results."""
     try:
         values = [on_host(x, a) for x, a in zip(outs, avals, strict=True)]

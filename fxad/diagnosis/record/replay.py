@@ -149,8 +149,10 @@ class RecordedCall:
         description, _ = describe_call(writer, self.program, self.operands, how, self.versions, None)
         if self.stand_ins:
             description["stand_ins"] = list(self.stand_ins)
-        results = None if self.results is None else {"sha256": list(self.results)}
-        write_whole(absolute, writer.file(description, {"error": self.error} if self.error else results), 0o666)
+        results: dict[str, object] | None = None if self.results is None else {"sha256": list(self.results)}
+        if self.error:
+            results = {"error": self.error}
+        write_whole(absolute, writer.file(description, results), 0o666)
 
     @property
     def ended_process(self) -> bool:
@@ -169,9 +171,10 @@ class RecordedCall:
         return f"the call of {self.program.name} in {os.path.basename(self.path)}"
 
     def __str__(self) -> str:
+        equations = count_text(len(self.program.jaxpr.eqns), "equation")
         types = zip(self.program.paths, self.program.in_avals, strict=True)
         lines = [
-            f"{os.path.basename(self.path)}: {self.program.name}, {count_text(len(self.program.jaxpr.eqns), 'equation')}",
+            f"{os.path.basename(self.path)}: {self.program.name}, {equations}",
             *[f"  argument      {path}: {aval}" for path, aval in types],
             f"  options       {self.options}",
             f"  outcome       {self.outcome}",
@@ -259,7 +262,7 @@ def _options(head: Mapping[str, Any]) -> CallOptions:
 
 def _operand(file: CallFile, entry: Mapping[str, Any], aval: Aval) -> NDArray:
     if "part" not in entry:
-        statistics = tuple([Statistics(*s[:4], (s[4], s[5], s[6])) for s in entry["statistics"]])
+        statistics = tuple([Statistics(s[0], s[1], s[2], s[3], (s[4], s[5], s[6])) for s in entry["statistics"]])
         return stand_in(aval, statistics, int(entry["seed"]))
     content = file.parts[entry["part"]].content
     if len(content) != aval.nbytes:

@@ -48,8 +48,9 @@ def stand_in(aval: Aval, statistics: tuple[Statistics, ...], seed: int) -> NDArr
     random = np.random.Generator(np.random.PCG64(seed))
     parts = [_sample(random, aval, s) for s in statistics]
     if dtypes.is_complex(aval.dtype):
-        real, imaginary = parts
-        return (real + 1j * imaginary).astype(aval.dtype)
+        made: NDArray = np.empty(aval.shape, aval.dtype)
+        made.real, made.imag = parts
+        return made
     return parts[0].astype(aval.dtype)
 
 
