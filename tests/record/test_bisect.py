@@ -23,7 +23,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import Search, first_true
-from fxad.diagnosis.bisect.sides import Interpreted, Side
+from fxad.diagnosis.bisect.sides import InProcess, Interpreted
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Pass
 from fxad.text import parse, to_text
@@ -142,7 +142,7 @@ def test_a_wrong_link_between_units_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 @final
 @dataclass(frozen=True, slots=True)
-class Planted(Side):
+class Planted(InProcess):
     """The interpreter, with one more than the result of equations of a primitive; or it raises."""
 
     target: Any

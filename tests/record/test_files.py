@@ -95,7 +95,7 @@ def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> 
     for content, problem in (
         (
             b"PK\x03\x04",
-            "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder that fxad.record wrote",
+            "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder of fxad.record",
         ),
         (b"fxad call 1\n", "it does not begin with the description of a call"),
         (b"".join(pack("fxad call", 1, [Section("call", b"[]")])), "section call is not an object of JSON"),

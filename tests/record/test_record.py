@@ -53,7 +53,7 @@ def test_calls_of_programs_executables_and_jit_are_recorded(tmp_path: Path) -> N
     assert third.program.jaxpr is program.jaxpr
     assert third.options.options == fx.CompileOptions(optimization_level=1)
     assert np.array_equal(third.interpret(), out)
-    assert np.array_equal(fourth.program.bound[0], bound)
+    assert np.array_equal(np.asarray(fourth.program.bound[0]), bound)
     assert str(third) == (
         "000002.fxcall: <lambda>, 2 equations\n"
         "  argument      x: f32[2,3]\n"

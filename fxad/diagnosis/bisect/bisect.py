@@ -17,7 +17,7 @@ from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true
-from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, Interpreted, Side
+from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted
 from fxad.diagnosis.record.replay import RecordedCall
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described, shown
 from fxad.execution.executable import Executable, Lowered
@@ -73,7 +73,7 @@ def bisect(
     >>> program = fx.trace(lambda x: (x + 1e8) - 1e8, fx.Spec(()))
     >>> divergence = fx.bisect(program, 0.25, reference="float64")
     >>> divergence.equation
-    '%0 = add %arg0 1e+08:f32[]'
+    '%1:f32[] = sub %0:f32[] 100000000.0:f32[]'
 
     Raises: what a call raises for arguments that do not fit, and what the reference raises; ArgumentError for another
             subject, for a reference that is none of these, for arguments of a recorded call, and for a program with a
@@ -119,7 +119,7 @@ class _Bisection:
         self.other: Jaxpr | None = None  # another version of the program
         self.reference = self._reference(reference)
 
-    def _reference(self, reference: object) -> Side:
+    def _reference(self, reference: object) -> InProcess:
         """Return the side of a reference."""
         match reference:
             case _ if reference is interpret:
@@ -387,7 +387,7 @@ def _signature(jaxpr: Jaxpr) -> str:
 # --------------------------------------------------------------------------------------------------------- the test
 
 
-def _sides_code(candidate: Compiled | InChild, reference: Side, tolerance: float | None) -> str:
+def _sides_code(candidate: Compiled | InChild, reference: InProcess, tolerance: float | None) -> str:
     """Return the keyword arguments of `bisect` for two sides, as code; empty if code cannot say them."""
     compiled = candidate.side if isinstance(candidate, InChild) else candidate
     words = [] if compiled.choices.options == DEFAULT_OPTIONS else [f"options={_options_code(compiled)}"]

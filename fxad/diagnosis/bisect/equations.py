@@ -19,7 +19,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
 from fxad.diagnosis.bisect.closeness import Closeness, Mismatch, largest
-from fxad.diagnosis.bisect.sides import Failure, InChild, Operands, Outcome, Side
+from fxad.diagnosis.bisect.sides import Failure, InChild, InProcess, Operands, Outcome, Side
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
 from fxad.transforms.locate import body_label
 
@@ -47,7 +47,7 @@ class Found:
 class Search:
     """A search with two sides. `runs` counts the runs of the candidate."""
 
-    def __init__(self, candidate: Side, reference: Side, close: Closeness) -> None:
+    def __init__(self, candidate: Side, reference: InProcess, close: Closeness) -> None:
         self.candidate, self.reference, self.close = candidate, reference, close
         self.runs = 0
 

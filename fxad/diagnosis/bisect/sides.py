@@ -49,15 +49,8 @@ class Side:
         """The name in reports: `interpreted`."""
 
     @abstractmethod
-    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
-        """Return the results of a program. Raises: what the program raises."""
-
     def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
         """Return the results of a program, or the failure of its run."""
-        try:
-            return self.results(jaxpr, operands)
-        except Exception as e:  # noqa: BLE001  an error is an outcome that is compared
-            return Failure(type(e).__name__, str(e).partition("\n")[0])
 
     def run_all(self, runs: Sequence[tuple[Jaxpr, Operands]]) -> Iterator[Outcome]:
         """Return the outcomes of several runs, up to the first failure."""
@@ -68,9 +61,24 @@ class Side:
                 return
 
 
+@dataclass(frozen=True, slots=True)
+class InProcess(Side):
+    """A way to run a program in this process."""
+
+    @abstractmethod
+    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+        """Return the results of a program. Raises: what the program raises."""
+
+    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+        try:
+            return self.results(jaxpr, operands)
+        except Exception as e:  # noqa: BLE001  an error is an outcome that is compared
+            return Failure(type(e).__name__, str(e).partition("\n")[0])
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Interpreted(Side):
+class Interpreted(InProcess):
     """By the interpreter, in NumPy. With `dtype`, floating values have this dtype in every equation."""
 
     dtype: dtypes.DType | None = None
@@ -136,7 +144,7 @@ def _in(dtype: dtypes.DType, x: NDArray) -> NDArray:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Compiled(Side):
+class Compiled(InProcess):
     """Compiled by XLA, with these choices, on a device (None: the default one)."""
 
     choices: Choices
@@ -173,9 +181,6 @@ class InChild(Side):
     @property
     def name(self) -> str:
         return f"{self.side.name} in a child process"
-
-    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
-        raise NotImplementedError  # `run` does not raise
 
     def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
         return next(self.run_all([(jaxpr, operands)]))

@@ -25,7 +25,7 @@ SUFFIX: Final = ".fxcall"
 
 _CALL: Final = "call"
 _RESULTS: Final = "results"
-_WROTE: Final = "name a file or a folder that fxad.record wrote"
+_WROTE: Final = "name a file or a folder of fxad.record"
 
 
 @final

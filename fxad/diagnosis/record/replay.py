@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, final
 
 import numpy as np
@@ -27,7 +28,7 @@ from fxad.text import OwnPrimitives, Vocabulary, vocabulary
 from fxad.tracing.program import Choices, Program, count_text, fit_leaves
 from fxad.units.cost_rule import selected_bodies
 
-_KNOWN: Final = {p.name: p for passes in PIPELINE for p in passes}
+_KNOWN: Final = MappingProxyType({p.name: p for passes in PIPELINE for p in passes})
 
 
 @final

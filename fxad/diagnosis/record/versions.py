@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Final
 
-import fxad
 from fxad import runtime
 
 FLAGS: Final = "XLA_FLAGS"
@@ -19,7 +19,7 @@ def versions() -> dict[str, str]:
     """Return the versions of this process: of packages, of the machine, of its devices, and XLA's flags."""
     device = runtime.default_device()
     values = (
-        fxad.__version__,
+        sys.modules["fxad"].__version__,  # the package is above its modules, which do not import it
         platform.python_version(),
         version("numpy"),
         version("jaxlib"),
