@@ -276,6 +276,29 @@ def test_recorded_calls_have_the_same_bits_in_another_process(tmp_path: Path) ->
     assert re.fullmatch(r"test_record.py:\d+ in \w+", line)
 
 
+def test_calls_on_several_devices(tmp_path: Path) -> None:
+    """They are replayed on one device; the report says which operands were divided."""
+    out = run_python(
+        "import sys, fxad as fx, fxad.numpy as fnp, numpy as np\n"
+        "fx.set_cpu_devices(2)\n"
+        "program = fx.trace(lambda x: fnp.sin(x) * 2, fx.Spec((8,)))\n"
+        "x = np.arange(8, dtype=np.float32)\n"
+        "halves = fx.NamedSharding(fx.make_mesh((2,), ('i',)), fx.P('i'))\n"
+        "with fx.record(sys.argv[1]):\n"
+        "    fx.jit(program)(fx.device_put(x, halves))\n"
+        "    fx.jit(program)(fx.device_put(x, fx.devices()[1]))\n"
+        "print([call.same_bits() for call in fx.replay(sys.argv[1])])\n"
+        "print(fx.bisect(program, x, reference=fx.devices()[1]))\n",
+        tmp_path,
+    )
+    assert out == "[True, True]\nNone\n"
+    first, second = fx.replay(tmp_path)
+    assert first.differences == (
+        f"devices 2 there, {len(fx.devices())} here", "argument x divided among 2 devices there, whole here",
+    )  # fmt: skip
+    assert second.divided == {}
+
+
 def test_nothing_of_the_environment_is_stored(tmp_path: Path) -> None:
     run_python(
         "import sys, fxad as fx, numpy as np\nwith fx.record(sys.argv[1]): fx.jit(lambda x: x + 1)(np.float32(1))",

@@ -14,6 +14,7 @@ from typing import Final, TypeVar, final
 
 import numpy as np
 
+from fxad import runtime
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -26,7 +27,7 @@ from fxad.operations.arguments import parse_bytes
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
 from fxad.storage.paths import absolute_path
 from fxad.support.atomic_file import remove_abandoned, write_whole
-from fxad.tracing.array import asarray, binding, current_binder
+from fxad.tracing.array import Array, asarray, binding, current_binder
 from fxad.tracing.program import CallObserver, Choices, Program
 from fxad.tracing.tracer import active_trace
 
@@ -138,6 +139,7 @@ class _Observer(CallObserver):
         path = os.path.join(self._recording.folder, name)
         writer = CallWriter(name, self._written)
         description, left_out = describe_call(writer, program, values, how, versions(), self._recording.limit)
+        description["divided"] = {program.operand_path(k): n for k, x in enumerate(operands) if (n := _devices(x)) > 1}
         write_whole(path, writer.file(description, None), 0o666)
         self._next += 1
         self._recording.files.append(path)
@@ -242,6 +244,11 @@ def on_host(x: object, aval: Aval) -> NDArray:
     if isinstance(x, bool | int | float | complex):
         return np.array(x, aval.dtype)
     return np.array(x if isinstance(x, np.ndarray) else asarray(x))
+
+
+def _devices(x: object) -> int:
+    """Return the number of devices that have parts of an array."""
+    return len(x.sharding.device_set) if isinstance(x, Array) and runtime.is_sharded(x._buffer) else 1
 
 
 def digest_of(x: NDArray) -> str:

@@ -92,12 +92,14 @@ class RecordedCall:
     error: str
     versions: Mapping[str, str]
     stand_ins: tuple[str, ...]
+    divided: Mapping[str, int]  # operands that were divided, and the number of devices
     passes: Passes = ()  # that were given to `replay`
 
     @property
     def differences(self) -> tuple[str, ...]:
         """What differs between the process of the recording and this one: `jaxlib 0.10.2 there, 0.12.0.1 here`."""
-        return differences(self.versions, versions())
+        divided = [f"{path} divided among {n} devices there, whole here" for path, n in self.divided.items()]
+        return *differences(self.versions, versions()), *divided
 
     @property
     def operands(self) -> list[NDArray]:
@@ -148,6 +150,7 @@ class RecordedCall:
         writer = CallWriter(os.path.basename(absolute), {})
         how = self.options.choices(self.program.jaxpr, self.passes)
         description, _ = describe_call(writer, self.program, self.operands, how, self.versions, None)
+        description["divided"] = dict(self.divided)
         if self.stand_ins:
             description["stand_ins"] = list(self.stand_ins)
         results: dict[str, object] | None = None if self.results is None else {"sha256": list(self.results)}
@@ -246,6 +249,7 @@ def _call(path: str, file: CallFile, known: Vocabulary, passes: Passes) -> Recor
         "" if results is None else str(results.get("error", "")),
         {str(k): str(v) for k, v in head["versions"].items()},
         (*made, *map(str, sequence(head.get("stand_ins")))),
+        {str(path): int(n) for path, n in head.get("divided", {}).items()},
         passes,
     )
 
