@@ -143,7 +143,7 @@ def test_primitives_from_outside(tmp_path: Path) -> None:
     assert call.same_bits()
 
 
-def test_the_command_line(file: Path) -> None:
+def test_the_command_line(file: Path, tmp_path: Path) -> None:
     out = run_python("import sys, fxad.replay as m, fxad as fx; assert m is fx.replay", file)
     assert out == ""
     out = run_python(RUN, file)
@@ -159,8 +159,22 @@ def test_the_command_line(file: Path) -> None:
         r"the results have the recorded bits\n0\n",
         out,
     ), out
-    out = run_python(RUN, file, "--tolerance=0", "--without-text")
-    assert out.endswith(("\n0\n", "\n1\n"))
+    with fx.record(tmp_path / "differs"):
+        fx.jit(lambda x: (x + 1e8) - 1e8)(fnp.float32(0.25))
+        flags = fx.CompileOptions(flags=(("xla_cpu_enable_fast_math", True),))
+        fx.lower(fx.trace(lambda x: fnp.sqrt(x) * 0.0, fx.Spec(()))).compile(flags)(np.float32(-1))
+    out = run_python(RUN, tmp_path / "differs", "--tolerance=0.1", "--without-text")
+    assert "compiled and interpreted agree\nthe results have the recorded bits\n" in out
+    assert re.search(
+        r"  options       units auto, xla_cpu_enable_fast_math=True\n"
+        r"  outcome       it returned\n"
+        r"compiled differs from interpreted\n"
+        r"  equation      %1:f32\[\] = mul %0:f32\[\] 0.0:f32\[\]\n"
+        r"  traced at     test_files.py:\d+ in .*\n"
+        r"  expected      nan\n  actual        -?0.0\n  operand 0     nan\n"
+        r"the results have the recorded bits\n1\n$",
+        out,
+    ), out
 
 
 def test_the_command_line_refuses_other_files(tmp_path: Path) -> None:

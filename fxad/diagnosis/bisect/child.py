@@ -19,7 +19,7 @@ import numpy as np
 from fxad import runtime
 from fxad.core import tree
 from fxad.diagnosis.record.call_file import SUFFIX, CallWriter
-from fxad.diagnosis.record.recording import describe_call
+from fxad.diagnosis.record.recording import describe_call, sections_of
 from fxad.diagnosis.record.replay import replay
 from fxad.diagnosis.record.versions import versions
 from fxad.errors import ArgumentError
@@ -48,7 +48,8 @@ def run_in_child(
         for k, (jaxpr, operands) in enumerate(runs):
             file = f"{k:06}{SUFFIX}"
             writer = CallWriter(file, written)
-            description, _ = describe_call(writer, program_of(jaxpr), operands, choices, versions(), None)
+            program = program_of(jaxpr)
+            description, _ = describe_call(writer, program, sections_of(program), operands, choices, versions(), None)
             write_whole(os.path.join(folder, file), writer.file(description, None), 0o600)
             writer.note_written(written)
         ended = _end_of(folder, "" if device is None else str(device), _START_SECONDS + seconds * len(runs), seconds)

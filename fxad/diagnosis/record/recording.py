@@ -25,6 +25,7 @@ from fxad.errors import ArgumentError, FileFormatError, FxadError
 from fxad.ir import Aval, NDArray, distinct_jaxprs, source_location
 from fxad.operations.arguments import parse_bytes
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
+from fxad.storage.file_format import Section
 from fxad.storage.paths import absolute_path
 from fxad.support.atomic_file import remove_abandoned, write_whole
 from fxad.tracing.array import Array, asarray, binding, current_binder
@@ -112,12 +113,19 @@ def record(path: str | os.PathLike[str], *, limit: int | str = _LIMIT) -> Iterat
 class _Observer(CallObserver):
     """Writes the files of calls. `outer` observes them too: that of the block around."""
 
-    __slots__ = ("_next", "_outer", "_recording", "_written")
+    __slots__ = ("_last", "_next", "_outer", "_recording", "_written")
 
     def __init__(self, recording: Recording, outer: CallObserver | None) -> None:
         super().__init__()
         self._recording, self._outer = recording, outer
         self._next, self._written = written_parts(recording.folder)
+        self._last: tuple[Program[..., object], list[Section]] | None = None  # the program of the last call
+
+    def _sections_of(self, program: Program[..., object]) -> list[Section]:
+        """Return the sections of a program: those of the last call if it had the same program, as in a loop."""
+        if self._last is None or self._last[0] is not program:
+            self._last = program, sections_of(program)
+        return self._last[1]
 
     def observe(
         self, program: Program[..., object], operands: Sequence[object], how: Choices, run: Callable[[], Sequence[T]]
@@ -138,7 +146,9 @@ class _Observer(CallObserver):
         name = f"{self._next:06}{SUFFIX}"
         path = os.path.join(self._recording.folder, name)
         writer = CallWriter(name, self._written)
-        description, left_out = describe_call(writer, program, values, how, versions(), self._recording.limit)
+        description, left_out = describe_call(
+            writer, program, self._sections_of(program), values, how, versions(), self._recording.limit
+        )
         description["divided"] = {program.operand_path(k): n for k, x in enumerate(operands) if (n := _devices(x)) > 1}
         write_whole(path, writer.file(description, None), 0o666)
         self._next += 1
@@ -155,9 +165,16 @@ class _Observer(CallObserver):
         return outs
 
 
+def sections_of(program: Program[..., object]) -> list[Section]:
+    """Return the description of a program, its text, and the user's lines."""
+    described = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
+    return [*described, Section("lines", _lines(program))]
+
+
 def describe_call(
     writer: CallWriter,
     program: Program[..., object],
+    program_sections: Sequence[Section],
     values: Sequence[NDArray],
     how: Choices,
     of: Mapping[str, str],
@@ -166,7 +183,6 @@ def describe_call(
     """Return the description of a call, whose parts the writer collects, and the arrays that are not stored, as texts.
     `values` are those of the closed-over arrays, then of the argument leaves. `of` are the versions of the process that
     made the call."""
-    description, text = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
     operands: list[object] = []
     left_out = []
     for k, x in enumerate(values):
@@ -187,9 +203,7 @@ def describe_call(
     options = how.options
     return {
         "name": program.name,
-        "program": writer.add("program", description.content),
-        "text": writer.add("text", text.content),
-        "lines": writer.add("lines", _lines(program)),
+        **{s.name: writer.add(s.name, s.content) for s in program_sections},
         "operands": operands,
         "paths": [program.operand_path(k) for k in range(len(values))],
         "units": units,

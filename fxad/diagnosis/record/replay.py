@@ -13,7 +13,7 @@ from fxad.api.reference import interpret
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.record.call_file import SUFFIX, CallFile, CallWriter, read_call, recorded_names, sequence
-from fxad.diagnosis.record.recording import describe_call, digest_of
+from fxad.diagnosis.record.recording import describe_call, digest_of, sections_of
 from fxad.diagnosis.record.stand_ins import Statistics, stand_in
 from fxad.diagnosis.record.versions import differences, versions
 from fxad.errors import ArgumentError, FileFormatError, FxadError
@@ -149,7 +149,9 @@ class RecordedCall:
         absolute = path_to_write("RecordedCall.save", path)
         writer = CallWriter(os.path.basename(absolute), {})
         how = self.options.choices(self.program.jaxpr, self.passes)
-        description, _ = describe_call(writer, self.program, self.operands, how, self.versions, None)
+        description, _ = describe_call(
+            writer, self.program, sections_of(self.program), self.operands, how, self.versions, None
+        )
         description["divided"] = dict(self.divided)
         if self.stand_ins:
             description["stand_ins"] = list(self.stand_ins)
