@@ -6,7 +6,7 @@ import math
 import runpy
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -377,6 +377,17 @@ def test_refusals() -> None:
 # --------------------------------------------------------------------------------------------- recorded calls, tests
 
 
+def twice_of(*functions: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Returns twice the composition of functions."""
+
+    def f(x: Any) -> Any:
+        for g in functions:
+            x = g(x)
+        return x * 2
+
+    return f
+
+
 def test_a_recorded_call_is_bisected(tmp_path: Path) -> None:
     with fx.record(tmp_path):
         fx.lower(fx.trace(ratio, X)).compile(FAST_MATH)(f32([1, np.nan]))
@@ -397,8 +408,7 @@ def test_a_divergence_is_written_as_a_test(tmp_path: Path) -> None:
     found(fx.bisect(program, x, options=FAST_MATH)).as_test(tmp_path / "test_flags.py")
     found(fx.bisect(fx.trace(cancel, fx.Spec(())), 0.25, reference="float64")).as_test(tmp_path / "test_dtype.py")
     pipeline = (Pass("wrong_sine", wrong_sine),)
-    sine: fx.Program[..., Any] = fx.trace(lambda x: fnp.sin(x) * 2, X)
-    found(fx.bisect(sine, X, passes=pipeline)).as_test(tmp_path / "test_pass.py")
+    found(fx.bisect(fx.trace(twice_of(fnp.sin), X), X, passes=pipeline)).as_test(tmp_path / "test_pass.py")
     for name, line in (
         ("flags", "compiled differs from interpreted\n"),
         ("dtype", "compiled differs from interpreted in float64\n"),
@@ -469,12 +479,10 @@ def test_crashes_in_loops_hangs_and_recorded_calls(planted: None, tmp_path: Path
     divergence = found(fx.bisect(fx.trace(loop, X), X, time_limit=60))
     assert divergence.inside == ("step 0 of scan",)
     assert divergence.equation.split(" = ")[1].startswith("cos ")
-    tangent: fx.Program[..., Any] = fx.trace(lambda x: fnp.tan(fnp.exp(x)) * 2, X)
-    divergence = found(fx.bisect(tangent, X, time_limit=3))
+    divergence = found(fx.bisect(fx.trace(twice_of(fnp.exp, fnp.tan), X), X, time_limit=3))
     assert divergence.failure == "time limit: the run took more than 3 s"
     assert divergence.equation.split(" = ")[1].startswith("tan ")
-    exponential: fx.Program[..., Any] = fx.trace(lambda x: fnp.exp(x) * 2, X)
-    assert fx.bisect(exponential, X, time_limit=60) is None
+    assert fx.bisect(fx.trace(twice_of(fnp.exp), X), X, time_limit=60) is None
     code = (
         "import sys, fxad as fx, fxad.numpy as fnp, numpy as np\n"
         "f = fx.lower(fx.trace(lambda x: fnp.sin(x), fx.Spec((2,)))).compile()\n"
