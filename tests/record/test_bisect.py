@@ -23,8 +23,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import Search, first_true
-from fxad.diagnosis.bisect.sides import InProcess, Interpreted
-from fxad.ir import Jaxpr, NDArray
+from fxad.diagnosis.bisect.sides import InProcess, Interpreted, run_bodies
+from fxad.ir import HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs
 from fxad.passes import BEFORE_COMPILATION, Pass
 from fxad.text import parse, to_text
 from tests.record.faults import clipped
@@ -196,6 +196,49 @@ def test_law_the_planted_equation_is_found(drawn: tuple[int, int], raises: bool)
     assert result.count == 1
     assert search.runs <= math.log2(len(program.jaxpr.eqns)) + 5
     assert (result.failure is not None) == raises
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PlantedInBodies(InProcess):
+    """The interpreter, with other results of equations of a primitive, also in bodies."""
+
+    target: Any
+
+    @property
+    def name(self) -> str:
+        return "planted"
+
+    def results(self, jaxpr: Jaxpr, operands: Sequence[NDArray]) -> list[NDArray]:
+        env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
+        for eqn in jaxpr.eqns:
+            ins = [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
+            with np.errstate(all="ignore"):
+                outs = run_bodies(eqn, ins, [v.aval for v in eqn.outs], self.results)
+                outs = [np.asarray(x) for x in eqn.prim.impl(*ins)] if outs is None else outs
+                if eqn.prim == self.target:
+                    outs = [(x + np.ones((), x.dtype)).astype(x.dtype) if x.dtype.kind == "f" else x for x in outs]
+            env.update(zip(eqn.outs, outs, strict=True))
+        return [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+
+
+@given(testing.cases(size=8), st.integers(0, 1000))
+def test_law_a_fault_in_a_drawn_program_is_found_also_in_bodies(case: Any, seed: int) -> None:
+    """A fault that reaches a result is found at an equation of its primitive, whose operands show it."""
+    eqns = [e for body in distinct_jaxprs(case.program) for e in body.eqns if not isinstance(e.prim, HigherOrder)]
+    if not eqns:
+        return
+    target = eqns[seed % len(eqns)].prim
+    search = Search(PlantedInBodies(target), Interpreted(), Closeness(0))
+    result = search.find(case.program, list(case.args), "")
+    if result is None:
+        assert search.compare(case.program, case.args) is None  # the fault does not reach a result
+        return
+    assert result.eqns[-1].prim == target
+    assert result.alone
+    assert result.count == 1
+    expected = Interpreted().results(result.jaxpr, result.operands)
+    assert Closeness(0).first(expected, PlantedInBodies(target).results(result.jaxpr, result.operands)) is not None
 
 
 @given(st.integers(1, 200), st.data())
