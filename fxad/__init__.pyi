@@ -127,6 +127,10 @@ from .api.staging import (
 from .api.symbolic_zeros import CustomVJPPrimal as CustomVJPPrimal, SymbolicZero as SymbolicZero
 from .api.vmap import vmap as vmap
 from .core.typecheck import typecheck as typecheck
+from .diagnosis.bisect.bisect import bisect as bisect
+from .diagnosis.bisect.divergence import Divergence as Divergence
+from .diagnosis.record.recording import record as record
+from .diagnosis.record.replay import RecordedCall as RecordedCall, replay as replay
 from .dtypes import float0 as float0
 from .execution.executable import Executable as Executable, Lowered as Lowered, lower as lower
 from .ir import Aval as Aval, Jaxpr as Jaxpr

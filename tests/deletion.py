@@ -36,10 +36,11 @@ class PlugIn:
     api: tuple[str, ...]
     testing: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    parent: str = "transforms"
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return (f"fxad/transforms/{self.package}", *self.api, *self.testing, *self.tests)
+        return (f"fxad/{self.parent}/{self.package}", *self.api, *self.testing, *self.tests)
 
 
 PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
@@ -83,6 +84,9 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
+            PlugIn(
+                "record", ("fxad/diagnosis/bisect", "fxad/replay.py"), tests=("tests/record",), parent="diagnosis"
+            ),
         )
     }
 )

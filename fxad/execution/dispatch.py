@@ -49,7 +49,7 @@ from fxad.runtime import (
 )
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
 from fxad.tracing.placement import OperandSharding, Target, check_operands_on, is_committed, moved_to, target_of_call
-from fxad.tracing.program import Program, fit_leaf, leaves_of_call
+from fxad.tracing.program import CallObserver, Choices, Program, fit_leaf, leaves_of_call
 from fxad.tracing.tracer import Tracer, active_trace
 from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
@@ -87,8 +87,8 @@ class Dispatcher:
 
     __slots__ = (
         "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results",
-        "by_default", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded", "out_avals", "path",
-        "producer", "program", "takes_arrays",
+        "by_default", "choices", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded",
+        "out_avals", "path", "producer", "program", "takes_arrays",
     )  # fmt: skip
 
     def __init__(
@@ -99,12 +99,14 @@ class Dispatcher:
         donate: tuple[int, ...] = (),
         device: runtime.Device | None = None,
         sharding: OperandSharding | None = None,
+        choices: Choices | None = None,
     ) -> None:
         """Bind a program to executables. `loaded` is compiled for the default device, for `device`, or for operands
         that are divided as in `sharding`. If `device` is given, calls of data that is free to move run there, and their
         results are committed to it."""
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
+        self.choices = Choices() if choices is None else choices  # for observers of calls
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
         self.producer = replace(loaded.producer, name=program.name)  # for messages
@@ -160,6 +162,21 @@ class Dispatcher:
     def call_buffers(self, buffers: list[runtime.Buffer]) -> object:
         """Call with the buffers of closed-over arrays, then of arguments of exactly the program's types, on any
         device."""
+        observer = current_binder()
+        if isinstance(observer, CallObserver):
+            return self._call_observed(observer, buffers)
+        return self.build_results(wrap_buffers(self.out_avals, self._launch(buffers)))
+
+    def _call_observed(self, observer: CallObserver, buffers: list[runtime.Buffer]) -> object:
+        """Call inside a block that observes calls."""
+        operands = wrap_buffers(self.program.jaxpr.in_avals, buffers)
+
+        def run() -> Sequence[Array]:
+            return wrap_buffers(self.out_avals, self._launch(buffers))
+
+        return self.build_results(list(observer.observe(self.program, operands, self.choices, run)))
+
+    def _launch(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
         if process_state.any_committed and True in map(is_committed, buffers):
             launcher = self._launcher_of_committed(buffers)
         else:
@@ -167,7 +184,7 @@ class Dispatcher:
         outs = launch(launcher.start, buffers, launcher.handlers, self.producer, self.path)
         for k, operand in self.host_functions:
             runtime.hold_same_function(buffers[operand], outs[k])
-        return self.build_results(wrap_buffers(self.out_avals, outs))
+        return outs
 
     def _load_by_default(self) -> Launcher:
         """Load the program for the default device, for uncommitted data."""

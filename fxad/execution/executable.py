@@ -25,7 +25,7 @@ from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
-from fxad.tracing.program import Program, Spec
+from fxad.tracing.program import Choices, Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -181,7 +181,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding))
+        choices = Choices(self.choice, self.passes, how)
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding, choices))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 

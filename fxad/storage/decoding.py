@@ -7,7 +7,7 @@ fit the program, and jaxlib gets only modules that fxad lowers from the parsed p
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import FileFormatError, ParseError, shown
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import Aval, Jaxpr, Source
 from fxad.storage.encoding import ARRAY, find_host_call
 from fxad.storage.file_format import SAVE_AGAIN, Section, raise_damaged
 from fxad.storage.tree_structure import structure_from_json
@@ -26,9 +26,14 @@ from fxad.tracing.program import Program
 
 
 def decode(
-    what: str, sections: Sequence[Section], trusted: bool, primitives: Vocabulary
+    what: str,
+    sections: Sequence[Section],
+    trusted: bool,
+    primitives: Vocabulary,
+    sources: Iterable[Source] = (),
 ) -> tuple[Program[..., Any], dict[str, Any]]:
     """Return the program of sections, and its description. `what` names the operation and the bytes, for messages.
+    `sources` are the user's lines of the equations, in the order of the text.
 
     Raises: FileFormatError if the sections do not describe a program, or contradict each other.
     """
@@ -36,7 +41,7 @@ def decode(
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):
         sections_text = ", ".join(names)[:_MAX_SHOWN] or "none"
         raise FileFormatError(f"{what} is damaged: its sections are {sections_text}", remedy=SAVE_AGAIN)
-    description, jaxpr = _read_description(what, sections[0]), _parse_program(what, sections[1], primitives)
+    description, jaxpr = _read_description(what, sections[0]), _parse_program(what, sections[1], primitives, sources)
     at = sections[0].start
     if jaxpr.digest != description["digest"]:
         raise_damaged(what, sections[1].start, "the text is that of another program than its digest names")
@@ -90,9 +95,9 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return items
 
 
-def _parse_program(what: str, section: Section, primitives: Vocabulary) -> Jaxpr:
+def _parse_program(what: str, section: Section, primitives: Vocabulary, sources: Iterable[Source]) -> Jaxpr:
     try:
-        return parse(section.content.decode(), primitives)
+        return parse(section.content.decode(), primitives, sources=sources)
     except ParseError as e:
         raise FileFormatError(
             f"{what}: {e.message.removeprefix('parse: ')}", equation=e.equation, remedy=e.remedy

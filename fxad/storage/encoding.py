@@ -30,14 +30,17 @@ def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -
     Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
             cannot hold.
     """
-    host_call = find_host_call(program.jaxpr)
-    if host_call is not None:
-        eqn, function = host_call
-        raise ArgumentError(
-            f"{what}: {program.name} calls the Python function {function}, which a file cannot hold",
-            remedy="save the parts around it",
-        ).located(equation=str(eqn))
+    check_no_host_call(what, program)
     values = [_bound_value(what, program, b) for b in program.bound]
+    arrays = [Section(ARRAY, np.ascontiguousarray(v).tobytes()) for v in values]
+    return [*encode_without_arrays(what, program, more), *arrays]
+
+
+def encode_without_arrays(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[Section]:
+    """Return the first two sections of `encode`: the description, and the text.
+
+    Raises: ArgumentError for trees that a file cannot hold.
+    """
     description: dict[str, Json] = {
         "name": program.name,
         "names": list(program.names),
@@ -47,10 +50,20 @@ def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -
         "arrays": [_array_kind(b) for b in program.bound],
         **more,
     }
-    arrays = [Section(ARRAY, np.ascontiguousarray(v).tobytes()) for v in values]
-    lines = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in description.items()])
+    items = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in description.items()])
     text = Section("text", printing.program(distinct_jaxprs(program.jaxpr)).encode())
-    return [Section("program", f"{{\n{lines}\n}}".encode()), text, *arrays]
+    return [Section("program", f"{{\n{items}\n}}".encode()), text]
+
+
+def check_no_host_call(what: str, program: Program[..., object]) -> None:
+    """Raise ArgumentError for a program that calls Python functions."""
+    host_call = find_host_call(program.jaxpr)
+    if host_call is not None:
+        eqn, function = host_call
+        raise ArgumentError(
+            f"{what}: {program.name} calls the Python function {function}, which a file cannot hold",
+            remedy="save the parts around it",
+        ).located(equation=str(eqn))
 
 
 def find_host_call(jaxpr: Jaxpr) -> tuple[Eqn, str] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, NoReturn, TypeAlias, TypeVar, final
@@ -19,7 +19,20 @@ from fxad import dtypes
 from fxad.core import printing, scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
 from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described, shown
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_text
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    Jaxpr,
+    Lit,
+    Param,
+    Primitive,
+    Record,
+    Source,
+    Var,
+    distinct_jaxprs,
+    source_text,
+)
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, token_offset, tokens
 from fxad.text.parameters import Field, Records, fields_of
@@ -48,15 +61,17 @@ def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
     return printing.program(distinct_jaxprs(jaxpr), (lambda eqn: source_text(eqn.source)) if source else None)
 
 
-def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:
+def parse(text: str, primitives: OwnPrimitives = (), *, sources: Iterable[Source] = ()) -> Jaxpr:
     """Return the program of a text. `primitives` are classes of primitives from outside fxad that it may use, too.
+
+    `sources` are the user's lines of the equations, in the order of the text.
 
     Law:    `parse(to_text(j)) is j`; the result is well typed.
     Raises: ParseError, with line and column, and for the text nothing else; ParameterError for `primitives`.
     Cost:   linear in the text.
     """
     _check_text(text)
-    return _Parser(text, vocabulary("parse", primitives)).file()
+    return _Parser(text, vocabulary("parse", primitives), iter(sources)).file()
 
 
 def _check_text(text: object) -> None:
@@ -107,9 +122,10 @@ class _Operation:
 class _Parser:
     """The state of parsing one text: the tokens, the current index, and caches of parsed values that may repeat."""
 
-    def __init__(self, text: str, primitives: Vocabulary) -> None:
+    def __init__(self, text: str, primitives: Vocabulary, sources: Iterator[Source]) -> None:
         self.text = text
         self.primitives = primitives
+        self.sources = sources
         self.tokens = tokens(text)
         self.at = 0
         self.functions: dict[str, Jaxpr] = {}
@@ -259,7 +275,8 @@ class _Parser:
         if tuple([b[2] for b in bindings]) != avals:
             bound, inferred = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
             self.fail(f"{operation.prim.name} gives {inferred}, the equation says {bound}", start)
-        return Eqn(operation.prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
+        outs = tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)])
+        return Eqn(operation.prim, ins, outs, next(self.sources, None))
 
     def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
         """Call a rule of a primitive. An exception of the rule becomes a ParseError."""

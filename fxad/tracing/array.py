@@ -314,19 +314,23 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 @contextmanager
 def evaluating() -> Iterator[None]:
     """Return a context. Inside it, operations are computed at once: no trace is active."""
-    before = _binder.set(None)
-    try:
+    with binding(None):
         yield
-    finally:
-        _binder.reset(before)
 
 
 @contextmanager
 def running_each_operation(on: bool) -> Iterator[None]:
     """Return a context. Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
     active = current_binder()
-    if active is None or active is OPERATION_BY_OPERATION:
+    if active is None or isinstance(active, Eager):
         active = OPERATION_BY_OPERATION if on else None
+    with binding(active):
+        yield
+
+
+@contextmanager
+def binding(active: Binder | None) -> Iterator[None]:
+    """Return a context. Inside it, operations of this thread or task go to a binder. None: they are computed."""
     before = _binder.set(active)
     try:
         yield
@@ -683,6 +687,7 @@ __all__ = [
     "OPERATION_BY_OPERATION",
     "Operation",
     "apply_operation",
+    "binding",
     "evaluating",
     "running_each_operation",
     "same_bits",

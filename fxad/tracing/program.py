@@ -10,8 +10,10 @@ The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> A
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from types import FunctionType, MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -35,15 +37,17 @@ from fxad import dtypes
 from fxad.core import sizes, tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
+from fxad.core.passes import Passes
 from fxad.core.tree import Accessor, ExactStructure, StaticDataError, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
 from fxad.operations.number_types import NumberType, number_type
+from fxad.runtime import DEFAULT_OPTIONS, CompileOptions
 from fxad.support.absent import absent_attribute
 from fxad.support.tables import Table, headed, preformatted
-from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.array import Array, Eager, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
 from fxad.tracing.tracer import (
@@ -54,9 +58,11 @@ from fxad.tracing.tracer import (
     trace_flat,
 )
 from fxad.transforms.specialize import specialize
+from fxad.units.plan import UnitsChoice
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -267,8 +273,35 @@ class Program(Generic[P, R_co]):
         jaxpr = self.jaxpr
         if jaxpr.symbolic:
             jaxpr = specialize_to_arguments(self, leaves)
-        outs = binder().call(jaxpr, [*self.bound, *leaves], self.operand_path)
+        active, operands = binder(), [*self.bound, *leaves]
+        if isinstance(active, CallObserver):
+            program = self if jaxpr is self.jaxpr else self.replace(jaxpr)
+            outs = active.observe(
+                program, operands, Choices(), partial(active.call, jaxpr, operands, self.operand_path)
+            )
+        else:
+            outs = active.call(jaxpr, operands, self.operand_path)
         return cast(R_co, self.out_tree.unflatten(outs))  # the tree is that of the results of type R
+
+
+class Choices(NamedTuple):
+    """How a program is compiled: the choice of units, the passes (None: the default pipeline), and the options."""
+
+    units: UnitsChoice = "none"
+    passes: Passes | None = None
+    options: CompileOptions = DEFAULT_OPTIONS
+
+
+class CallObserver(Eager):
+    """A binder that observes the calls of compiled programs outside of traces: of programs, executables and functions
+    of `jit`. A block puts it in force (`tracing.array.binding`). Calls are slower in the block, and not outside."""
+
+    @abstractmethod
+    def observe(
+        self, program: Program[..., object], operands: Sequence[object], how: Choices, run: Callable[[], Sequence[T]]
+    ) -> Sequence[T]:
+        """Call `run`, which runs the program, and return its results. `operands` are the arrays that the program closes
+        over, and the leaves of its arguments. `run` may delete them."""
 
 
 def specialize_to_arguments(program: Program[..., object], leaves: Sequence[object]) -> Jaxpr:

@@ -1,0 +1,160 @@
+"""`Divergence`: where two runs of a program first differ, as a text and as a test."""
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from dataclasses import field
+from typing import Final, final
+
+import numpy as np
+
+from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError
+from fxad.ir import Jaxpr, NDArray, SourceLocation
+from fxad.storage.paths import path_to_write
+from fxad.support.atomic_file import write_whole
+from fxad.support.tables import preformatted
+from fxad.text import to_text
+
+_SHOWN: Final = 4  # operands whose values are shown
+_WRITTEN: Final = 16  # elements that a test writes out
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Divergence:
+    """Where two runs of a program first differ. Its `str` is a report over several lines.
+
+    `stage` is "pass", "unit", "link", "equation" or "program", and `stage_name` the name of the pass, the unit or the
+    link. `equation` is the equation, `lines` are the user's lines, those of the equations around it first, and `inside`
+    the bodies around it, with the number of the step of a loop. `program` shows the difference on `operands`: it has
+    the fewest equations that do, or it is the program before the pass. `alone` is False if these equations show it only
+    in the whole program. `expected` and `actual` are a result of the reference and of the candidate, and `at` is the
+    index at which they differ most. If the candidate has no results, `failure` says why. `values` are the operands of
+    the equation, if they are not those of the program. `runs` counts the runs of the candidate.
+    """
+
+    stage: str
+    program: Jaxpr
+    operands: tuple[NDArray, ...]
+    candidate: str = ""
+    reference: str = ""
+    stage_name: str = ""
+    equation: str = ""
+    lines: tuple[SourceLocation, ...] = ()
+    inside: tuple[str, ...] = ()
+    expected: NDArray | None = None
+    actual: NDArray | None = None
+    at: tuple[int, ...] = ()
+    failure: str = ""
+    alone: bool = True
+    values: tuple[NDArray, ...] = ()
+    runs: int = 0
+    call: str = field(default="", repr=False)  # the arguments of `bisect` that show it again, as code
+
+    @property
+    def where(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return self.lines[-1] if self.lines else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.candidate} differs from {self.reference}"]
+        lines += [f"  {self.stage:12}  {self.stage_name}"] if self.stage_name else []
+        lines += [f"  equation      {self.equation}"] if self.equation else []
+        for label, line in zip(("traced at", *["in a body at"] * len(self.lines)), self.lines, strict=False):
+            lines.append(f"  {label:12}  {line}")
+        lines += [f"  inside        {', '.join(self.inside)}"] if self.inside else []
+        before = len(self.program.eqns) - 1
+        if self.stage in ("equation", "unit") and self.equation and before:
+            lines.append(f"  together      with {before} equation{'s' * (before > 1)} before it; alone it agrees")
+        lines += [] if self.alone else ["  context       these equations differ only in the whole program"]
+        lines += [f"  failure       {self.failure}"] if self.failure else []
+        for label, x in (("expected", self.expected), ("actual", self.actual)):
+            lines += [] if x is None else [f"  {label:12}  {self._value(x)}"]
+        for k, x in enumerate((self.values or self.operands)[:_SHOWN]):
+            lines.append(f"  operand {k}     {self._value(x)}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+    def _value(self, x: NDArray) -> str:
+        """Return a value as text: the element that differs most, if the value has the shape of the result."""
+        shape = None if self.actual is None else self.actual.shape
+        name = f"{x.dtype.name}{list(x.shape)}"
+        if x.shape == shape and self.at:
+            return f"{x[self.at]!s} at {list(self.at)} of {name}"
+        if not x.ndim:
+            return f"{x!s}"
+        text = np.array2string(x, threshold=8, edgeitems=2, max_line_width=10_000).replace("\n", "")
+        return text if len(text) < 100 else f"{text[:97]}... {name}"
+
+    def as_test(self, path: str | os.PathLike[str]) -> None:
+        """Write a test for pytest to a file: the program as text, its operands, and the comparison. It fails now, and
+        passes when the fault is gone. It needs no file but those of fxad and of the pass.
+
+        Raises: ArgumentError for what such a test cannot show: a difference that only the whole program has, one
+                between two programs, or one after a pass that no module has under its name; OSError.
+        """
+        absolute = path_to_write("as_test", path)
+        if not self.call:
+            place = f"{self.stage} {self.stage_name}".strip()
+            raise ArgumentError(
+                f"as_test: no program shows this difference alone, in another process; it is in the {place}",
+                remedy="define the pass by `def` in a module; or write fx.bisect of both programs into a test",
+            )
+        text = _TEST.format(
+            report=_quoted(str(self)),
+            program=_quoted(to_text(self.program, source=True)),
+            operands="\n".join([f"    {_code(x)}," for x in self.operands]),
+            call=self.call.strip(),
+        )
+        write_whole(absolute, [text.encode()], 0o666)
+
+
+_TEST: Final = '''"""{report}
+"""
+
+import base64
+import importlib  # noqa: F401
+import zlib
+
+import ml_dtypes  # noqa: F401  its dtypes have names in NumPy
+import numpy as np
+
+import fxad as fx
+from fxad.text import parse
+
+PROGRAM = """
+{program}"""
+
+
+def array(dtype, shape, data):
+    return np.frombuffer(zlib.decompress(base64.b85decode(data)), dtype).reshape(shape)
+
+
+OPERANDS = [
+{operands}
+]
+
+
+def test_the_program_has_the_results_of_the_reference():
+    divergence = fx.bisect(parse(PROGRAM), *OPERANDS{call})
+    assert divergence is None, divergence
+'''
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+
+
+def _code(x: NDArray) -> str:
+    """Return an array as code, with the same bits."""
+    if x.size <= _WRITTEN and x.dtype.isbuiltin == 1 and x.dtype.kind in "biuf" and np.isfinite(x).all():
+        return f"np.array({x.tolist()!r}, {x.dtype.name!r}).reshape({x.shape!r})"
+    data = base64.b85encode(zlib.compress(np.ascontiguousarray(x).tobytes(), 9)).decode()
+    return f"array({x.dtype.name!r}, {x.shape!r}, {data!r})"

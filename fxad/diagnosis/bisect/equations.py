@@ -1,0 +1,227 @@
+"""The search for the equation of one program at which two ways to run it differ.
+
+`differs(k)` is True if the first k equations, run as a program, give other values on the two sides. It is False for no
+equations and True for all, so a binary search finds two neighbours: without the equation the values agree, with it they
+do not. If the equation alone, on the operands of the reference, does not differ, XLA treats it together with others; a
+second search finds the last equation from which on they differ. An equation with bodies is searched inside: its bodies
+run on the operands that they have in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+import numpy as np
+
+from fxad.core.builder import subprogram
+from fxad.core.dataclasses import dataclass
+from fxad.core.interpreter import run_by_layout
+from fxad.core.layout import PREDICATE
+from fxad.diagnosis.bisect.closeness import Closeness, Mismatch, largest
+from fxad.diagnosis.bisect.sides import Failure, InChild, InProcess, Operands, Outcome, Side
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.transforms.locate import body_label
+
+_AT_ONCE: Final = 256  # runs of a child
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Equations at which two sides differ: a program of them, with operands. `alone` is False if the program differs
+    only with the equations before it. `eqns` are the equations around it, outermost first, and then the last one of the
+    program; `inside` are the bodies around. `failure` is that of the candidate, if it has no results."""
+
+    jaxpr: Jaxpr
+    operands: tuple[NDArray, ...]
+    eqns: tuple[Eqn, ...]
+    inside: tuple[str, ...]
+    mismatch: Mismatch | None
+    failure: Failure | None
+    count: int  # equations of the program
+    alone: bool
+
+
+@final
+class Search:
+    """A search with two sides. `runs` counts the runs of the candidate."""
+
+    def __init__(self, candidate: Side, reference: InProcess, close: Closeness) -> None:
+        self.candidate, self.reference, self.close = candidate, reference, close
+        self.runs = 0
+
+    def compare(self, jaxpr: Jaxpr, operands: Operands) -> Mismatch | Failure | None:
+        """Return the difference of the two sides; None if there is none. Raises: what the reference raises."""
+        expected = self.expected(jaxpr, operands)
+        self.runs += 1
+        return self.judge(expected, self.candidate.run(jaxpr, operands))
+
+    def expected(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+        """Return the results of the reference."""
+        return self.reference.results(jaxpr, operands)
+
+    def judge(self, expected: Sequence[NDArray], outcome: Outcome) -> Mismatch | Failure | None:
+        """Return the difference of an outcome from the expected results."""
+        return outcome if isinstance(outcome, Failure) else self.close.first(expected, outcome)
+
+    # ------------------------------------------------------------------------------------------------- equations
+
+    def find(self, jaxpr: Jaxpr, operands: Operands, kind: str) -> Found | None:
+        """Return the equations of a program at which the sides differ: by a failure of a kind, or by values (empty).
+        None if the sides do not differ.
+
+        Values are compared on the scale of the operands. If several equations are found, they are searched again, on
+        the scale of their own operands.
+        """
+        self.close = closeness_for(self.close.tolerance, operands)
+
+        def differs(k: int) -> bool:
+            return self.is_of(kind, self.compare(prefix(jaxpr, k), operands))
+
+        if not self.is_of(kind, self.compare(jaxpr, operands)):
+            return None
+        n = len(jaxpr.eqns)
+        end = first_true(differs, 0, n) if n else 0
+        if not end:
+            return None
+        found = self._with_fewest_equations(jaxpr, operands, end, kind)
+        if 1 < found.count < len(jaxpr.eqns) and found.alone:
+            again = self.find(found.jaxpr, found.operands, kind)
+            if again is not None and again.alone and again.count < found.count:
+                return again
+        return found
+
+    def is_of(self, kind: str, found: Mismatch | Failure | None) -> bool:
+        """Return True for a difference of a kind: a failure of this kind, or values (empty)."""
+        return found.kind == kind if isinstance(found, Failure) else not kind and found is not None
+
+    def _with_fewest_equations(self, jaxpr: Jaxpr, operands: Operands, end: int, kind: str) -> Found:
+        """Return the shortest run of equations that ends before `end` and differs on the operands of the reference."""
+
+        def agrees(first: int) -> bool:
+            return not self.is_of(kind, self.compare(*self._window(jaxpr, operands, first, end)))
+
+        first = end - 1
+        if agrees(first):
+            first = first_true(agrees, 0, first) - 1 if end > 1 and not agrees(0) else 0
+        part, values = self._window(jaxpr, operands, first, end)
+        found = self.compare(part, values)
+        eqn = jaxpr.eqns[end - 1]
+        if first == end - 1 and self.is_of(kind, found):
+            inner = self._in_bodies(eqn, values_of(eqn, values), kind)
+            if inner is not None:
+                return inner
+        return Found(
+            part,
+            tuple(values),
+            (eqn,),
+            (),
+            found if isinstance(found, Mismatch) else None,
+            found if isinstance(found, Failure) else None,
+            end - first,
+            self.is_of(kind, found),
+        )
+
+    def _window(self, jaxpr: Jaxpr, operands: Operands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:
+        """Return equations `first` to `end` as a program, and its operands in the reference."""
+        eqns = jaxpr.eqns[first:end]
+        made = {v for e in eqns for v in e.outs}
+        free = [a for a in dict.fromkeys([a for e in eqns for a in e.ins]) if isinstance(a, Var) and a not in made]
+        outs = _read_after(jaxpr, end, made)
+        part = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
+        before = subprogram(jaxpr.eqns[:first], jaxpr.ins, free, jaxpr.name)
+        values = self.expected(before, operands)
+        return part, [x.astype(a.dtype) for x, a in zip(values, part.in_avals, strict=True)]
+
+    # ---------------------------------------------------------------------------------------------------- bodies
+
+    def _in_bodies(self, eqn: Eqn, values: list[NDArray], kind: str) -> Found | None:
+        """Return the equations of the bodies of an equation at which the sides differ; None if no run of a body
+        does."""
+        prim = eqn.prim
+        if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
+            return None
+        layout = prim.layout
+        runs: list[tuple[str, Jaxpr, list[NDArray], list[NDArray]]] = []
+        found: list[tuple[str, Jaxpr, list[NDArray]]] = []
+
+        def check() -> None:
+            outcomes = self.candidate.run_all([(body, args) for _, body, args, _ in runs])
+            for (label, body, args, expected), outcome in zip(runs, outcomes, strict=False):
+                self.close = closeness_for(self.close.tolerance, args)
+                if self.is_of(kind, self.judge(expected, outcome)):
+                    found.append((label, body, args))
+                    break
+            runs.clear()
+
+        def run_body(at: int, step: int | None, args: list[NDArray]) -> list[NDArray] | None:
+            body = layout.bodies[at]
+            expected = [
+                x.astype(a.dtype) for x, a in zip(self.expected(body.jaxpr, args), body.jaxpr.out_avals, strict=True)
+            ]
+            label = body_label(eqn, body.jaxpr)
+            if step is not None:
+                label = f"{'predicate' if body.results == (PREDICATE,) else 'step'} {step} of {prim.name}"
+            runs.append((label, body.jaxpr, args, expected))
+            if len(runs) == (_AT_ONCE if isinstance(self.candidate, InChild) else 1):
+                check()
+            return None if found else expected
+
+        self.runs += 1
+        run_by_layout(layout, values, [v.aval for v in eqn.outs], run_body)
+        if not found and runs:
+            check()
+        if not found:
+            return None
+        label, body, args = found[0]
+        inner = self.find(body, args, kind)
+        if inner is None:
+            return None
+        return Found(
+            inner.jaxpr,
+            inner.operands,
+            (eqn, *inner.eqns),
+            (label, *inner.inside),
+            inner.mismatch,
+            inner.failure,
+            inner.count,
+            inner.alone,
+        )
+
+
+def first_true(test: Callable[[int], bool], low: int, high: int) -> int:
+    """Return k with `test(k)` and not `test(k - 1)`, by bisection. `test(low)` is False and `test(high)` is True."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if test(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def prefix(jaxpr: Jaxpr, k: int) -> Jaxpr:
+    """Return the first k equations as a program, whose results are the values that the rest of the program reads."""
+    if k == len(jaxpr.eqns):
+        return jaxpr
+    eqns = jaxpr.eqns[:k]
+    outs = _read_after(jaxpr, k, {v for e in eqns for v in e.outs})
+    return subprogram(eqns, jaxpr.ins, outs, jaxpr.name)
+
+
+def _read_after(jaxpr: Jaxpr, k: int, made: set[Var]) -> list[Var]:
+    read = [*[a for e in jaxpr.eqns[k:] for a in e.ins], *jaxpr.outs]
+    return [a for a in dict.fromkeys(read) if not isinstance(a, Lit) and a in made]
+
+
+def values_of(eqn: Eqn, values: Sequence[NDArray]) -> list[NDArray]:
+    """Return the values of the operands of an equation, of those of its variables."""
+    free = [a for a in dict.fromkeys(eqn.ins) if isinstance(a, Var)]
+    env = dict(zip(free, values, strict=True))
+    return [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
+
+
+def closeness_for(tolerance: float | None, operands: Operands) -> Closeness:
+    """Return the tolerance for a program with operands."""
+    return Closeness(tolerance, largest(operands))

@@ -1,0 +1,195 @@
+"""The ways to run a program on operands, for a comparison."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from functools import partial
+from typing import TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes, runtime
+from fxad.core import interpreter
+from fxad.core.dataclasses import dataclass
+from fxad.core.interpreter import run_by_layout
+from fxad.core.stack import with_enough_stack
+from fxad.diagnosis.bisect.child import run_in_child
+from fxad.execution.executable import load_plan
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
+from fxad.runtime import Device
+from fxad.tracing.program import Choices
+
+Operands: TypeAlias = Sequence[NDArray]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run without results: the kind of the error or the end of its process, and its message."""
+
+    kind: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+Outcome: TypeAlias = "list[NDArray] | Failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A way to run a program."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in reports: `interpreted`."""
+
+    @abstractmethod
+    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+        """Return the results of a program, or the failure of its run."""
+
+    def run_all(self, runs: Sequence[tuple[Jaxpr, Operands]]) -> Iterator[Outcome]:
+        """Return the outcomes of several runs, up to the first failure."""
+        for jaxpr, operands in runs:
+            outcome = self.run(jaxpr, operands)
+            yield outcome
+            if isinstance(outcome, Failure):
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess(Side):
+    """A way to run a program in this process."""
+
+    @abstractmethod
+    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+        """Return the results of a program. Raises: what the program raises."""
+
+    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+        try:
+            return self.results(jaxpr, operands)
+        except Exception as e:  # noqa: BLE001  an error is an outcome that is compared
+            return Failure(type(e).__name__, str(e).partition("\n")[0])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Interpreted(InProcess):
+    """By the interpreter, in NumPy. With `dtype`, floating values have this dtype in every equation."""
+
+    dtype: dtypes.DType | None = None
+
+    @property
+    def name(self) -> str:
+        return "interpreted" if self.dtype is None else f"interpreted in {self.dtype.name}"
+
+    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+        if self.dtype is None:
+            return list(interpreter.run(jaxpr, operands))
+        with np.errstate(all="ignore"):
+            return _run_in(self.dtype, jaxpr, [_in(self.dtype, x) for x in operands])
+
+
+def run_bodies(
+    eqn: Eqn, ins: list[NDArray], outs: Sequence[Aval], run: Callable[[Jaxpr, list[NDArray]], list[NDArray]]
+) -> list[NDArray] | None:
+    """Return the results of an equation, of the types `outs`, by running its bodies; None if it has none that state
+    them."""
+    if not isinstance(eqn.prim, HigherOrder) or not eqn.prim.layout.states_results:
+        return None
+    layout = eqn.prim.layout
+    return run_by_layout(layout, ins, outs, lambda k, _, args: run(layout.bodies[k].jaxpr, args))
+
+
+@with_enough_stack
+def _run_in(dtype: dtypes.DType, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+    """Return the results of a program whose floating values have another dtype."""
+    env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
+    for eqn in jaxpr.eqns:
+        ins = [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
+        wide = [Aval(v.aval.shape, _dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
+        outs = run_bodies(eqn, ins, wide, partial(_run_in, dtype))
+        if outs is None and _converts(eqn.ins[0].aval if eqn.ins else None, [v.aval for v in eqn.outs], eqn.prim.name):
+            outs = ins
+        elif outs is None:
+            outs = list(eqn.prim.impl(*ins))
+        env.update(zip(eqn.outs, [_in(dtype, np.asarray(x)) for x in outs], strict=True))
+    return [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+
+
+def _converts(operand: Aval | None, results: Sequence[Aval], name: str) -> bool:
+    """Return True for a conversion between floating dtypes, which would round."""
+    return (
+        name == "convert_element_type"
+        and operand is not None
+        and operand.inexact
+        and results[0].inexact
+        and dtypes.is_complex(operand.dtype) == dtypes.is_complex(results[0].dtype)
+    )
+
+
+def _dtype_in(dtype: dtypes.DType, of: dtypes.DType) -> dtypes.DType:
+    if not dtypes.is_inexact(of):
+        return of
+    return dtypes.complex_of(dtype) if dtypes.is_complex(of) else dtype
+
+
+def _in(dtype: dtypes.DType, x: NDArray) -> NDArray:
+    return x.astype(_dtype_in(dtype, x.dtype))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Compiled(InProcess):
+    """Compiled by XLA, with these choices, on a device (None: the default one)."""
+
+    choices: Choices
+    device: Device | None = None
+    label: str = field(default="compiled", compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+        units, passes, options = self.choices
+        device = self.device or runtime.default_device()
+        loaded = load_plan(jaxpr, units, passes, replace(options, donate=()), device)
+        buffers = [runtime.to_buffer(np.asarray(x), a) for x, a in zip(operands, jaxpr.in_avals, strict=True)]
+        if self.device is not None:
+            buffers = [runtime.transfer(b, device) for b in buffers]
+        return [np.array(runtime.to_numpy(b)) for b in loaded.execute(buffers)]
+
+    @property
+    def as_one(self) -> Compiled:
+        """The same options for a program that has gone through the passes, and is one unit."""
+        return replace(self, choices=self.choices._replace(units="none", passes=None))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InChild(Side):
+    """Compiled in a child process, which may take `seconds` for a run."""
+
+    side: Compiled
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.side.name} in a child process"
+
+    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+        return next(self.run_all([(jaxpr, operands)]))
+
+    def run_all(self, runs: Sequence[tuple[Jaxpr, Operands]]) -> Iterator[Outcome]:
+        outcomes = run_in_child(runs, self.side.choices, self.side.device, self.seconds)
+        yield from [Failure(*found) if isinstance(found, tuple) else found for found in outcomes]
+
+    @property
+    def as_one(self) -> InChild:
+        """As `Compiled.as_one`."""
+        return replace(self, side=self.side.as_one)

@@ -1,0 +1,54 @@
+"""Recorded calls at the command line: `python -m fxad.replay FILE`.
+
+For each call it prints the report and the program, runs the program with the options of the call, and says if the
+results have the recorded bits, and where they first differ from those of the interpreter. The exit status is 1 if some
+call differs from the interpreter. `fx.replay` is the function that reads the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from fxad.diagnosis.bisect.bisect import bisect
+from fxad.diagnosis.record.replay import RecordedCall, replay
+from fxad.errors import FxadError
+from fxad.text import to_text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Replay the calls of files and folders. Return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m fxad.replay", description="Run recorded calls of fxad again.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or a folder, that fx.record wrote")
+    parser.add_argument("--tolerance", type=float, help="of the comparison with the interpreter, relative; 0: bits")
+    parser.add_argument("--time-limit", type=float, help="seconds for a run, in a child process; for crashes and hangs")
+    parser.add_argument("--without-text", action="store_true", help="do not print the programs")
+    options = parser.parse_args(arguments)
+    differs = False
+    try:
+        for file in options.files:
+            for call in replay(file):
+                differs |= _replayed(call, options)
+    except (FxadError, OSError) as e:
+        sys.stderr.write(f"{e}\n")
+        return 2
+    return int(differs)
+
+
+def _replayed(call: RecordedCall, options: argparse.Namespace) -> bool:
+    """Print the report of a call. Return True if it differs from the interpreter."""
+    text = "" if options.without_text else to_text(call.program.jaxpr, source=True)
+    sys.stdout.write(f"{call}\n{text}")
+    sys.stdout.flush()  # the program may end the process
+    divergence = bisect(call, tolerance=options.tolerance, time_limit=options.time_limit)
+    sys.stdout.write(f"{divergence or 'compiled and interpreted agree'}\n")
+    if call.results is not None and not call.stand_ins and options.time_limit is None:
+        bits = "the recorded bits" if call.same_bits() else "other bits than recorded"
+        sys.stdout.write(f"the results have {bits}\n")
+    return divergence is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+sys.modules[__name__] = replay  # type: ignore[assignment]  # an import of this file must not hide the function
