@@ -118,6 +118,14 @@ def size_of(candidate: Candidate) -> tuple[int, ...]:
     )
 
 
+def is_finite(x: NDArray | None) -> bool:
+    """Return True if an operand has no nan and no infinity."""
+    if x is None or x.dtype not in dtypes.INEXACT:
+        return True
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(x).all())
+
+
 def rank_of_element(x: Any) -> int:
     """Return how plain a number is: 0 for zero, 1 for one, 2 for a small integer, 3 for few digits, 4 for any other."""
     if x == 0 and not np.signbit(np.real(x)):

@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Carry, Constant, InParallel, Layout, Never, Once, OneOf, Sliced, Times, Unknown, UpTo
 from fxad.diagnosis.reduce.candidate import Candidate
@@ -247,3 +248,16 @@ def literal_operands(c: Candidate) -> Iterator[Candidate]:
 
 def _literal(c: Candidate, v: Var, by: Lit) -> Candidate:
     return c.replace(_with_operand_replaced(c.jaxpr, v, by))
+
+
+def plainer_literals(c: Candidate) -> Iterator[Candidate]:
+    """Yield the candidate with a plainer number in place of a literal."""
+    jaxpr = c.jaxpr
+    for a in dict.fromkeys([a for e in jaxpr.eqns for a in e.ins if isinstance(a, Lit) and a.size is None]):
+        for number in (0, 1, 2, -1):
+            if number < 0 and a.aval.dtype not in dtypes.INEXACT and a.aval.dtype not in dtypes.SIGNED:
+                continue
+            env: dict[Atom, Atom] = {a: Lit.of(number, a.aval)}
+            b = Builder.like(jaxpr)
+            b.extend(jaxpr.eqns, env)
+            yield c.replace(b.build(substitute(jaxpr.outs, env), jaxpr.name))

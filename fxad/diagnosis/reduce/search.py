@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 
 from fxad.core.typecheck import typecheck
 from fxad.diagnosis.reduce import edits, operand_values, retyped, slices
-from fxad.diagnosis.reduce.candidate import Candidate, equations, size_of, with_results, without_dead_code
+from fxad.diagnosis.reduce.candidate import Candidate, equations, is_finite, size_of, with_results, without_dead_code
 from fxad.diagnosis.reduce.recorded import Recording, Run
 from fxad.errors import TypecheckError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, distinct_jaxprs
@@ -50,6 +50,7 @@ class Search:
         self._tried: set[Hashable] = set()
         self._recorded: tuple[Candidate, Recording] | None = None
         self._known = start.has_args
+        self._finite = all(map(is_finite, start.values))
 
     # ----------------------------------------------------------------------------------------------- attempts
 
@@ -68,6 +69,8 @@ class Search:
         if not c.jaxpr.outs and self.best.jaxpr.outs:
             return False
         self._tried.add(c.key)
+        if self._finite and not all(map(is_finite, c.values)):
+            return False  # a nan that is computed must not become an operand: nothing would be left to see
         try:
             typecheck(c.jaxpr)
         except TypecheckError:
@@ -215,8 +218,9 @@ class Search:
                 lambda: retyped.smaller_shapes(self.best),
                 lambda: retyped.smaller_parameters(self.best),
                 lambda: retyped.plainer_dtypes(self.best),
-                lambda: edits.literal_operands(self.best),
                 lambda: operand_values.plainer_values(self.best),
+                lambda: edits.literal_operands(self.best),
+                lambda: edits.plainer_literals(self.best),
             ):
                 while self.first(steps()):
                     pass
