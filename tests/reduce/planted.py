@@ -144,7 +144,7 @@ class Grown:
 
         if kind == -1:
             z = self.block(x, y, length)
-            return z + self.plant(z) if planted else z
+            return z + self.plant(z * 0.1 + self.x) * 3.0 if planted else z
         if kind == 0:
             return lax.scan(lambda c, w: (inner(c, w), fnp.sum(c)), x, fnp.stack([x, y, x * 0.5]))[0]
         if kind == 1:
@@ -156,6 +156,7 @@ class Grown:
         return lax.fori_loop(0, 3, lambda k, c: inner(c, y), x)
 
     def __call__(self, x: Any, w: Any) -> Any:
+        self.x = x  # what is planted depends on it directly: a long chain would hide the fault in the results
         done, total = 0, fnp.sum(x) * 0.0
         y = x * 0.5
         marks = [int(self.size * a / 1.3) for a in self.at]
@@ -244,7 +245,8 @@ def wrong_batch(program: Any, args: Any) -> Hashable:
         return None
     rows = [tuple([x * s if x.dtype in dtypes.INEXACT else x for x in args]) for s in (1.0, 0.5)]
     rows = [tuple([np.asarray(x, a.dtype) for x, a in zip(row, args, strict=True)]) for row in rows]
-    have = leaves(fx.interpret(fx.vmap(program), *[np.stack(xs) for xs in zip(*rows, strict=True)]))
+    stacked = [np.stack(xs) for xs in zip(*rows, strict=True)]
+    have = leaves(fx.interpret(fx.trace(fx.vmap(program), *stacked), *stacked))
     want = [np.stack(ys) for ys in zip(*[values(program, row) for row in rows], strict=True)]
     return "batch" if differ(have, want, 1e-5) else None
 
@@ -255,9 +257,9 @@ def wrong_lowering(program: Any, args: Any) -> Hashable:
 
 
 def wrong_flags(program: Any, args: Any) -> Hashable:
-    """XLA's fast math gives another value of x / x, log(exp(x)), ..."""
+    """XLA's fast math has no nans: it takes isnan for false."""
     fast = leaves(fx.lower(program).compile(fx.CompileOptions(flags=(("xla_cpu_enable_fast_math", True),)))(*args))
-    return "flags" if [np.isnan(x).any() for x in fast] != [np.isnan(y).any() for y in values(program, args)] else None
+    return "flags" if differ(fast, values(program, args), 1e-5) else None
 
 
 def gives_nan(program: Any, args: Any) -> Hashable:
@@ -406,7 +408,7 @@ KINDS: Final[dict[str, Kind]] = {
     "swaps": Kind(lambda x: fnp.sqrt(x * x + 1.0) - x, pass_swaps, "pass", 5000, ("sqrt",)),
     "folds": Kind(lambda x: fnp.log(x * x + 1.5), pass_folds, "pass", 5000, ("log",)),
     "links": Kind(two_results, wrong_links, "pass", 5000, ("call",)),
-    "flags": Kind(zero_by_zero, wrong_flags, "flags", 400, ("div",)),
+    "flags": Kind(zero_by_zero, wrong_flags, "flags", 400, ("is_nan", "ne", "select", "div")),
     "nan": Kind(log_of_negative, gives_nan, "nan", 5000, ("log", "sqrt", "div")),
     "crash": Kind(lambda x: squash("")(fnp.tanh(x)), crash, "signal SIGSEGV", 4000, ("squash",), 20.0),
     "memory": Kind(outer, takes_memory, "memory", 5000, ("broadcast_in_dim", "mul")),
