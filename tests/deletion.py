@@ -23,14 +23,14 @@ TABLES: Final = (
     "fxad/__init__.py", "fxad/__init__.pyi", "fxad/transforms/__init__.py", "fxad/transforms/__init__.pyi",
     "fxad/passes.py", "fxad/extend.py", "fxad/api/custom_function.py",
     "fxad/testing/__init__.py", "fxad/testing/__init__.pyi", "fxad/testing/stacks.py", "fxad/testing/mask_stacks.py",
-    "fxad/testing/effect_laws.py",
+    "fxad/testing/effect_laws.py", "fxad/testing/law.py",
 )  # fmt: skip
 
 
 @final
 @dataclass(frozen=True)
 class PlugIn:
-    """The files of a plug-in, as patterns of paths."""
+    """The files of a plug-in, as patterns of paths. Its package is one of `fxad/transforms`, or a path in `fxad`."""
 
     package: str
     api: tuple[str, ...]
@@ -39,7 +39,8 @@ class PlugIn:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return (f"fxad/transforms/{self.package}", *self.api, *self.testing, *self.tests)
+        folder = "fxad" if "/" in self.package else "fxad/transforms"
+        return (f"{folder}/{self.package}", *self.api, *self.testing, *self.tests)
 
 
 PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
@@ -83,6 +84,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
+            PlugIn("diagnosis/reduce", (), ("fxad/testing/reduced_laws.py",), ("tests/reduce",)),
         )
     }
 )

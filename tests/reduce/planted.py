@@ -20,11 +20,11 @@ import fxad.numpy as fnp
 from fxad import dtypes, extend as ex, lax
 from fxad.core.builder import Builder, rewrite
 from fxad.core.interpreter import run
+from fxad.diagnosis.reduce.child import in_child
 from fxad.dtypes import DType
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, distinct_jaxprs
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
-from fxad.diagnosis.reduce.child import in_child
 from fxad.transforms.map_bodies import map_bodies
 
 Fails: TypeAlias = Callable[[Any, Any], Hashable]
@@ -206,7 +206,9 @@ def differ(have: list[NDArray], want: list[NDArray], tolerance: float) -> bool:
 
 
 def tangents_of(args: Any) -> list[NDArray | None]:
-    return [np.cos(np.arange(x.size)).reshape(x.shape).astype(x.dtype) if x.dtype in dtypes.INEXACT else None for x in args]
+    return [
+        np.cos(np.arange(x.size)).reshape(x.shape).astype(x.dtype) if x.dtype in dtypes.INEXACT else None for x in args
+    ]
 
 
 def wrong_jvp(program: Any, args: Any) -> Hashable:
@@ -216,7 +218,9 @@ def wrong_jvp(program: Any, args: Any) -> Hashable:
     (_, have) = fx.interpret(fx.jvp(program), tuple(args), tuple(directions))
 
     def at(h: float) -> list[NDArray]:
-        return values(program, [x if t is None else x + np.asarray(h, x.dtype) * t for x, t in zip(args, directions, strict=True)])
+        return values(
+            program, [x if t is None else x + np.asarray(h, x.dtype) * t for x, t in zip(args, directions, strict=True)]
+        )
 
     if any([x.dtype in dtypes.INEXACT and x.dtype != dtypes.float64 for x in (*args, *values(program, args))]):
         return None
@@ -297,7 +301,12 @@ def _swaps(made: dict[Atom, Eqn], b: Builder, e: Eqn, ins: tuple[Atom, ...]) -> 
 
 def _folds(made: dict[Atom, Eqn], b: Builder, e: Eqn, ins: tuple[Atom, ...]) -> Any:
     """log(x * x + c): the literal is folded wrongly."""
-    if e.prim is ew.LOG and e.ins[0] in made and made[e.ins[0]].prim is ew.ADD and isinstance(made[e.ins[0]].ins[1], Lit):
+    if (
+        e.prim is ew.LOG
+        and e.ins[0] in made
+        and made[e.ins[0]].prim is ew.ADD
+        and isinstance(made[e.ins[0]].ins[1], Lit)
+    ):
         return b(ew.LOG, b.one(ew.ADD, ins[0], Lit.of(1, ins[0].aval)))
     return None
 
@@ -342,7 +351,9 @@ def _has_pattern(jaxpr: Jaxpr) -> bool:
     """An equation `squash` of a value that tanh computed."""
     for body in distinct_jaxprs(jaxpr):
         made = {v: e for e in body.eqns for v in e.outs}
-        if any([isinstance(e.prim, Squash) and getattr(made.get(e.ins[0]), "prim", None) is ew.TANH for e in body.eqns]):
+        if any(
+            [isinstance(e.prim, Squash) and getattr(made.get(e.ins[0]), "prim", None) is ew.TANH for e in body.eqns]
+        ):
             return True
     return False
 
@@ -356,7 +367,9 @@ def crash(program: Any, args: Any) -> Hashable:
 
 def takes_memory(program: Any, args: Any) -> Hashable:
     """The largest value of the program is above a bound."""
-    largest = max([v.aval.nbytes for body in distinct_jaxprs(program.jaxpr) for e in body.eqns for v in e.outs], default=0)
+    largest = max(
+        [v.aval.nbytes for body in distinct_jaxprs(program.jaxpr) for e in body.eqns for v in e.outs], default=0
+    )
     return "memory" if largest > 100_000 else None
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import tree
+from fxad.core.builder import rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
-from fxad.core.builder import rebind_operands
-from fxad.core.layout import Never, OneOf, Once, Times, UpTo, InParallel, Unknown
+from fxad.core.layout import InParallel, Never, Once, OneOf, Times, Unknown, UpTo
 from fxad.core.masks import select_by_mask
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, distinct_jaxprs, jaxprs_in_params, once_from_bodies
 from fxad.tracing.program import Program
@@ -42,7 +42,9 @@ class Candidate:
         """The arguments; None if their values are not known."""
         return tuple([x for x in self.values[self.n_bound :] if x is not None]) if self.has_args else None
 
-    def replace(self, jaxpr: Jaxpr, values: Sequence[NDArray | None] | None = None, n_bound: int | None = None) -> Candidate:
+    def replace(
+        self, jaxpr: Jaxpr, values: Sequence[NDArray | None] | None = None, n_bound: int | None = None
+    ) -> Candidate:
         """Return the candidate with another program; values and their number stay unless they are given."""
         return Candidate(
             jaxpr,
@@ -106,7 +108,9 @@ def size_of(candidate: Candidate) -> tuple[int, ...]:
     avals = [v.aval for body in distinct_jaxprs(jaxpr) for v in (*body.ins, *[v for e in body.eqns for v in e.outs])]
     elements = sum([1 + a.ndim + a.size for a in avals if not a.symbolic])
     unusual = sum([a.dtype.itemsize + (a.dtype not in _PLAIN) for a in avals])
-    literals = sum([rank_of_element(a.value) for e in jaxpr.eqns for a in e.ins if not hasattr(a, "index") and a.size is None])
+    literals = sum(
+        [rank_of_element(a.value) for e in jaxpr.eqns for a in e.ins if not hasattr(a, "index") and a.size is None]
+    )
     ranks = [rank_of_value(x) for x in candidate.values if x is not None]
     return (
         weight(jaxpr),

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 
 import fxad.api.jit  # noqa: F401  # the server imports this module, and with it what most predicates need
-from fxad.errors import ArgumentError, ExecutionError, described, exception_text, shown
+from fxad.errors import ArgumentError, ExecutionError, exception_text, shown
 from fxad.operations.arguments import function, number
 from fxad.tracing.program import Program
 
@@ -86,7 +86,7 @@ class InChild:
             connection.send_bytes(pickle.dumps((parts, args)))
             if not connection.poll(self.seconds + _EXTRA):
                 raise EOFError
-            kind, value = pickle.loads(connection.recv_bytes())  # noqa: S301  # of our own process
+            kind, value = pickle.loads(connection.recv_bytes())  # of our own process
         except (EOFError, OSError):
             self.close()
             raise ExecutionError(
@@ -104,7 +104,9 @@ class InChild:
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self.fails, self.seconds, self.memory), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, self.fails, self.seconds, self.memory), daemon=True
+        )
         self._process.start()
         theirs.close()
         self._connection = ours
@@ -153,7 +155,7 @@ def _run(fails: Callable[..., Hashable], request: bytes, writing: int) -> None:
     """Call the predicate, write the answer, and end the process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        parts, args = pickle.loads(request)  # noqa: S301  # of our own process
+        parts, args = pickle.loads(request)  # of our own process
         answer: _Answer = ("reason", fails(Program(*parts), args))
         data = pickle.dumps(answer)
     except MemoryError:
@@ -198,7 +200,7 @@ def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory
         return "reason", f"signal {signal.Signals(os.WTERMSIG(status)).name}"
     if not parts:
         return "reason", f"exit {os.waitstatus_to_exitcode(status)}"
-    answer: _Answer = pickle.loads(b"".join(parts))  # noqa: S301  # of our own process
+    answer: _Answer = pickle.loads(b"".join(parts))  # of our own process
     return answer
 
 

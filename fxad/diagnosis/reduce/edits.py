@@ -113,7 +113,9 @@ def smaller_inside(prim: HigherOrder, depth: int = 8) -> Iterator[HigherOrder]:
         if k and bodies[k] in bodies[:k]:
             continue
         for smaller in smaller_bodies(bodies[k], depth):
-            made = _or_none(lambda k=k, smaller=smaller: prim.with_bodies(tuple([smaller if b is bodies[k] else b for b in bodies])))  # type: ignore[misc]
+            made = _or_none(
+                lambda k=k, smaller=smaller: prim.with_bodies(tuple([smaller if b is bodies[k] else b for b in bodies]))
+            )  # type: ignore[misc]
             if isinstance(made, HigherOrder):
                 yield made
 
@@ -204,9 +206,7 @@ def _opened(c: Candidate, at: int, layout: Layout, k: int, steps: int, run: Run 
     return edit.done()
 
 
-def _slice(
-    edit: _Edit, a: Atom, axis: int, step: int, reverse: bool, aval: Aval, run: Run | None
-) -> Atom | None:
+def _slice(edit: _Edit, a: Atom, axis: int, step: int, reverse: bool, aval: Aval, run: Run | None) -> Atom | None:
     if isinstance(a, Lit):
         return a.with_shape(aval.shape)
     if run is None:

@@ -118,7 +118,9 @@ def _candidate(program: Program[..., Any], args: object) -> Candidate:
     return Candidate(program.jaxpr, (*bound, *[np.asarray(x) for x in leaves]), len(bound))
 
 
-def _reason(fails: Callable[[Any, Any], Hashable], program: Program[..., Any], args: object, start: Candidate) -> Hashable:
+def _reason(
+    fails: Callable[[Any, Any], Hashable], program: Program[..., Any], args: object, start: Candidate
+) -> Hashable:
     """Return the reason for which the whole program fails. Raises: ArgumentError."""
     given = args if args is None else tuple(args)  # type: ignore[arg-type]  # it is a tuple or a list
     reasons = [outcome(fails, program, given) for _ in range(2)]
@@ -164,4 +166,3 @@ def _check_reason(reason: object) -> None:
             f"reduce_program: fails returned {described(reason)}, which is not a reason: {shown(reason)}",
             remedy="return a text such as 'nan', a class of errors, or a tuple of such values; None if it does not fail",
         )
-

@@ -14,10 +14,9 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Param, Primitive, distinct_jaxprs, map_parameter, params
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, map_parameter, params
 from fxad.transforms.specialize import size_names, specialize
 
 OfInt = Callable[[int], int]
@@ -160,7 +159,8 @@ def _smaller_symbolic(c: Candidate) -> Iterator[Candidate | None]:
             try:
                 jaxpr = specialize(c.jaxpr, ((name.name, small),))
                 values = [
-                    x if x is None or a.symbolic else _fitted(x, a) for x, a in zip(c.values, jaxpr.in_avals, strict=True)
+                    x if x is None or a.symbolic else _fitted(x, a)
+                    for x, a in zip(c.values, jaxpr.in_avals, strict=True)
                 ]
                 yield c.replace(jaxpr, values)
             except Exception:  # noqa: BLE001

@@ -112,7 +112,10 @@ class Search:
 
     def search(self) -> None:
         """Search until no step makes the program smaller. Raises: OutOfTime."""
-        if not self._attempt(without_dead_code(self.best)) and without_dead_code(self.best).jaxpr is not self.best.jaxpr:
+        if (
+            not self._attempt(without_dead_code(self.best))
+            and without_dead_code(self.best).jaxpr is not self.best.jaxpr
+        ):
             self.keep_dead = True
         while True:
             before = self.best
@@ -302,4 +305,3 @@ def outcome(fails: Fails, program: Program[..., Any], args: object) -> Hashable:
         return fails(program, args)
     except Exception as e:  # noqa: BLE001  the predicate is the user's
         return Raised(e)
-
