@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -25,6 +25,8 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, distinct_jaxprs
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.slicing import Slice
 from fxad.transforms.map_bodies import map_bodies
 
 Fails: TypeAlias = Callable[[Any, Any], Hashable]
@@ -139,8 +141,7 @@ class Grown:
         length = int(self.rng.integers(2, 7))
 
         def inner(x: Any, y: Any) -> Any:
-            z = self.nested(self.block(x, y, length), y, depth - 1, planted)
-            return z
+            return self.nested(self.block(x, y, length), y, depth - 1, planted)
 
         if kind == -1:
             z = self.block(x, y, length)
@@ -342,6 +343,50 @@ def wrong_links(program: Any, args: Any) -> Hashable:
     return after(relink, program, args)
 
 
+def one_step_less(jaxpr: Jaxpr) -> Jaxpr:
+    """Run a loop that carries a value for one step less, by a body that keeps the carry in the last step."""
+    jaxpr = map_bodies(jaxpr, one_step_less)
+
+    def rule(b: Builder, e: Eqn, ins: tuple[Atom, ...]) -> Any:
+        prim = e.prim
+        if not isinstance(prim, Scan) or prim.upto or prim.length < 2 or prim.n_carry != 1 or len(e.outs) != 1:
+            return None
+        n = prim.n_consts + prim.n_carry
+        xs = [b.one(Slice((1,) + (0,) * (a.aval.ndim - 1), a.aval.shape, (1,) * a.aval.ndim), a) for a in ins[n:]]
+        return b(replace(prim, length=prim.length - 1), *ins[:n], *xs)
+
+    return rewrite(jaxpr, rule)
+
+
+def wrong_loop(program: Any, args: Any) -> Hashable:
+    return after(one_step_less, program, args)
+
+
+def looped(x: Any) -> Any:
+    return lax.scan(lambda c, w: (fnp.sin(c) * 0.5 + w, None), x, fnp.stack([x * 0.5, x, x * 2.0, x * x]))[0]
+
+
+def merge_arcs(jaxpr: Jaxpr) -> Jaxpr:
+    """Take every arctan of a program for the first of its type: two distant equations are needed to see it."""
+    jaxpr = map_bodies(jaxpr, merge_arcs)
+    first: dict[object, Atom] = {}
+
+    def rule(b: Builder, e: Eqn, ins: tuple[Atom, ...]) -> Any:
+        if e.prim is not ew.ATAN:
+            return None
+        made = first.get(e.outs[0].aval)
+        if made is None:
+            (made,) = b.copy(e, ins)
+            first[e.outs[0].aval] = made
+        return [made]
+
+    return rewrite(jaxpr, rule)
+
+
+def wrong_merge(program: Any, args: Any) -> Hashable:
+    return after(merge_arcs, program, args)
+
+
 def two_results(x: Any) -> Any:
     a, b = fx.jit(lambda x: (fnp.sin(x) * 2.0, x * x * 0.5))(x)
     return a - b * 0.25
@@ -390,6 +435,19 @@ def log_of_negative(x: Any) -> Any:
     return fnp.log(fnp.sin(x) - 5.0)
 
 
+def two_arcs(x: Any) -> Any:
+    y = fnp.arctan(x)
+    for _ in range(20):
+        y = fnp.tanh(y) + x * 0.1
+    return fnp.arctan(y * 0.5)
+
+
+def growing(x: Any) -> Any:
+    """A square in each of 12 steps is infinite at the end, and the difference of infinities is nan."""
+    y = lax.fori_loop(0, 12, lambda k, c: c * c, x + 2.0)
+    return fnp.tanh(y - y)
+
+
 def zero_by_zero(x: Any) -> Any:
     zero = x - x
     return fnp.where(fnp.isnan(zero / zero), x * 2.0, x)
@@ -420,6 +478,9 @@ KINDS: Final[dict[str, Kind]] = {
     "drops": Kind(lambda x: fnp.sqrt(x * x + 1.0), pass_drops, "pass", 5000, ("add",)),
     "swaps": Kind(lambda x: fnp.sqrt(x * x + 1.0) - x, pass_swaps, "pass", 5000, ("sqrt",)),
     "folds": Kind(lambda x: fnp.log(x * x + 1.5), pass_folds, "pass", 5000, ("log",)),
+    "loop": Kind(looped, wrong_loop, "pass", 5000, ("scan",)),
+    "merge": Kind(two_arcs, wrong_merge, "pass", 5000, ("atan",)),
+    "overflow": Kind(growing, gives_nan, "nan", 5000, ("scan", "sub", "mul")),
     "links": Kind(two_results, wrong_links, "pass", 5000, ("call",)),
     "flags": Kind(zero_by_zero, wrong_flags, "flags", 400, ("is_nan", "ne", "select", "div")),
     "nan": Kind(log_of_negative, gives_nan, "nan", 5000, ("log", "sqrt", "div")),
@@ -448,6 +509,10 @@ def fault(seed: int, kind: str | None = None, least: int = 300, most: int | None
     name = kind or sorted(KINDS)[seed % len(KINDS)]
     chosen = KINDS[name]
     size = int(np.exp(rng.uniform(np.log(least), np.log(most or chosen.most))))
-    grown = Grown(seed, size, chosen.plant)
     fails = in_child(chosen.fails, seconds=chosen.child) if chosen.child else chosen.fails
-    return Fault(name, grown.program, grown.args, fails, chosen.reason, chosen.needs)
+    for attempt in range(5):  # now and then nothing of the fault is left in the results
+        grown = Grown(seed + 1000 * attempt, size, chosen.plant)
+        program, args = grown.program, grown.args
+        if fails(program, args) == chosen.reason:
+            return Fault(name, program, args, fails, chosen.reason, chosen.needs)
+    raise AssertionError(f"no program with the fault {name} fails, seed {seed}")

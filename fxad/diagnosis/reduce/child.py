@@ -59,7 +59,7 @@ def in_child(fails: Callable[..., Hashable], seconds: float = 10.0, memory: int 
         )
     try:
         pickle.dumps(fails)
-    except Exception as e:
+    except Exception as e:  # noqa: BLE001  pickling runs code of the user
         raise ArgumentError(
             f"in_child: another process cannot import {shown(fails)}: {exception_text(e)[:200]}",
             remedy="define it with `def` at the top of a module",

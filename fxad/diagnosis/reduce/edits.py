@@ -102,8 +102,7 @@ def smaller_bodies(jaxpr: Jaxpr, depth: int = 8) -> Iterator[Jaxpr]:
         if isinstance(eqn.prim, HigherOrder) and depth:
             for prim in smaller_inside(eqn.prim, depth - 1):
                 yield _with_prim(jaxpr, at, prim)
-            for made in opened_in_body(jaxpr, at):
-                yield made
+            yield from opened_in_body(jaxpr, at)
 
 
 def smaller_inside(prim: HigherOrder, depth: int = 8) -> Iterator[HigherOrder]:
@@ -188,9 +187,7 @@ def _opened(c: Candidate, at: int, layout: Layout, k: int, steps: int, run: Run 
             else:
                 return None
         outs = edit.b.inline(body.jaxpr, args)
-        for q, a in zip(layout.result_indices(k), outs, strict=True):
-            if q is not None:
-                results[q] = a
+        results |= {q: a for q, a in zip(layout.result_indices(k), outs, strict=True) if q is not None}
         for p, q in carries.items():
             if q in results:
                 state[p] = results[q]

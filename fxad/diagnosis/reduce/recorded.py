@@ -19,7 +19,7 @@ _LARGEST: Final = 1 << 26  # bytes of a value that is stored
 _TOTAL: Final = 1 << 31
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """The recording took too long, or an equation raised: what was recorded until then is used."""
 
 
@@ -53,7 +53,7 @@ class Recording:
     @with_enough_stack
     def _run(self, jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
         if time.monotonic() > self._deadline:
-            raise _Stopped
+            raise _StoppedError
         env: dict[Atom, NDArray] = {}
         self.first.setdefault(jaxpr, env)
         self.last[jaxpr] = env

@@ -11,7 +11,7 @@ import numpy as np
 from fxad.api.lift import check_program
 from fxad.diagnosis.reduce.candidate import Candidate, equations
 from fxad.diagnosis.reduce.reduced import Reduced, reduced
-from fxad.diagnosis.reduce.search import OutOfTime, Raised, Search, outcome
+from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
 from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
@@ -29,9 +29,9 @@ def reduce_program(
 ) -> Reduced[..., Any]:
     """Return the smallest program that is found for which `fails(program, args)` returns the same reason.
 
-    `fails` returns the reason for which a program fails with arguments, or None if it does not fail. A reason is a text,
-    a class, a signal, or a tuple of such values. A program that fails for another reason, or for which `fails` raises,
-    is not taken. `args` is the tuple of the arguments; without it, `fails` gets None. The smaller programs take NumPy
+    `fails` returns the reason for which a program fails with arguments, or None if it does not fail. A reason is a
+    text, a class, a signal, or a tuple of such values. A program that fails for another reason, or for which `fails`
+    raises, is not taken. `args` is the tuple of the arguments; without it, `fails` gets None. The smaller programs take NumPy
     arrays by position, and return one array or a tuple of several.
 
     The steps drop results and equations, replace values by operands, literals or other values, make a body the program,
@@ -77,7 +77,7 @@ def reduce_program(
     stopped = "minimal"
     try:
         search.search()
-    except OutOfTime:
+    except OutOfTimeError:
         stopped = "budget"
     except KeyboardInterrupt:
         stopped = "interrupted"
@@ -164,5 +164,5 @@ def _check_reason(reason: object) -> None:
     if not usable:
         raise ArgumentError(
             f"reduce_program: fails returned {described(reason)}, which is not a reason: {shown(reason)}",
-            remedy="return a text such as 'nan', a class of errors, or a tuple of such values; None if it does not fail",
+            remedy="return a text such as 'nan', a class of errors, or a tuple of such values, or None",
         )

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Fails: TypeAlias = Callable[[Any, Any], Hashable]
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The budget is spent."""
 
 
@@ -56,7 +56,7 @@ class Search:
 
     def attempt(self, c: Candidate | None) -> bool:
         """Return True if a candidate is smaller than the best one and fails for the same reason: it is the best one
-        then. Dead code is removed first. Raises: OutOfTime."""
+        then. Dead code is removed first. Raises: OutOfTimeError."""
         if c is None:
             return False
         forms = [without_dead_code(c), c] if self.keep_dead else [without_dead_code(c)]
@@ -76,7 +76,7 @@ class Search:
         except TypecheckError:
             return False
         if time.monotonic() > self.deadline:
-            raise OutOfTime
+            raise OutOfTimeError
         self.attempts += 1
         found = outcome(self.fails, c.program(), c.args)
         if found == self.reason and type(found) is type(self.reason):
@@ -111,7 +111,7 @@ class Search:
     # ----------------------------------------------------------------------------------------------- the phases
 
     def search(self) -> None:
-        """Search until no step makes the program smaller. Raises: OutOfTime."""
+        """Search until no step makes the program smaller. Raises: OutOfTimeError."""
         if (
             not self._attempt(without_dead_code(self.best))
             and without_dead_code(self.best).jaxpr is not self.best.jaxpr
