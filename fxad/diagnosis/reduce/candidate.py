@@ -98,6 +98,7 @@ def equations(jaxpr: Jaxpr) -> int:
     return sum([len(body.eqns) for body in distinct_jaxprs(jaxpr)])
 
 
+_SYMBOLIC: Final = 1 << 20  # elements: a number takes the place of a named size
 _PLAIN: Final = (dtypes.float32, dtypes.int32, dtypes.bool_)
 
 
@@ -106,7 +107,7 @@ def size_of(candidate: Candidate) -> tuple[int, ...]:
     elements, unusual dtypes, parameters, then the values of operands."""
     jaxpr = candidate.jaxpr
     avals = [v.aval for body in distinct_jaxprs(jaxpr) for v in (*body.ins, *[v for e in body.eqns for v in e.outs])]
-    elements = sum([1 + a.ndim + a.size for a in avals if not a.symbolic])
+    elements = sum([1 + a.ndim + (_SYMBOLIC if a.symbolic else a.size) for a in avals])
     unusual = sum([a.dtype.itemsize + (a.dtype not in _PLAIN) for a in avals])
     literals = sum(
         [rank_of_element(a.value) for e in jaxpr.eqns for a in e.ins if not hasattr(a, "index") and a.size is None]

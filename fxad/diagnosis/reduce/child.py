@@ -142,6 +142,7 @@ def _serve(connection: Connection, fails: Callable[..., Hashable], seconds: floa
             pid = os.fork()
         if pid == 0:
             os.close(reading)
+            connection.close()  # else the pipe would not end with the server
             _run(fails, request, writing)
         os.close(writing)
         answer = _wait(connection, pid, reading, seconds, memory)

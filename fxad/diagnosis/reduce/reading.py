@@ -31,7 +31,7 @@ from fxad.text import OwnPrimitives, parse, to_text
 from fxad.tracing.program import Program
 
 _MOST: Final = 64  # elements that are written out
-_OPERAND: Final = re.compile(r"# (operand|closed over) (\d+): (\S+) = (.*)")
+_OPERAND: Final = re.compile(r"# (operand|closed over) (\d+): (\S+) =(.*)")
 _UNKNOWN: Final = "# no arguments"
 _REMEDY: Final = "give the whole text, as it was printed"
 
@@ -89,7 +89,7 @@ def read_candidate(text: str, primitives: OwnPrimitives = ()) -> Candidate:
         match = _OPERAND.fullmatch(line.strip())
         if match is None:
             continue
-        kind, k, type_text, elements = match[1], int(match[2]), match[3], match[4]
+        kind, k, type_text, elements = match[1], int(match[2]), match[3], match[4].strip()
         if k >= len(values) or (not jaxpr.ins[k].aval.symbolic and str(jaxpr.ins[k].aval) != type_text):
             raise FileFormatError(
                 f"reproduce: the text has operand {k} of type {type_text}, the program takes"

@@ -31,8 +31,8 @@ def reduce_program(
 
     `fails` returns the reason for which a program fails with arguments, or None if it does not fail. A reason is a
     text, a class, a signal, or a tuple of such values. A program that fails for another reason, or for which `fails`
-    raises, is not taken. `args` is the tuple of the arguments; without it, `fails` gets None. The smaller programs take NumPy
-    arrays by position, and return one array or a tuple of several.
+    raises, is not taken. `args` is the tuple of the arguments; without it, `fails` gets None. The smaller programs take
+    NumPy arrays by position, and return one array or a tuple of several.
 
     The steps drop results and equations, replace values by operands, literals or other values, make a body the program,
     take a branch, replace a loop by one or two of its steps, shrink bodies, shapes, dtypes and parameters, and make the

@@ -117,6 +117,8 @@ class Search:
             and without_dead_code(self.best).jaxpr is not self.best.jaxpr
         ):
             self.keep_dead = True
+        if self.best.jaxpr.symbolic and self.best.has_args:
+            self.first(retyped.at_sizes_of_values(self.best))
         while True:
             before = self.best
             if equations(self.best.jaxpr) > _FEW:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
+import dis
 import functools
 import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Hashable
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Final
 
 from fxad.diagnosis.reduce.child import InChild
@@ -80,9 +80,15 @@ class _Code:
         except (OSError, TypeError):
             raise _refused(fn, f"its module {fn.__module__} has no source") from None
         self.definitions[fn.__name__] = source
-        for name in sorted({n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name)}):
+        for name in sorted(_globals_of(fn.__code__)):
             if name in fn.__globals__ and name != fn.__name__:
                 self.expression(fn.__globals__[name], name)
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """Return the names of globals and builtins that a function reads, with those of the functions in it."""
+    names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return names.union(*[_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)])
 
 
 def _importable(module: str | None, qualname: str, value: object) -> bool:
