@@ -93,7 +93,7 @@ def test_every_program_that_is_tried_is_well_typed_and_smaller() -> None:
         return pass_differs(program, args)
 
     small = fx.reduce_program(PROGRAM, fails, (X,))
-    assert sizes[-1] >= size_of(Candidate(small.jaxpr, small.args or ()))
+    assert max(sizes[2:]) < sizes[0]
     assert len(sizes) == small.attempts + 2  # and twice at the start
     assert len(sizes) < 200
 
@@ -193,6 +193,15 @@ def test_a_symbolic_program_is_specialized() -> None:
     small = fx.reduce_program(program, fails)
     assert not small.jaxpr.symbolic
     assert len(small.jaxpr.eqns) == 1
+    small = fx.reduce_program(program, pass_differs_at_sizes, (X,))
+    assert not small.jaxpr.symbolic
+    assert len(small.jaxpr.eqns) == 1
+
+
+def pass_differs_at_sizes(program: Any, args: Any) -> str | None:
+    faulty = program.replace(predicates.sines(program.jaxpr))
+    same = np.allclose(fx.interpret(program, *args), fx.interpret(faulty, *args))
+    return None if same else "differs"
 
 
 def test_shapes_dtypes_and_values_get_plain() -> None:
@@ -291,7 +300,7 @@ def test_a_predicate_that_is_not_deterministic() -> None:
     assert "reduce_program: fails is not deterministic: it returned 'one', then 'other'" in messages(e)
     assert "fix its seeds, and leave numbers and texts of errors out of the reason" in messages(e)
     now_and_then = iter(["one", None])
-    with pytest.raises(ArgumentError, match="not deterministic|not a reason"):
+    with pytest.raises(ArgumentError, match="not deterministic"):
         fx.reduce_program(PROGRAM, lambda program, args: next(now_and_then), (X,))
 
 
@@ -361,12 +370,13 @@ def test_a_program_inside_of_a_trace() -> None:
 
 
 def test_an_interruption_returns_the_smallest_so_far() -> None:
+    last = fx.reduce_program(PROGRAM, pass_differs, (X,)).attempts
     calls = 0
 
     def fails(program: Any, args: Any) -> str | None:
         nonlocal calls
         calls += 1
-        if calls == 12:
+        if calls == last:
             raise KeyboardInterrupt
         return pass_differs(program, args)
 

@@ -140,7 +140,8 @@ def _reason(
             remedy="give the program and the arguments that fail, and let fails return the reason",
         )
     for found in reasons:
-        _check_reason(found)
+        if found is not None:
+            _check_reason(found)
     if reasons[1] != reason:
         raise ArgumentError(
             f"reduce_program: fails is not deterministic: it returned {shown(reason)}, then {shown(reasons[1])}",

@@ -14,9 +14,11 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import solve_sizes
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, map_parameter, params
+from fxad.tracing.program import size_constraints
 from fxad.transforms.specialize import size_names, specialize
 
 OfInt = Callable[[int], int]
@@ -148,6 +150,16 @@ def _scalars(c: Candidate) -> Candidate | None:
         return c.replace(b.build(outs, c.jaxpr.name), values)
     except Exception:  # noqa: BLE001  it is not well typed
         return None
+
+
+def at_sizes_of_values(c: Candidate) -> Iterator[Candidate | None]:
+    """Yield the candidate with the sizes of its operands in place of named sizes."""
+    try:
+        avals = [Aval(x.shape, x.dtype) for x in c.values if x is not None]
+        constraints = size_constraints(avals, c.jaxpr.in_avals, [f"{k}" for k in range(len(avals))])
+        yield c.replace(specialize(c.jaxpr, tuple(sorted(solve_sizes("reduce_program", constraints).items()))))
+    except Exception:  # noqa: BLE001  the sizes are not determined
+        return
 
 
 def _smaller_symbolic(c: Candidate) -> Iterator[Candidate | None]:
