@@ -45,11 +45,14 @@ def has(name: str, program: Any, args: Any) -> str | None:
 has_tanh = functools.partial(has, "tanh")
 
 
-def ends(how: str, program: Any, args: Any) -> str | None:
-    """End, or do not end, the process."""
+WAYS = ("none", "signal", "exit", "time", "memory", "raise", "server")
+
+
+def ends(program: Any, args: Any) -> str | None:
+    """End, or do not end, the process: in the way that the first argument says."""
     if has_tanh(program, args) is None:
         return None
-    match how:
+    match WAYS[int(args[0][0])]:
         case "signal":
             os.kill(os.getpid(), signal.SIGSEGV)
         case "exit":
@@ -58,12 +61,12 @@ def ends(how: str, program: Any, args: Any) -> str | None:
             time.sleep(60)
         case "memory":
             held = []
-            for _ in range(100):
-                held.append(np.ones(1 << 20))
-                time.sleep(0.02)
+            for _ in range(4):
+                held.append(np.ones(1 << 23))
+                time.sleep(0.1)
         case "raise":
             raise ZeroDivisionError("by zero")
-        case "process":
+        case "server":
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)
     return "tanh"
