@@ -61,9 +61,9 @@ def ends(program: Any, args: Any) -> str | None:
             time.sleep(60)
         case "memory":
             held = []
-            for _ in range(4):
-                held.append(np.ones(1 << 23))
-                time.sleep(0.1)
+            for _ in range(8):
+                held.append(np.ones(1 << 20))
+                time.sleep(0.01)
         case "raise":
             raise ZeroDivisionError("by zero")
         case "server":

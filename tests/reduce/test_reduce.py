@@ -527,7 +527,7 @@ def test_predicates_that_a_file_cannot_name(tmp_path: Path) -> None:
 
 
 def test_what_a_process_may_do() -> None:
-    child = testing.in_child(predicates.ends, 1, 10**8)
+    child = testing.in_child(predicates.ends, 3, 20_000_000)
 
     def at(way: str) -> Any:
         return child(PROGRAM, (np.full(3, predicates.WAYS.index(way), np.float32),))
@@ -536,8 +536,8 @@ def test_what_a_process_may_do() -> None:
         "none": "tanh",
         "signal": "signal SIGSEGV",
         "exit": "exit 3",
-        "time": "no result within 1 s",
-        "memory": "more than 100000000 bytes",
+        "time": "no result within 3 s",
+        "memory": "more than 20000000 bytes",
     }
     assert {way: at(way) for way in reasons} == reasons
     assert at("none") == "tanh"  # the server is the same
