@@ -366,6 +366,18 @@ def looped(x: Any) -> Any:
     return lax.scan(lambda c, w: (fnp.sin(c) * 0.5 + w, None), x, fnp.stack([x * 0.5, x, x * 2.0, x * x]))[0]
 
 
+def looped_for_long(x: Any) -> Any:
+    """The same fault in a loop with a body of 200 equations."""
+
+    def body(c: Any, w: Any) -> tuple[Any, None]:
+        y = c
+        for k in range(50):
+            y = fnp.tanh(y * 0.3 + fnp.cos(w) * (0.1 * k))
+        return fnp.sin(c) * 0.5 + w + y, None
+
+    return lax.scan(body, x, fnp.stack([x * 0.5, x, x * 2.0, x * x]))[0]
+
+
 def merge_arcs(jaxpr: Jaxpr) -> Jaxpr:
     """Take every arctan of a program for the first of its type: two distant equations are needed to see it."""
     jaxpr = map_bodies(jaxpr, merge_arcs)
@@ -479,6 +491,7 @@ KINDS: Final[dict[str, Kind]] = {
     "swaps": Kind(lambda x: fnp.sqrt(x * x + 1.0) - x, pass_swaps, "pass", 5000, ("sqrt",)),
     "folds": Kind(lambda x: fnp.log(x * x + 1.5), pass_folds, "pass", 5000, ("log",)),
     "loop": Kind(looped, wrong_loop, "pass", 5000, ("scan",)),
+    "long loop": Kind(looped_for_long, wrong_loop, "pass", 5000, ("scan",)),
     "merge": Kind(two_arcs, wrong_merge, "pass", 5000, ("atan",)),
     "overflow": Kind(growing, gives_nan, "nan", 5000, ("scan", "sub", "mul")),
     "links": Kind(two_results, wrong_links, "pass", 5000, ("call",)),

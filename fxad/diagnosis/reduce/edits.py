@@ -3,7 +3,7 @@ equation; a loop makes fewer steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import final
 
 import numpy as np
@@ -105,25 +105,54 @@ def smaller_bodies(jaxpr: Jaxpr, depth: int = 8) -> Iterator[Jaxpr]:
             yield from opened_in_body(jaxpr, at)
 
 
-def smaller_inside(prim: HigherOrder, depth: int = 8) -> Iterator[HigherOrder]:
-    """Yield an operation with bodies, with one equation less in a body."""
-    bodies = prim.bodies
-    for k in range(len(bodies)):
-        if k and bodies[k] in bodies[:k]:
+def without_chunks(jaxpr: Jaxpr, size: int, depth: int = 8) -> Iterator[Jaxpr]:
+    """Yield the program with the bodies of one equation, at any depth of nesting, without `size` adjacent equations:
+    values before them, or zeros, take the place of what is still read of them."""
+    for at in reversed(range(len(jaxpr.eqns))):
+        prim = jaxpr.eqns[at].prim
+        if not isinstance(prim, HigherOrder):
             continue
-        for smaller in smaller_bodies(bodies[k], depth):
-            made = _or_none(
-                lambda k=k, smaller=smaller: prim.with_bodies(tuple([smaller if b is bodies[k] else b for b in bodies]))
-            )  # type: ignore[misc]
-            if isinstance(made, HigherOrder):
-                yield made
+        for body in dict.fromkeys(prim.bodies):
+            n = len(body.eqns)
+            chunks = [_without_chunk(body, max(0, end - size), end) for end in range(n, 0, -size)] if n > size else []
+            inner = without_chunks(body, size, depth - 1) if depth else ()
+            for smaller in (*chunks, *inner):
+                made = _with_body(prim, body, smaller)
+                if made is not None:
+                    yield _with_prim(jaxpr, at, made)
 
 
-def _or_none(make: Callable[[], object]) -> object:
+def _without_chunk(jaxpr: Jaxpr, first: int, end: int) -> Jaxpr:
+    """Return a body without equations `first` to `end`."""
+    before: dict[Aval, Atom] = {}
+    for v in (*jaxpr.ins, *[v for eqn in jaxpr.eqns[:first] for v in eqn.outs]):
+        before[v.aval] = v  # the last one of each type
+    b = Builder.like(jaxpr)
+    env: dict[Atom, Atom] = {}
+    b.extend(jaxpr.eqns[:first], env)
+    for v in [v for eqn in jaxpr.eqns[first:end] for v in eqn.outs]:
+        by = before.get(v.aval)
+        env[v] = Lit.zero(v.aval) if by is None else env.get(by, by)
+    b.extend(jaxpr.eqns[end:], env)
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
+
+
+def _with_body(prim: HigherOrder, body: Jaxpr, by: Jaxpr) -> HigherOrder | None:
+    """Return an operation with another body; None if the primitive refuses it."""
     try:
-        return make()
+        made = prim.with_bodies(tuple([by if b is body else b for b in prim.bodies]))
     except Exception:  # noqa: BLE001  a primitive may refuse a body
         return None
+    return made if isinstance(made, HigherOrder) else None
+
+
+def smaller_inside(prim: HigherOrder, depth: int = 8) -> Iterator[HigherOrder]:
+    """Yield an operation with bodies, with one equation less in a body."""
+    for body in dict.fromkeys(prim.bodies):
+        for smaller in smaller_bodies(body, depth):
+            made = _with_body(prim, body, smaller)
+            if made is not None:
+                yield made
 
 
 def with_prim(c: Candidate, at: int, prim: HigherOrder) -> Candidate:

@@ -37,8 +37,9 @@ def reduce_program(
     The steps drop results and equations, replace values by operands, literals or other values, make a body the program,
     take a branch, replace a loop by one or two of its steps, shrink bodies, shapes, dtypes and parameters, and make the
     values of operands plainer. Each program that is tried is well typed. The result is 1-minimal: no step makes it
-    smaller. It is the same in every run, unless the budget of seconds ends the search. A call of `fails` is not
-    interrupted when the budget is spent: `fxad.testing.in_child` has a time limit, and survives a crash.
+    smaller. It is the same in every run, unless the budget ends the search: `budget_s` seconds after the calls of
+    `fails` for the whole program. A call of `fails` is not interrupted when the budget is spent:
+    `fxad.testing.in_child` has a time limit, and survives a crash.
 
     The result is a `Program` with `args`, `reason`, `minimal`, and `as_test(path)`, which writes a test for pytest. On
     an interruption (Ctrl-C), the smallest program so far is returned, with `stopped == "interrupted"`.
@@ -71,9 +72,8 @@ def reduce_program(
             f"reduce_program: budget_s is {shown(budget_s)}", remedy="give a positive number of seconds"
         )
     start = _candidate(program, args)
-    deadline = time.monotonic() + budget
     reason = _reason(fails, program, args, start)
-    search = Search(fails, reason, start, deadline)
+    search = Search(fails, reason, start, time.monotonic() + budget)
     stopped = "minimal"
     try:
         search.search()

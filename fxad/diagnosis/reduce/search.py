@@ -128,6 +128,7 @@ class Search:
                 self._windows()
                 self._bodies()
                 self._chunks()
+                self._chunks_of_bodies()
             self._small_steps()
             if self.best is before:
                 return
@@ -209,6 +210,14 @@ class Search:
                 self.attempt(edits.without_equations(self.best, first, min(end, len(self.best.jaxpr.eqns)), self.run()))
                 end = min(first, len(self.best.jaxpr.eqns))
             size = min(size // 2, len(self.best.jaxpr.eqns)) if size > 1 else 0
+
+    def _chunks_of_bodies(self) -> None:
+        """Drop consecutive equations of bodies, for a fault that needs the equation with the body."""
+        size = max([len(body.eqns) for body in distinct_jaxprs(self.best.jaxpr)[:-1]], default=0) // 2
+        while size > 1:
+            while self.first(self.best.replace(j) for j in edits.without_chunks(self.best.jaxpr, size)):
+                pass
+            size //= 2
 
     def _small_steps(self) -> None:
         """Try every step, each group until it fails, and all again until none succeeds."""
