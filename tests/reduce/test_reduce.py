@@ -25,6 +25,7 @@ from fxad.diagnosis.reduce.source_code import code_of
 from fxad.errors import ArgumentError, ExecutionError, FileFormatError
 from fxad.ir import Jaxpr, distinct_jaxprs
 from tests.reduce import predicates
+from tests.reduce.planted import fault, squash, wrong_jvp
 from tests.reduce.predicates import gives_nan, has_tanh, pass_differs
 
 Fails = Callable[[Any, Any], object]
@@ -455,7 +456,7 @@ def test_the_file_fails_now_and_passes_without_the_fault(tmp_path: Path, monkeyp
     text = path.read_text(encoding="utf-8")
     assert "from tests.reduce.predicates import pass_differs\n" in text
     test = run_file(path)["test_reduced"]
-    with pytest.raises(AssertionError, match="it failed for differs when this test was written, and fails for differs"):
+    with pytest.raises(AssertionError, match="it fails: 'differs'; when this test was written: 'differs'"):
         test()
     monkeypatch.setattr(predicates, "sines", lambda jaxpr: jaxpr)  # the fault is gone
     test()
@@ -465,10 +466,22 @@ def test_a_partial_and_a_child_are_written(tmp_path: Path) -> None:
     path = tmp_path / "test_regression.py"
     fx.reduce_program(PROGRAM, functools.partial(predicates.has, "tanh"), (X,)).as_test(path)
     assert "functools.partial(has, 'tanh')(program, args)" in path.read_text(encoding="utf-8")
-    with pytest.raises(AssertionError, match="fails for refuses tanh"):
+    with pytest.raises(AssertionError, match="it fails: 'refuses tanh'"):
         run_file(path)["test_reduced"]()
-    _, _, expression = code_of(testing.in_child(has_tanh, 20, 10**9))
-    assert expression == "in_child(functools.partial(has, 'tanh'), seconds=20.0, memory=1000000000)"
+    code = code_of(testing.in_child(has_tanh, 20, 10**9), PROGRAM.jaxpr)
+    assert code.fails == "in_child(functools.partial(has, 'tanh'), seconds=20.0, memory=1000000000)"
+
+
+def test_primitives_from_outside_are_imported(tmp_path: Path) -> None:
+    planted = fault(1, "nan", least=20, most=30)
+    program = fx.trace(lambda x: squash("jvp")(x) * 2, planted.args[0])
+    path = tmp_path / "test_regression.py"
+    fx.reduce_program(program, wrong_jvp, planted.args[:1]).as_test(path)
+    text = path.read_text(encoding="utf-8")
+    assert "from tests.reduce.planted import Squash\n" in text
+    assert "read_reduced(TEXT, [Squash])" in text
+    with pytest.raises(AssertionError, match="it fails: 'tangent'"):
+        run_file(path)["test_reduced"]()
 
 
 SCRIPT = """
@@ -498,7 +511,7 @@ def test_functions_of_a_script_are_copied(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "def nans(xs):" in text
     assert "LIMIT = 0.5" in text
-    with pytest.raises(AssertionError, match="fails for nan"):
+    with pytest.raises(AssertionError, match="it fails: 'nan'"):
         run_file(path)["test_reduced"]()
 
 

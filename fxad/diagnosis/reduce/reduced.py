@@ -71,29 +71,32 @@ class Reduced(Program[P, R_co]):
         """
         absolute = path_to_write("as_test", path)
         assert self.fails is not None
-        imports, code, name = code_of(self.fails)
+        code = code_of(self.fails, self.jaxpr)
         text = _TEST.format(
             reason=repr(str(self.reason)),
-            imports="".join([f"{line}\n" for line in imports]),
-            code=f"\n\n{code}\n" if code else "",
+            imports="".join([f"{line}\n" for line in code.imports]),
+            definitions=f"\n\n{code.definitions}\n" if code.definitions else "",
             program=self._text().replace("\\", "\\\\").replace('"""', '\\"\\"\\"'),
-            fails=name,
+            primitives=f", [{', '.join(code.primitives)}]" if code.primitives else "",
+            fails=code.fails,
         )
         write_whole(absolute, [text.encode()], 0o666)
 
 
 _TEST = '''"""A program that fails: {reason}. Written by fxad.reduce_program."""
 
+from __future__ import annotations
+
 {imports}
 TEXT = """\\
 {program}"""
 REASON = {reason}
-{code}
+{definitions}
 
 def test_reduced() -> None:
-    program, args = read_reduced(TEXT)
+    program, args = read_reduced(TEXT{primitives})
     reason = {fails}(program, args)
-    assert reason is None, f"it failed for {{REASON}} when this test was written, and fails for {{reason}}"
+    assert reason is None, f"it fails: {{reason!r}}; when this test was written: {{REASON!r}}"
 '''
 
 

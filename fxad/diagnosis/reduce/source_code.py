@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import functools
 import inspect
@@ -9,23 +10,37 @@ import sys
 import textwrap
 from collections.abc import Callable, Hashable
 from types import CodeType, FunctionType, ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 from fxad.diagnosis.reduce.child import InChild
 from fxad.errors import ArgumentError, shown
+from fxad.ir import Jaxpr, all_prims
+from fxad.text import PRIMITIVES
 
 _REMEDY: Final = "define it with `def` at the top of a module, and read nothing but modules, functions and plain values"
-_ALWAYS: Final = ("from fxad.diagnosis.reduce import read_reduced",)
 
 
-def code_of(fails: Callable[..., Hashable]) -> tuple[list[str], str, str]:
-    """Return the imports of a test, code before it, and the expression for a predicate.
+def code_of(fails: Callable[..., Hashable], jaxpr: Jaxpr) -> TestCode:
+    """Return the parts of a test that calls a predicate with a program.
 
-    Raises: ArgumentError for a predicate that a file cannot name.
+    Raises: ArgumentError for a predicate, or a primitive from outside fxad, that a file cannot name.
     """
     code = _Code()
     expression = code.expression(fails)
-    return sorted({*_ALWAYS, *code.imports}), "\n\n\n".join(code.definitions.values()), expression
+    kinds = dict.fromkeys([type(prim) for prim in all_prims(jaxpr)])
+    own = [code.expression(kind) for kind in kinds if PRIMITIVES.get(kind.name) is not kind]
+    imports = sorted({"from fxad.diagnosis.reduce import read_reduced", *code.imports})
+    return TestCode(imports, "\n\n\n".join(reversed(code.definitions.values())), expression, own)
+
+
+class TestCode(NamedTuple):
+    """The parts of a test: imports, definitions, the expression for the predicate, those for primitives from outside
+    fxad."""
+
+    imports: list[str]
+    definitions: str
+    fails: str
+    primitives: list[str]
 
 
 class _Code:
@@ -70,25 +85,35 @@ class _Code:
         raise _refused(value, f"module {module} cannot be imported by a test")
 
     def _copy(self, fn: FunctionType) -> None:
-        """Add the source of a function, and what it reads."""
+        """Add the source of a function with its decorators, and what both read."""
         if fn.__name__ in self.definitions:
             return
-        if fn.__closure__:
+        own = inspect.unwrap(fn)
+        if not isinstance(own, FunctionType) or own.__closure__:
             raise _refused(fn, "it reads variables of the function around it")
         try:
             source = textwrap.dedent(inspect.getsource(fn)).rstrip()
         except (OSError, TypeError):
             raise _refused(fn, f"its module {fn.__module__} has no source") from None
         self.definitions[fn.__name__] = source
-        for name in sorted(_globals_of(fn.__code__)):
-            if name in fn.__globals__ and name != fn.__name__:
-                self.expression(fn.__globals__[name], name)
+        for name in sorted(_globals_of(own.__code__) | _read_at_definition(source)):
+            if name in own.__globals__ and name != fn.__name__:
+                self.expression(own.__globals__[name], name)
 
 
 def _globals_of(code: CodeType) -> set[str]:
     """Return the names of globals and builtins that a function reads, with those of the functions in it."""
     names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return names.union(*[_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)])
+
+
+def _read_at_definition(source: str) -> set[str]:
+    """Return the names that the decorators and the defaults of a function read."""
+    function = ast.parse(source).body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return set()
+    read = [*function.decorator_list, *function.args.defaults, *function.args.kw_defaults]
+    return {n.id for part in read if part is not None for n in ast.walk(part) if isinstance(n, ast.Name)}
 
 
 def _importable(module: str | None, qualname: str, value: object) -> bool:
