@@ -84,7 +84,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
-            PlugIn("reduce", (), ("fxad/testing/reduced_laws.py",), ("tests/reduce",), parent="diagnosis"),
+            PlugIn("reduce", (), ("fxad/testing/reduced_*.py",), ("tests/reduce",), parent="diagnosis"),
         )
     }
 )

@@ -34,7 +34,8 @@ A transformation of your own that keeps the meaning of programs: `check_rewrite(
 `check_rewrite_under_vmap` and `check_rewrite_keeps_gradients`; any other: `check_transform(transform, program)`.
 
 If a law fails at a `Case` in a test of hypothesis, its error has a note with the smallest program that violates the
-law; `reproduce(text, law)` runs the law at it. `in_child(fails, seconds)` makes a predicate for `fx.reduce_program`
+law; `reproduce(text, law)` runs the law at it. `compiled_differs` and `gives_nan` are predicates for `fx.reduce_program`.
+`in_child(fails, seconds)` makes a predicate for `fx.reduce_program`
 that runs in a process of its own.
 """
 
@@ -92,6 +93,7 @@ from fxad.testing.primitive_laws import (
 from fxad.testing.programs import Case, case, cases, programs
 from fxad.testing.ragged_cases import RaggedCase, ragged_cases
 from fxad.testing.reduced_laws import reproduce
+from fxad.testing.reduced_predicates import compiled_differs, gives_nan
 from fxad.testing.repeated import repeated, repeated_cases
 from fxad.testing.rewrite_laws import check_rewrite_keeps_gradients, check_rewrite_under_vmap
 from fxad.testing.solutions import Solution, solutions
@@ -184,7 +186,9 @@ __all__ = [
     "check_vmap_identity",
     "check_vmap_nested",
     "close",
+    "compiled_differs",
     "differ",
+    "gives_nan",
     "in_child",
     "inversions",
     "literals",

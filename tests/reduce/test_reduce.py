@@ -25,7 +25,7 @@ from fxad.diagnosis.reduce.source_code import code_of
 from fxad.errors import ArgumentError, ExecutionError, FileFormatError
 from fxad.ir import Jaxpr, distinct_jaxprs
 from tests.reduce import predicates
-from tests.reduce.planted import fault, squash, wrong_jvp
+from tests.reduce.planted import squash, wrong_jvp
 from tests.reduce.predicates import gives_nan, has_tanh, pass_differs
 
 Fails = Callable[[Any, Any], object]
@@ -285,6 +285,20 @@ def test_reasons(reason: object) -> None:
     assert len(small.jaxpr.eqns) == 1
 
 
+def test_predicates_of_the_common_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fx.trace(lambda x: fnp.log(x - 0.75) + fnp.exp(x * 200), X)
+    assert testing.gives_nan(program, (X,)) == "nan"
+    assert testing.gives_nan(program, (X + 1,)) == "infinity"
+    assert testing.gives_nan(PROGRAM, (X,)) is None
+    assert testing.compiled_differs(program, (X,)) is None
+    assert testing.compiled_differs(PROGRAM, (X,)) is None
+    squashed = fx.trace(lambda x: fnp.sum(squash("lower")(fnp.sin(x))), X)
+    assert testing.compiled_differs(squashed, (X,)) == "compiled differs"
+    assert [e.prim.name for e in fx.reduce_program(squashed, testing.compiled_differs, (X,)).jaxpr.eqns] == ["squash"]
+    checked = fx.trace(lambda x: fx.error_if(x, x > 10, "large"), X)
+    assert testing.compiled_differs(checked, (X,)) is None
+
+
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
@@ -473,10 +487,10 @@ def test_a_partial_and_a_child_are_written(tmp_path: Path) -> None:
 
 
 def test_primitives_from_outside_are_imported(tmp_path: Path) -> None:
-    planted = fault(1, "nan", least=20, most=30)
-    program = fx.trace(lambda x: squash("jvp")(x) * 2, planted.args[0])
+    x = X.astype(np.float64)
+    program = fx.trace(lambda x: squash("jvp")(x) * 2, x)
     path = tmp_path / "test_regression.py"
-    fx.reduce_program(program, wrong_jvp, planted.args[:1]).as_test(path)
+    fx.reduce_program(program, wrong_jvp, (x,)).as_test(path)
     text = path.read_text(encoding="utf-8")
     assert "from tests.reduce.planted import Squash\n" in text
     assert "read_reduced(TEXT, [Squash])" in text

@@ -1,0 +1,45 @@
+"""Predicates for `fx.reduce_program`: the common reasons for which a program fails.
+
+They are functions at the top of a module, so `in_child` and `as_test` take them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.interpreter import run
+from fxad.errors import FxadError
+from fxad.execution.executable import lower
+from fxad.ir import NDArray
+from fxad.testing.compare import differ, program_tolerance
+from fxad.tracing.program import Program
+
+
+def compiled_differs(program: Program[..., Any], args: tuple[NDArray, ...]) -> str | None:
+    """Return "compiled differs" if the compiled program gives other results than the interpreter, beyond what rounding
+    explains; "compiled: ExecutionError" or another class if it cannot be compiled or run; None if it is as it should
+    be, or the interpreter raises too."""
+    operands = [np.asarray(x) for x in (*program.bound, *args)]
+    try:
+        want = run(program.jaxpr, operands)
+    except Exception:  # noqa: BLE001  the program itself is wrong
+        return None
+    try:
+        results = lower(program).compile()(*args)
+    except FxadError as e:
+        return f"compiled: {type(e).__name__}"
+    have = [np.asarray(x) for x in program.out_tree.flatten_up_to(results)]
+    slack = program_tolerance(program.jaxpr, operands)
+    return "compiled differs" if differ(have, want, slack=slack, signs=False) else None
+
+
+def gives_nan(program: Program[..., Any], args: tuple[NDArray, ...]) -> str | None:
+    """Return "nan" if a result of the interpreted program has a nan, "infinity" if one has an infinity."""
+    results = run(program.jaxpr, [np.asarray(x) for x in (*program.bound, *args)])
+    inexact = [x.astype(np.complex128) for x in results if x.dtype in dtypes.INEXACT]
+    if any([np.isnan(x).any() for x in inexact]):
+        return "nan"
+    return "infinity" if any([np.isinf(x).any() for x in inexact]) else None
