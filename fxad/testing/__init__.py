@@ -34,9 +34,8 @@ A transformation of your own that keeps the meaning of programs: `check_rewrite(
 `check_rewrite_under_vmap` and `check_rewrite_keeps_gradients`; any other: `check_transform(transform, program)`.
 
 If a law fails at a `Case` in a test of hypothesis, its error has a note with the smallest program that violates the
-law; `reproduce(text, law)` runs the law at it. `compiled_differs` and `gives_nan` are predicates for `fx.reduce_program`.
-`in_child(fails, seconds)` makes a predicate for `fx.reduce_program`
-that runs in a process of its own.
+law; `reproduce(text, law)` runs the law at it. `compiled_differs` and `gives_nan` are predicates for
+`fx.reduce_program`; `in_child(fails, seconds)` makes one that runs in a process of its own.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ They are functions at the top of a module, so `in_child` and `as_test` take them
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
 from fxad import dtypes
+from fxad.api.explain_nan import Origin, explain_nan
 from fxad.core.interpreter import run
 from fxad.errors import FxadError
 from fxad.execution.executable import lower
@@ -37,9 +39,21 @@ def compiled_differs(program: Program[..., Any], args: tuple[NDArray, ...]) -> s
 
 
 def gives_nan(program: Program[..., Any], args: tuple[NDArray, ...]) -> str | None:
-    """Return "nan" if a result of the interpreted program has a nan, "infinity" if one has an infinity."""
+    """Return "nan of log" if a result of the interpreted program has a nan, and an equation `log` made the first one;
+    "nan of div after inf of log" if an equation made an infinity before it. None without a nan, and for a nan that an
+    argument has.
+
+    The reason names the operations, so that a program with a nan of another origin is not taken for this one.
+    """
     results = run(program.jaxpr, [np.asarray(x) for x in (*program.bound, *args)])
-    inexact = [x.astype(np.complex128) for x in results if x.dtype in dtypes.INEXACT]
-    if any([np.isnan(x).any() for x in inexact]):
-        return "nan"
-    return "infinity" if any([np.isinf(x).any() for x in inexact]) else None
+    if not any([np.isnan(x.astype(np.complex128)).any() for x in results if x.dtype in dtypes.INEXACT]):
+        return None
+    found = explain_nan(program, *args)
+    if found is None:
+        return None
+    return f"nan of {_operation(found.nan)}" + (f" after inf of {_operation(found.inf)}" if found.inf else "")
+
+
+def _operation(origin: Origin) -> str:
+    """Return the name of the primitive of an equation, from its text: `%0:f32[2] = log %arg0:f32[2]`."""
+    return re.split(r"[ \[]", origin.equation.partition(" = ")[2])[0]
