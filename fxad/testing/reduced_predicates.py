@@ -40,8 +40,8 @@ def compiled_differs(program: Program[..., Any], args: tuple[NDArray, ...]) -> s
 
 def gives_nan(program: Program[..., Any], args: tuple[NDArray, ...]) -> str | None:
     """Return "nan of log" if a result of the interpreted program has a nan, and an equation `log` made the first one;
-    "nan of div after inf of log" if an equation made an infinity before it. None without a nan, and for a nan that an
-    argument has.
+    "nan of div after inf of log" if it has an infinite operand, and `log` made the first infinity.
+    None without a nan, and for a nan that an argument has.
 
     The reason names the operations, so that a program with a nan of another origin is not taken for this one.
     """
@@ -51,7 +51,9 @@ def gives_nan(program: Program[..., Any], args: tuple[NDArray, ...]) -> str | No
     found = explain_nan(program, *args)
     if found is None:
         return None
-    return f"nan of {_operation(found.nan)}" + (f" after inf of {_operation(found.inf)}" if found.inf else "")
+    infinite = any([np.isinf(x.astype(np.complex128)).any() for x in found.nan.operands if x.dtype in dtypes.INEXACT])
+    after = f" after inf of {_operation(found.inf)}" if found.inf is not None and infinite else ""
+    return f"nan of {_operation(found.nan)}{after}"
 
 
 def _operation(origin: Origin) -> str:

@@ -4,6 +4,7 @@ equation; a loop makes fewer steps."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import final
 
 import numpy as np
@@ -14,6 +15,7 @@ from fxad.core.layout import Carry, Constant, InParallel, Layout, Never, Once, O
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.diagnosis.reduce.recorded import Run
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.primitives.shape import BroadcastInDim
 
 
 @final
@@ -78,14 +80,14 @@ def _with_operand_replaced(jaxpr: Jaxpr, operand: Var, by: Atom) -> Jaxpr:
 
 
 def other_values(jaxpr: Jaxpr, at: int) -> Iterator[tuple[Var, Atom]]:
-    """Yield the results of equation `at`, each with values that may take its place: operands of the equation, other
-    values before it, the literals 0 and 1."""
+    """Yield the results of equation `at`, each with values that may take its place: operands of the equation,
+    results of equal operations before it, operands of the program, the literals 0 and 1."""
     eqn = jaxpr.eqns[at]
-    before: list[Atom] = list(jaxpr.ins)
+    alike = [v for e in jaxpr.eqns[:at] if e.prim == eqn.prim for v in e.outs]
     for v in eqn.outs:
-        near: list[Atom] = [a for a in dict.fromkeys(eqn.ins) if a.aval is v.aval]
-        far = [a for a in before if a.aval is v.aval and a not in near]
-        for a in (*near, *far[:2]):
+        near = [a for a in eqn.ins if a.aval is v.aval]
+        same, given = ([a for a in values if a.aval is v.aval] for values in (alike, jaxpr.ins))
+        for a in dict.fromkeys((*near, *same[:2], *given[:2])):
             yield v, a
         if not v.aval.symbolic:
             yield v, Lit.of(1, v.aval)
@@ -171,7 +173,7 @@ def _with_prim(jaxpr: Jaxpr, at: int, prim: HigherOrder) -> Jaxpr:
 
 def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
     """Yield the candidate with a body of equation `at` in place of the equation: the body of a call, each branch, one
-    or two steps of a loop. Slices of operands, and results that a body does not give, become operands."""
+    or two steps of a loop. Slices of operands become operands. So do stacked results; or the last row is repeated."""
     eqn = c.jaxpr.eqns[at]
     if not isinstance(eqn.prim, HigherOrder):
         return
@@ -186,13 +188,15 @@ def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
                 steps = [1, 2]
             case _:
                 continue
-        for n in steps:
-            made = _opened(c, at, layout, k, n, run)
+        for n, repeated in product(steps, (True, False)):
+            made = _opened(c, at, layout, k, n, run, repeated)
             if made is not None:
                 yield made
 
 
-def _opened(c: Candidate, at: int, layout: Layout, k: int, steps: int, run: Run | None) -> Candidate | None:
+def _opened(
+    c: Candidate, at: int, layout: Layout, k: int, steps: int, run: Run | None, repeated: bool
+) -> Candidate | None:
     jaxpr = c.jaxpr
     eqn = jaxpr.eqns[at]
     body = layout.bodies[k]
@@ -222,8 +226,12 @@ def _opened(c: Candidate, at: int, layout: Layout, k: int, steps: int, run: Run 
                 state[p] = results[q]
     read = {a for e in jaxpr.eqns[at + 1 :] for a in e.ins} | set(jaxpr.outs)
     for q, v in enumerate(eqn.outs):
+        row = layout.result_roles[q]
         if q in results and results[q].aval is v.aval:
             edit.env[v] = results[q]
+        elif repeated and q in results and isinstance(row, Sliced) and not v.aval.symbolic:
+            dims = tuple([d for d in range(v.aval.ndim) if d != row.axis])
+            edit.env[v] = edit.b.one(BroadcastInDim(v.aval.shape, dims), results[q])
         elif v in read:
             if run is not None and v not in run:
                 return None

@@ -8,6 +8,7 @@ decide whether the program is well typed at the new size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -17,12 +18,13 @@ from fxad.core.builder import Builder
 from fxad.core.sizes import solve_sizes
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, map_parameter, params
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Var, distinct_jaxprs, map_parameter, params
 from fxad.tracing.program import size_constraints
 from fxad.transforms.specialize import size_names, specialize
 
 OfInt = Callable[[int], int]
 OfType = Callable[[DType], DType]
+_NOTHING: Final[Mapping[Var, Atom]] = MappingProxyType({})
 
 
 def retype(jaxpr: Jaxpr, of_size: OfInt, of_parameter: OfInt, of_dtype: OfType) -> Jaxpr:
@@ -134,22 +136,48 @@ def _scaled(n: int, small: int) -> OfInt:
 
 def _scalars(c: Candidate) -> Candidate | None:
     """Return the candidate with scalars in place of all arrays."""
-    if not any([a.ndim for a in c.jaxpr.in_avals]):
+    atoms = (*c.jaxpr.ins, *[a for eqn in c.jaxpr.eqns for a in (*eqn.ins, *eqn.outs)])
+    if not any([a.aval.ndim for a in atoms]):
         return None
     try:
         b = Builder()
-        env: dict[Atom, Atom] = dict(
-            zip(c.jaxpr.ins, b.inputs([a.with_shape(()) for a in c.jaxpr.in_avals]), strict=True)
-        )
-        for eqn in c.jaxpr.eqns:
-            b.source = eqn.source
-            ins = [a.with_shape(()) if isinstance(a, Lit) else env[a] for a in eqn.ins]
-            env.update(zip(eqn.outs, b(eqn.prim, *ins), strict=True))
-        outs = [a.with_shape(()) if isinstance(a, Lit) else env[a] for a in c.jaxpr.outs]
-        values = [None if x is None else x.ravel()[:1].reshape(()) for x in c.values]
-        return c.replace(b.build(outs, c.jaxpr.name), values)
+        env: dict[Atom, Atom] = {v: b.input(v.aval.with_shape(())) for v in c.jaxpr.ins}
+        made = _inferred(b, c.jaxpr, env, lambda a: a.with_shape(()))
     except Exception:  # noqa: BLE001  it is not well typed
         return None
+    return c.replace(made, [None if x is None else x.ravel()[:1].reshape(()) for x in c.values])
+
+
+def _inferred(
+    b: Builder,
+    jaxpr: Jaxpr,
+    env: dict[Atom, Atom],
+    of_lit: Callable[[Lit], Lit],
+    instead: Mapping[Var, Atom] = _NOTHING,
+) -> Jaxpr:
+    """Return the program over operands of other types; `instead` has values that take the place of others."""
+    for eqn in jaxpr.eqns:
+        if any([v in instead for v in eqn.outs]):
+            env.update({v: env.get(instead[v], instead[v]) for v in eqn.outs if v in instead})
+            continue
+        b.source = eqn.source
+        outs = b(eqn.prim, *[of_lit(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([of_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
+
+
+def bypassed_equations(c: Candidate) -> Iterator[Candidate | None]:
+    """Yield the candidate without an equation of one result, whose operand takes the place of the result although it
+    has another type, such as that of a reshape."""
+    for eqn in reversed(c.jaxpr.eqns):
+        for a in dict.fromkeys(eqn.ins):
+            if len(eqn.outs) == 1 and a.aval is not eqn.outs[0].aval:
+                try:
+                    b = Builder.like(c.jaxpr)
+                    env: dict[Atom, Atom] = {v: v for v in c.jaxpr.ins}
+                    yield c.replace(_inferred(b, c.jaxpr, env, lambda a: a, {eqn.outs[0]: a}))
+                except Exception:  # noqa: BLE001  it is not well typed
+                    continue
 
 
 def at_sizes_of_values(c: Candidate) -> Iterator[Candidate | None]:

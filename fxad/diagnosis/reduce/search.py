@@ -228,6 +228,7 @@ class Search:
                 self._fewer_equations,
                 self._opened,
                 self._inside,
+                lambda: retyped.bypassed_equations(self.best),
                 lambda: edits.merged_operands(self.best),
                 lambda: retyped.smaller_shapes(self.best),
                 lambda: retyped.smaller_parameters(self.best),
