@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import Final, ParamSpec, TypeVar
 
 from hypothesis.control import current_build_context, currently_in_test_context
@@ -37,11 +37,7 @@ def law(check: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             at = next((k for k, a in enumerate(args) if isinstance(a, Case)), None)
             if at is not None and currently_in_test_context() and current_build_context().is_final:
-
-                def at_case(case: Case) -> object:
-                    given: tuple[object, ...] = (*args[:at], case, *args[at + 1 :])
-                    return check(*given, **kwargs)  # type: ignore[arg-type]  # of the types of `args`
-
+                at_case: Callable[[object], object] = partial(_at, check, args, at, kwargs)
                 case = args[at]
                 assert isinstance(case, Case)
                 for react in _ON_FAILURE:
@@ -51,3 +47,9 @@ def law(check: Callable[P, R]) -> Callable[P, R]:
             _within.reset(token)
 
     return checked
+
+
+def _at(
+    check: Callable[..., object], args: Sequence[object], at: int, kwargs: Mapping[str, object], case: object
+) -> object:
+    return check(*args[:at], case, *args[at + 1 :], **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def note_reduced(error: Exception, name: str, law: Callable[[Case], object], cas
     """Add a note to the error of a law: the smallest program that violates it, for `reproduce`."""
     wanted = reason_of(error)
 
-    def fails(program: Program[..., Any], args: tuple[NDArray, ...]) -> str | None:
+    def fails(program: Program[..., object], args: tuple[NDArray, ...]) -> str | None:
         if case.smooth and not is_smooth(program.jaxpr, args):
             return None
         try:

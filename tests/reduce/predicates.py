@@ -69,4 +69,6 @@ def ends(program: Any, args: Any) -> str | None:
         case "server":
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)
+        case _:
+            pass
     return "tanh"

@@ -178,7 +178,8 @@ def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory
     refused = ""
     while not refused:
         left = deadline - time.monotonic()
-        ready, _, _ = select.select([reading, connection], [], [], max(0.0, min(left, _POLL) if memory else left))
+        waiting: list[int | Connection] = [reading, connection]
+        ready, _, _ = select.select(waiting, [], [], max(0.0, min(left, _POLL) if memory else left))
         if connection in ready:  # only its end comes now
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

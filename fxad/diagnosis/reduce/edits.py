@@ -186,8 +186,6 @@ def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
                 steps = [1]
             case Times() | UpTo() | Unknown() | InParallel():
                 steps = [1, 2]
-            case _:
-                continue
         for n, repeated in product(steps, (True, False)):
             made = _opened(c, at, layout, k, n, run, repeated)
             if made is not None:

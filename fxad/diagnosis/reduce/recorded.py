@@ -47,7 +47,7 @@ class Recording:
 
     def of(self, jaxpr: Jaxpr) -> list[Run]:
         """Return the recorded runs of a program or body: the first and, if there is another, the last."""
-        runs = [runs[jaxpr] for runs in (self.first, self.last) if jaxpr in runs]
+        runs: list[Run] = [runs[jaxpr] for runs in (self.first, self.last) if jaxpr in runs]
         return runs if len(runs) == 2 and runs[0] is not runs[1] else runs[:1]
 
     @with_enough_stack

@@ -10,6 +10,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.reduce.candidate import Candidate, equations
 from fxad.diagnosis.reduce.reading import with_operands
 from fxad.diagnosis.reduce.source_code import code_of
+from fxad.errors import shown
 from fxad.ir import NDArray
 from fxad.storage.paths import path_to_write
 from fxad.support.atomic_file import write_whole
@@ -58,7 +59,7 @@ class Reduced(Program[P, R_co]):
         return f"{self._text()}# fails: {reason}\n# {self.equations} of {self.before} equations{ended}\n"
 
     def __repr__(self) -> str:
-        return f"<Reduced {self.name}: {self.equations} of {self.before} equations, fails: {self.reason!s:.60}>"
+        return f"<Reduced {self.name}: {self.equations} of {self.before} equations, fails: {shown(str(self.reason))}>"
 
     def as_test(self, path: str | os.PathLike[str]) -> None:
         """Write one pytest file that fails for this reason now, and passes when the fault is gone.

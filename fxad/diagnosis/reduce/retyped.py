@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Var, distinct_ja
 from fxad.tracing.program import size_constraints
 from fxad.transforms.specialize import size_names, specialize
 
+T = TypeVar("T")
 OfInt = Callable[[int], int]
 OfType = Callable[[DType], DType]
 _NOTHING: Final[Mapping[Var, Atom]] = MappingProxyType({})
@@ -86,7 +87,7 @@ def _fitted(x: NDArray, aval: Aval) -> NDArray:
         x = x[(0,) * (x.ndim - aval.ndim)]
     part = x[tuple([slice(n) for n in aval.shape])]
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(_converted(part, aval.dtype)).astype(aval.dtype)  # type: ignore[attr-defined]
+        return np.ascontiguousarray(np.real(part) if aval.dtype not in dtypes.COMPLEX else part).astype(aval.dtype)
 
 
 def _same(n: int) -> int:
@@ -95,6 +96,11 @@ def _same(n: int) -> int:
 
 def _same_type(dtype: DType) -> DType:
     return dtype
+
+
+def _replacing(value: T, by: T) -> Callable[[T], T]:
+    """Return the identity, but for one value."""
+    return lambda x: by if x == value else x
 
 
 def sizes_in(jaxpr: Jaxpr) -> list[int]:
@@ -121,7 +127,7 @@ def smaller_shapes(c: Candidate) -> Iterator[Candidate | None]:
             if 0 < small < n:
                 yield _resized(c, {n: small})
                 yield _retyped(c, _scaled(n, small), _scaled(n, small), _same_type)
-                yield _retyped(c, lambda m, n=n, small=small: small if m == n else m, _same, _same_type)  # type: ignore[misc]
+                yield _retyped(c, _replacing(n, small), _same, _same_type)
 
 
 def _resized(c: Candidate, sizes: Mapping[int, int]) -> Candidate | None:
@@ -209,20 +215,22 @@ def _smaller_symbolic(c: Candidate) -> Iterator[Candidate | None]:
 
 # ------------------------------------------------------------------------------------------- dtypes and parameters
 
-_PLAINER: Final[Mapping[DType, tuple[DType, ...]]] = {
-    dtypes.float64: (dtypes.float32,),
-    dtypes.float16: (dtypes.float32,),
-    dtypes.bfloat16: (dtypes.float32,),
-    dtypes.complex128: (dtypes.float32, dtypes.complex64),
-    dtypes.complex64: (dtypes.float32,),
-    dtypes.int64: (dtypes.int32,),
-    dtypes.int16: (dtypes.int32,),
-    dtypes.int8: (dtypes.int32,),
-    dtypes.uint64: (dtypes.int32, dtypes.uint32),
-    dtypes.uint32: (dtypes.int32,),
-    dtypes.uint16: (dtypes.int32,),
-    dtypes.uint8: (dtypes.int32,),
-}
+_PLAINER: Final[Mapping[DType, tuple[DType, ...]]] = MappingProxyType(
+    {
+        dtypes.float64: (dtypes.float32,),
+        dtypes.float16: (dtypes.float32,),
+        dtypes.bfloat16: (dtypes.float32,),
+        dtypes.complex128: (dtypes.float32, dtypes.complex64),
+        dtypes.complex64: (dtypes.float32,),
+        dtypes.int64: (dtypes.int32,),
+        dtypes.int16: (dtypes.int32,),
+        dtypes.int8: (dtypes.int32,),
+        dtypes.uint64: (dtypes.int32, dtypes.uint32),
+        dtypes.uint32: (dtypes.int32,),
+        dtypes.uint16: (dtypes.int32,),
+        dtypes.uint8: (dtypes.int32,),
+    }
+)
 
 
 def plainer_dtypes(c: Candidate) -> Iterator[Candidate | None]:
@@ -230,7 +238,7 @@ def plainer_dtypes(c: Candidate) -> Iterator[Candidate | None]:
     avals = [v.aval for body in distinct_jaxprs(c.jaxpr) for v in (*body.ins, *[v for e in body.eqns for v in e.outs])]
     for dtype in dict.fromkeys([a.dtype for a in avals]):
         for plainer in _PLAINER.get(dtype, ()):
-            yield _retyped(c, _same, _same, lambda d, dtype=dtype, plainer=plainer: plainer if d == dtype else d)  # type: ignore[misc]
+            yield _retyped(c, _same, _same, _replacing(dtype, plainer))
 
 
 def smaller_parameters(c: Candidate) -> Iterator[Candidate | None]:
@@ -249,4 +257,4 @@ def smaller_parameters(c: Candidate) -> Iterator[Candidate | None]:
     for n in sorted(found, reverse=True):
         for small in dict.fromkeys([1, 2, 3, n // 2]):
             if small < n:
-                yield _retyped(c, _same, lambda m, n=n, small=small: small if m == n else m, _same_type)  # type: ignore[misc]
+                yield _retyped(c, _same, _replacing(n, small), _same_type)
