@@ -98,6 +98,7 @@ def equations(jaxpr: Jaxpr) -> int:
     return sum([len(body.eqns) for body in distinct_jaxprs(jaxpr)])
 
 
+_LOOKED_AT: Final = 64  # elements of an array
 _SYMBOLIC: Final = 1 << 20  # elements: a number takes the place of a named size
 _PLAIN: Final = (dtypes.float32, dtypes.int32, dtypes.bool_)
 
@@ -146,14 +147,14 @@ def rank_of_element(x: Any) -> int:
 
 
 def rank_of_value(x: NDArray) -> tuple[int, int]:
-    """Return the ranks of the plainest and the other elements of an array, and the number of distinct elements."""
+    """Return the rank of the least plain element of an array, and the number of distinct elements; of a large array,
+    those of its first elements."""
     if x.size == 0:
         return 0, 0
+    first = x.reshape(-1)[:_LOOKED_AT]
     with np.errstate(all="ignore"):
-        wide = x if x.dtype in dtypes.COMPLEX else x.astype(np.float64)
-    distinct = np.unique(wide) if x.size <= 100_000 else wide
-    sample = distinct.ravel()[:64]
-    return max([rank_of_element(e) for e in sample]), min(distinct.size, 64)
+        distinct = np.unique(first if x.dtype in dtypes.COMPLEX else first.astype(np.float64))
+    return max([rank_of_element(e) for e in distinct]), distinct.size
 
 
 # ------------------------------------------------------------------------------------------------------ normal form

@@ -44,7 +44,6 @@ class Search:
         self.size = size_of(start)
         self.deadline = deadline
         self.attempts = 0
-        self.other_reasons: dict[str, int] = {}
         self.scalar = slices.is_scalar(start.jaxpr)
         self.keep_dead = False
         self._tried: set[Hashable] = set()
@@ -82,8 +81,6 @@ class Search:
         if found == self.reason and type(found) is type(self.reason):
             self.best, self.size = c, size
             return True
-        if found is not None:
-            self.other_reasons[str(found)] = self.other_reasons.get(str(found), 0) + 1
         return False
 
     def first(self, candidates: Iterable[Candidate | None]) -> bool:
@@ -306,9 +303,6 @@ class Raised:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-    def __str__(self) -> str:
-        return f"the predicate raised {type(self.error).__name__}"
 
 
 def outcome(fails: Fails, program: Program[..., Any], args: object) -> Hashable:
