@@ -45,6 +45,10 @@ def has(name: str, program: Any, args: Any) -> str | None:
 has_tanh = functools.partial(has, "tanh")
 
 
+def quotes(program: Any, args: Any) -> str | None:
+    return 'a "reason" of\n"""lines"""\\' if program.jaxpr.eqns else None
+
+
 WAYS = ("none", "signal", "exit", "time", "memory", "raise", "server")
 
 

@@ -491,6 +491,13 @@ def test_a_partial_and_a_child_are_written(tmp_path: Path) -> None:
     assert code.fails == "in_child(functools.partial(has, 'tanh'), seconds=20.0, memory=1000000000)"
 
 
+def test_a_reason_with_quotes_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "test_regression.py"
+    fx.reduce_program(PROGRAM, predicates.quotes, (X,)).as_test(path)
+    with pytest.raises(AssertionError, match="when this test was written"):
+        run_file(path)["test_reduced"]()
+
+
 def test_primitives_from_outside_are_imported(tmp_path: Path) -> None:
     x = X.astype(np.float64)
     program = fx.trace(lambda x: squash("jvp")(x) * 2, x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from typing import Any, final
+from typing import Any, Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.reduce.candidate import Candidate, equations
@@ -74,6 +74,7 @@ class Reduced(Program[P, R_co]):
         assert self.fails is not None
         code = code_of(self.fails, self.jaxpr)
         text = _TEST.format(
+            shown=" ".join(str(self.reason).split()).replace("\\", "/").replace('"', "'")[:_WIDTH],
             reason=repr(str(self.reason)),
             imports="".join([f"{line}\n" for line in code.imports]),
             definitions=f"\n\n{code.definitions}\n" if code.definitions else "",
@@ -84,7 +85,8 @@ class Reduced(Program[P, R_co]):
         write_whole(absolute, [text.encode()], 0o666)
 
 
-_TEST = '''"""A program that fails: {reason}. Written by fxad.reduce_program."""
+_WIDTH: Final = 80  # of a reason in a docstring
+_TEST: Final = '''"""A program that fails: {shown}. Written by fxad.reduce_program."""
 
 from __future__ import annotations
 
