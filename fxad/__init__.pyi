@@ -131,6 +131,7 @@ from .diagnosis.bisect.bisect import bisect as bisect
 from .diagnosis.bisect.divergence import Divergence as Divergence
 from .diagnosis.record.recording import record as record
 from .diagnosis.record.replay import RecordedCall as RecordedCall, replay as replay
+from .diagnosis.reduce.reduce_program import reduce_program as reduce_program
 from .dtypes import float0 as float0
 from .execution.executable import Executable as Executable, Lowered as Lowered, lower as lower
 from .ir import Aval as Aval, Jaxpr as Jaxpr

@@ -69,6 +69,7 @@ TREE_MODULES = (
     "fxad/tracing/tracer.py",
     "fxad/core/tree.py",
     "fxad/core/tree_paths.py",
+    "fxad/diagnosis/reduce/",
 )
 # SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type
 ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py")

@@ -266,3 +266,11 @@ def test_bundles_are_adjusted_to_the_noise() -> None:
     figures = load("bundle_adjustment").main(["--points", "80"])
     assert figures["products"] == 8
     assert figures["after"] < 1 < figures["before"]
+
+
+def test_reduced_fault_finds_the_two_equations() -> None:
+    figures = load("reduced_fault").main([])
+    assert figures["before"] > 400
+    assert figures["after"] == 2
+    assert figures["minimal"]
+    assert figures["test"].startswith("it fails: 'the pass changes a result'")

@@ -32,6 +32,10 @@ A primitive of your own: give an application of it, or a strategy that draws par
 
 A transformation of your own that keeps the meaning of programs: `check_rewrite(transform, case)`,
 `check_rewrite_under_vmap` and `check_rewrite_keeps_gradients`; any other: `check_transform(transform, program)`.
+
+If a law fails at a `Case` in a test of hypothesis, its error has a note with the smallest program that violates the
+law; `reproduce(text, law)` runs the law at it. `compiled_differs` and `gives_nan` are predicates for
+`fx.reduce_program`; `in_child(fails, seconds)` makes one that runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ try:
 except ImportError as e:  # pragma: no cover
     raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[testing]'") from e
 
+from fxad.diagnosis.reduce.child import in_child
+from fxad.diagnosis.reduce.reading import read_reduced
 from fxad.testing.applications import Application, Spec, Specs, applications
 from fxad.testing.batching_laws import check_vmap, check_vmap_commutes, check_vmap_identity, check_vmap_nested
 from fxad.testing.budget_laws import check_budgets, check_recomputations
@@ -85,6 +91,8 @@ from fxad.testing.primitive_laws import (
 )
 from fxad.testing.programs import Case, case, cases, programs
 from fxad.testing.ragged_cases import RaggedCase, ragged_cases
+from fxad.testing.reduced_laws import reproduce
+from fxad.testing.reduced_predicates import compiled_differs, gives_nan
 from fxad.testing.repeated import repeated, repeated_cases
 from fxad.testing.rewrite_laws import check_rewrite_keeps_gradients, check_rewrite_under_vmap
 from fxad.testing.solutions import Solution, solutions
@@ -177,15 +185,20 @@ __all__ = [
     "check_vmap_identity",
     "check_vmap_nested",
     "close",
+    "compiled_differs",
     "differ",
+    "gives_nan",
+    "in_child",
     "inversions",
     "literals",
     "mask_stacks",
     "programs",
     "ragged_applications",
     "ragged_cases",
+    "read_reduced",
     "repeated",
     "repeated_cases",
+    "reproduce",
     "shapes",
     "solutions",
     "some_policies",

@@ -15,6 +15,7 @@ from fxad.testing.compare import (
     random_tangents,
 )
 from fxad.testing.derivative_laws import differentiable_flags
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.testing.values import examples, stack
@@ -22,6 +23,7 @@ from fxad.transforms import jvp, vjp_fused
 from fxad.transforms.vmap import vmap
 
 
+@law
 def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int = 2) -> None:
     """Check that vmap equals the stacked loop, for operands mapped at `dims` (by default drawn from the case's seed). A
     result without a mapped axis is equal for all examples. `out_dims` are respected."""
@@ -53,6 +55,7 @@ def mapped_dims(case: Case) -> tuple[int | None, ...]:
     return tuple([int(rng.integers(0, a.ndim + 1)) if rng.random() < 0.75 else None for a in case.args])
 
 
+@law
 def check_vmap_identity(case: Case) -> None:
     """Check that with nothing mapped, vmap returns the program itself. Mapped over one example, the results have one
     more axis."""
@@ -65,6 +68,7 @@ def check_vmap_identity(case: Case) -> None:
         fail(f"vmap over one example: {problem}", program, args, one)
 
 
+@law
 def check_vmap_nested(case: Case) -> None:
     """Check that nested vmap with exchanged axes equals nested vmap, with exchanged axes in the results."""
     program, args = case.program, case.args
@@ -78,6 +82,7 @@ def check_vmap_nested(case: Case) -> None:
         fail(f"nested vmap: {problem}", program, args, columns)
 
 
+@law
 def check_vmap_commutes(case: Case) -> None:
     """Check that `vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, with all operands mapped."""
     program, args, flags = case.program, case.args, differentiable_flags(case)

@@ -15,6 +15,7 @@ from fxad.execution.executable import lower
 from fxad.ir import Jaxpr
 from fxad.testing.compare import Values, differ, fail
 from fxad.testing.derivative_laws import differentiable_flags
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.tracing.program import Program
 from fxad.transforms import vjp_fused
@@ -33,6 +34,7 @@ def _programs(case: Case) -> list[tuple[Jaxpr, Values]]:
     return programs
 
 
+@law
 def check_recomputations(case: Case, choose: Sequence[bool] = ()) -> None:
     """Check that every recomputation that a budget may choose, of a program and of its gradient, keeps all results bit
     for bit; also if rows of the plan are edited: `choose` says for each row whether it is computed again."""
@@ -53,6 +55,7 @@ def check_recomputations(case: Case, choose: Sequence[bool] = ()) -> None:
                 fail(f"a recomputation changed the results: {problem}", program, args, other)
 
 
+@law
 def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None:
     """Check that the executable of a gradient keeps to a budget, under the plan of the budget too, or that the error
     names the least that is reached. A smaller budget never needs more memory. Results are those without a budget. The

@@ -35,6 +35,7 @@ from fxad.testing.compare import (
     to_widest_dtype,
     xla,
 )
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms import dce, grad, jacfwd, jacrev, jvp, linearize, remat, transpose, vjp, vjp_fused
@@ -56,6 +57,7 @@ def _tangents(program: Jaxpr, args: Values, flags: tuple[bool, ...], directions:
     return instantiate_tangents(run(forward, [*args, *directions])[len(program.outs) :], nonzero, program.out_avals)
 
 
+@law
 def check_program_jvp(case: Case) -> None:
     """Check that the results are those of the program. The tangents equal central differences and are linear in the
     direction."""
@@ -74,6 +76,7 @@ def check_program_jvp(case: Case) -> None:
         fail(f"jvp is not linear in the tangents: {problem}", program, args, forward)
 
 
+@law
 def check_linearize(case: Case) -> None:
     """Check that `linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals
     the program."""
@@ -103,6 +106,7 @@ def _has_both_rules(program: Jaxpr) -> bool:
     return any([rules.jvp and rules.vjp for rules in every])
 
 
+@law
 def check_program_transpose(case: Case) -> None:
     """Check that `<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice
     gives A."""
@@ -127,6 +131,7 @@ def check_program_transpose(case: Case) -> None:
         fail(f"transposing twice changed the meaning: {problem}", split.linear, [*directions, *residuals], again)
 
 
+@law
 def check_tangents_transpose(case: Case) -> None:
     """Check that the tangents of forward mode are linear in those of the operands, and transpose. One equation, such as
     a call, a branch or a loop, may compute values and tangents together."""
@@ -153,6 +158,7 @@ def _has_unknown_runs(program: Jaxpr) -> bool:
     return any([v.aval.inexact for eqn in loops for v in eqn.outs])
 
 
+@law
 def check_vjp(case: Case) -> None:
     """Check that `<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of
     the program."""
@@ -191,6 +197,7 @@ def has_gradient(program: Jaxpr, flags: tuple[bool, ...]) -> bool:
     return any(flags) and program.out_avals[:1] == (Aval((), dtypes.float64),)
 
 
+@law
 def check_grad(case: Case) -> None:
     """Check that the gradient equals finite differences in random directions."""
     program, args, flags = scalarized(case.program), case.args, differentiable_flags(case)
@@ -209,6 +216,7 @@ def check_grad(case: Case) -> None:
         fail(f"grad: {problem}", program, args, gradient)
 
 
+@law
 def check_jacobian(case: Case) -> None:
     """Forward and reverse mode give the same Jacobian, and its product with a direction is the tangent in that
     direction."""
@@ -234,6 +242,7 @@ def check_jacobian(case: Case) -> None:
             fail(f"the Jacobian of result {k} times a direction is not its tangent: {problem}", program, args)
 
 
+@law
 def check_second_order(case: Case) -> None:
     """Forward over reverse = reverse over forward = the difference of gradients, along a direction."""
     program, args = scalarized(case.program), case.args
@@ -259,6 +268,7 @@ def check_second_order(case: Case) -> None:
         fail(f"the derivative of the gradient: {problem}", program, args, over_reverse)
 
 
+@law
 def check_remat(case: Case, *, compiled: bool = False) -> None:
     """Check that the results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands
     are stored for the backward program, and values that the program itself marks with `keep`.

@@ -21,6 +21,7 @@ from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import Values, fail, random_cotangents, xla
 from fxad.testing.derivative_laws import differentiable_flags, random_directions
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import as_one_call
 from fxad.testing.values import examples, stack
@@ -102,6 +103,7 @@ def _bind_log_call(
 _REWRITES: Final = (dce, cse, simplify, inline, outline, remat, as_one_call)
 
 
+@law
 def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
     """Check that the log of a transformed program equals that of the program: ordered calls in order, the others in any
     order.

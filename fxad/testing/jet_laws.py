@@ -12,6 +12,7 @@ from fxad.core.interpreter import run
 from fxad.ir import Aval, Jaxpr, NDArray, Zero
 from fxad.testing.compare import Values, differ, fail, program_tolerance, random_tangents
 from fxad.testing.derivative_laws import differentiable_flags
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms.ad.jvp import jvp
@@ -20,6 +21,7 @@ from fxad.transforms.jet.jet import Pattern, jet
 _ORDER = 3
 
 
+@law
 def check_jet(case: Case) -> None:
     """Check that the coefficients are those of nested forward mode, along a curve of degree 3, along a straight line,
     and along a curve some of whose coefficients are zero. Of order 1, the program is that of `jvp`."""

@@ -18,6 +18,7 @@ from fxad.ir import Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail
 from fxad.testing.derivative_laws import check_same_bits, differentiable_flags
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.unit_laws import split_into_calls
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
@@ -53,6 +54,7 @@ def some_policies(draw: st.DrawFn) -> Policy:
     return reduce(draw(st.sampled_from([or_, and_])), terms)
 
 
+@law
 def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> None:
     """Check that under any policy, results and gradients are equal bit for bit, and only chosen values are stored. With
     `inner`, the program is a `remat` with that policy.
@@ -74,6 +76,7 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
             fail(f"{policy} selects nothing, and a value is stored", lean, (), split.primal)
 
 
+@law
 def check_segments(case: Case, seed: int) -> None:
     """Check that with any stretches of a program as segments, nested ones too, results and gradients are equal bit for
     bit, also for values that several segments read."""
@@ -122,6 +125,7 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
             fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, flags))
 
 
+@law
 def check_plan(case: Case, choose: Sequence[bool]) -> None:
     """Check that, if any residuals of a plan are recomputed, the results are equal, and the gradients equal those of
     the inlined program bit for bit. Only the values of the plan are stored."""
@@ -145,6 +149,7 @@ def _check_stored(plan: Residuals, after: Residuals) -> None:
         fail(f"a plan of {allowed} values stores {len(stored)}", plan.jaxpr, (), after.jaxpr)
 
 
+@law
 def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
     """Check that both halves together equal the program, bit for bit, and neither contains an equation that belongs to
     the other."""

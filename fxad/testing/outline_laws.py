@@ -5,11 +5,13 @@ from __future__ import annotations
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.testing.compare import differ, fail
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_rewrite, check_transform, dataflow_key, eqns_to_compile
 from fxad.transforms import inline, outline, outline_before_ad, reroll
 
 
+@law
 def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> None:
     """Check outline, as `check_rewrite` does: never more equations to compile; `inline` of the result has the equations
     of the program, those with effects in order (and possibly dead ones)."""
@@ -26,6 +28,7 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
         fail("inlined, it is another program", case.program, (), out)
 
 
+@law
 def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
     """Check outline_before_ad, for programs of any length: equal results bit for bit; `inline` of the result has the
     equations of the program."""
@@ -36,6 +39,7 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
         fail("inlined, it is another program", case.program, (), out)
 
 
+@law
 def check_reroll(case: Case) -> None:
     """Check reroll: equal results bit for bit; idempotent."""
     check_rewrite(reroll, case, shrinks=False)

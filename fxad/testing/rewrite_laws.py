@@ -7,6 +7,7 @@ from typing import Final
 from fxad.core.interpreter import run
 from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents
 from fxad.testing.derivative_laws import check_same_derivatives, differentiable_flags
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import Transform, differ_by
 from fxad.testing.values import examples, stack
@@ -16,6 +17,7 @@ from fxad.transforms.vmap import vmap
 _EXAMPLES: Final = 2
 
 
+@law
 def check_rewrite_under_vmap(transform: Transform, case: Case, *, rtol: float = 0.0) -> None:
     """Check that a rewrite commutes with vmap: the rewritten program of a batch, and the batch of the rewritten
     program, have the results of the batch. `rtol` is that of `check_rewrite`."""
@@ -31,6 +33,7 @@ def check_rewrite_under_vmap(transform: Transform, case: Case, *, rtol: float = 
             fail(f"{what} differs: {problem}", program, case.args, other)
 
 
+@law
 def check_rewrite_keeps_gradients(transform: Transform, case: Case, *, rtol: float = 1e-9) -> None:
     """Check that the rewritten program has the derivatives of the program, forward and reverse, of first and second
     order; and the rewritten derivative has them too. For cases that are drawn with `differentiable=True`.

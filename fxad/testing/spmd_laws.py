@@ -18,6 +18,7 @@ from fxad.primitives.shape import emit_reshape
 from fxad.testing.compare import Values, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.draw_collectives import AXES
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.values import examples, stack
 from fxad.transforms import vjp_fused
@@ -53,6 +54,7 @@ def in_lockstep(program: Jaxpr, args: Values, mesh: MeshAxes | None = None) -> l
     return [np.stack([row[k] for row in rows]).reshape((*sizes, *a.shape)) for k, a in enumerate(program.out_avals)]
 
 
+@law
 def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
     """Return vmap = runs in lockstep; no axis is left. Return False for a program that vmap refuses."""
     program, args = case.program, stacked_operands(case, mesh)
@@ -69,6 +71,7 @@ def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
     return True
 
 
+@law
 def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool:
     """Return vmap(vjp f) = vjp(vmap f). Return False for a program that vmap refuses."""
     mesh = mesh or mesh_of(case.program)
@@ -129,6 +132,7 @@ def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
     return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
 
 
+@law
 def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = False) -> bool:
     """Return devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
     each other. Return False for a program that vmap or `shard_map` refuses.
@@ -166,6 +170,7 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
     return True
 
 
+@law
 def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
     """Return an axis split in two = the axis. Return False for a program that vmap refuses. `compiled` needs 4 devices,
     which have the first half of the split axis, and the other axis."""

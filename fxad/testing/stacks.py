@@ -21,6 +21,7 @@ from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import rules_of
 from fxad.testing import batching_laws, derivative_laws, outline_laws, transform_laws as laws
 from fxad.testing.compare import differ, fail, program_tolerance, random_cotangents, random_tangents
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.values import examples, stack
 from fxad.transforms import (
@@ -172,6 +173,7 @@ def names_up_to(depth: int, names: Iterable[str]) -> st.SearchStrategy[tuple[str
     return st.tuples(*[name] * depth).map(lambda drawn: tuple([n for n in drawn if n]))
 
 
+@law
 def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> Case:
     """Check the law of every step for the program that the previous steps lead to. The final results equal those
     without the rewriting steps. `compiled`: compare in XLA too. Returns the last program."""

@@ -23,6 +23,7 @@ from fxad.ir import Atom, Jaxpr, Lit, Record, distinct_jaxprs, params
 from fxad.primitives.control.call import Call, callee
 from fxad.runtime import active_cache
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, inline, simplify
@@ -55,6 +56,7 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
     return out
 
 
+@law
 def check_rewrite(
     transform: Transform, case: Case, *, rtol: float = 0.0, shrinks: bool = True, idempotent: bool = True
 ) -> None:
@@ -99,6 +101,7 @@ def eqns_to_compile(jaxpr: Jaxpr) -> float:
 # --------------------------------------------------------------------------------------------- rewriting, lowering
 
 
+@law
 def check_lower(case: Case) -> None:
     """Check that `run(lower f) = interpret f`, and a program is compiled once."""
     program, args = case.program, case.args
@@ -116,21 +119,25 @@ def as_one_call(program: Jaxpr) -> Jaxpr:
     return single_equation(Call(program), program.in_avals, program.name)
 
 
+@law
 def check_dce(case: Case) -> None:
     """Check dce: see `check_rewrite`."""
     check_rewrite(dce, case)
 
 
+@law
 def check_cse(case: Case) -> None:
     """Check cse: see `check_rewrite`."""
     check_rewrite(cse, case)
 
 
+@law
 def check_simplify(case: Case) -> None:
     """Check simplify: see `check_rewrite`."""
     check_rewrite(simplify, case)
 
 
+@law
 def check_inline(case: Case) -> None:
     """Check inline: see `check_rewrite`; no call is left."""
     check_rewrite(inline, case)

@@ -15,6 +15,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.testing.compare import differ, fail, program_tolerance
+from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE, SIGMOIDS
 from fxad.units.cost_rule import selected_bodies
@@ -58,6 +59,7 @@ def arbitrary_units(program: Jaxpr, seed: int) -> UnitsChoice:
     return selected_bodies(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
+@law
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
     """Check a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
     operands unchanged. `stretches`: the program is first split into random calls."""
@@ -81,6 +83,7 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
         fail(f"impossible memory figures {stats}\n{plan}", program)
 
 
+@law
 def check_recompute(case: Case, seed: int) -> int:
     """Return for random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal
     pieces stay equal, and no piece runs more costly equations. Return the number of changed bodies."""

@@ -1,0 +1,85 @@
+"""The values of all equations of a run, also inside of bodies, for programs that begin in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from fxad.core.interpreter import run_by_layout
+from fxad.core.stack import with_enough_stack
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray
+
+# The values of the operands and the equations of a program in one of its runs.
+Run: TypeAlias = Mapping[Atom, NDArray]
+
+_LARGEST: Final = 1 << 26  # bytes of a value that is stored
+_TOTAL: Final = 1 << 31
+
+
+class _StoppedError(Exception):
+    """The recording took too long, or an equation raised: what was recorded until then is used."""
+
+
+@final
+class Recording:
+    """The runs of a program and of its bodies: the first and the last run of each distinct body.
+
+    `first` and `last` map a program to the values of that run. A value may be missing: of an equation that did not run,
+    or one that is very large.
+    """
+
+    def __init__(self, jaxpr: Jaxpr, values: Sequence[NDArray | None], deadline: float) -> None:
+        self.first: dict[Jaxpr, dict[Atom, NDArray]] = {}
+        self.last: dict[Jaxpr, dict[Atom, NDArray]] = {}
+        self._deadline = deadline
+        self._bytes = 0
+        known = [x for x in values if x is not None]
+        if jaxpr.symbolic or len(known) != len(values):
+            return
+        try:
+            with np.errstate(all="ignore"):
+                self._run(jaxpr, known)
+        except Exception:  # noqa: BLE001  an equation may raise: that may be the fault that is reduced
+            return
+
+    def of(self, jaxpr: Jaxpr) -> list[Run]:
+        """Return the recorded runs of a program or body: the first and, if there is another, the last."""
+        runs: list[Run] = [runs[jaxpr] for runs in (self.first, self.last) if jaxpr in runs]
+        return runs if len(runs) == 2 and runs[0] is not runs[1] else runs[:1]
+
+    @with_enough_stack
+    def _run(self, jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
+        if time.monotonic() > self._deadline:
+            raise _StoppedError
+        env: dict[Atom, NDArray] = {}
+        self.first.setdefault(jaxpr, env)
+        self.last[jaxpr] = env
+        whole: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
+        self._store(env, whole)
+        for eqn in jaxpr.eqns:
+            outs = self._apply(eqn, [a.array if isinstance(a, Lit) else whole[a] for a in eqn.ins])
+            results: dict[Atom, NDArray] = dict(zip(eqn.outs, map(np.asarray, outs), strict=True))
+            whole |= results
+            self._store(env, results)
+        return [a.array if isinstance(a, Lit) else whole[a] for a in jaxpr.outs]
+
+    def _apply(self, eqn: Eqn, args: list[NDArray]) -> Sequence[NDArray]:
+        if isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).states_results:
+            outs = run_by_layout(
+                layout,
+                args,
+                [v.aval for v in eqn.outs],
+                lambda k, _, operands: self._run(layout.bodies[k].jaxpr, operands),
+            )
+            if outs is not None:
+                return outs
+        return eqn.prim.impl(*args)
+
+    def _store(self, env: dict[Atom, NDArray], values: Mapping[Atom, NDArray]) -> None:
+        for a, x in values.items():
+            if x.nbytes <= _LARGEST and self._bytes + x.nbytes <= _TOTAL:
+                env[a] = x
+                self._bytes += x.nbytes

@@ -1,0 +1,137 @@
+"""The imports and the code with which a test in a file calls a predicate."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Hashable
+from types import CodeType, FunctionType, ModuleType
+from typing import Final, NamedTuple
+
+from fxad.diagnosis.reduce.child import InChild
+from fxad.errors import ArgumentError, shown
+from fxad.ir import Jaxpr, all_prims
+from fxad.text import PRIMITIVES
+
+_REMEDY: Final = "define it with `def` at the top of a module, and read nothing but modules, functions and plain values"
+
+
+def code_of(fails: Callable[..., Hashable], jaxpr: Jaxpr) -> TestCode:
+    """Return the parts of a test that calls a predicate with a program.
+
+    Raises: ArgumentError for a predicate, or a primitive from outside fxad, that a file cannot name.
+    """
+    code = _Code()
+    expression = code.expression(fails)
+    kinds = dict.fromkeys([type(prim) for prim in all_prims(jaxpr)])
+    own = [code.expression(kind) for kind in kinds if PRIMITIVES.get(kind.name) is not kind]
+    imports = sorted({"from fxad.diagnosis.reduce import read_reduced", *code.imports})
+    return TestCode(imports, "\n\n\n".join(reversed(code.definitions.values())), expression, own)
+
+
+class TestCode(NamedTuple):
+    """The parts of a test: imports, definitions, the expression for the predicate, those for primitives from outside
+    fxad."""
+
+    imports: list[str]
+    definitions: str
+    fails: str
+    primitives: list[str]
+
+
+class _Code:
+    """The imports and the definitions of a test file."""
+
+    def __init__(self) -> None:
+        self.imports: dict[str, None] = {}
+        self.definitions: dict[str, str] = {}
+
+    def expression(self, value: object, name: str = "") -> str:
+        """Return the expression for a value that a predicate is or reads; `name` is its global name there."""
+        if isinstance(value, InChild):
+            self.imports["from fxad.testing import in_child"] = None
+            limits = f"seconds={value.seconds!r}" + (f", memory={value.memory!r}" if value.memory else "")
+            return f"in_child({self.expression(value.fails)}, {limits})"
+        if isinstance(value, functools.partial):
+            self.imports["import functools"] = None
+            parts = [value.func, *value.args]
+            named = [f"{k}={self.expression(v)}" for k, v in value.keywords.items()]
+            return f"functools.partial({', '.join([*map(self.expression, parts), *named])})"
+        if isinstance(value, ModuleType):
+            alias = name or value.__name__.rpartition(".")[2]
+            self.imports[f"import {value.__name__} as {alias}"] = None
+            return alias
+        if _is_plain(value):
+            if name:
+                self.definitions[name] = f"{name} = {value!r}"
+            return name or repr(value)
+        own, module = getattr(value, "__qualname__", ""), getattr(value, "__module__", None)
+        if module is None and name:
+            raise _refused(value, f"it reads {name}, which is {shown(value)}")
+        if "<" in own or not own:
+            raise _refused(value, "it has no name in a module")
+        top, *rest = own.split(".")
+        if _importable(module, own, value):
+            alias = name or top
+            self.imports[f"from {module} import {top}" + (f" as {alias}" if alias != top else "")] = None
+            return ".".join([alias, *rest])
+        if isinstance(value, FunctionType) and not rest:
+            self._copy(value)
+            return top
+        raise _refused(value, f"module {module} cannot be imported by a test")
+
+    def _copy(self, fn: FunctionType) -> None:
+        """Add the source of a function with its decorators, and what both read."""
+        if fn.__name__ in self.definitions:
+            return
+        own = inspect.unwrap(fn)
+        if not isinstance(own, FunctionType) or own.__closure__:
+            raise _refused(fn, "it reads variables of the function around it")
+        try:
+            source = textwrap.dedent(inspect.getsource(fn)).rstrip()
+        except (OSError, TypeError):
+            raise _refused(fn, f"its module {fn.__module__} has no source") from None
+        self.definitions[fn.__name__] = source
+        for name in sorted(_globals_of(own.__code__) | _read_at_definition(source)):
+            if name in own.__globals__ and name != fn.__name__:
+                self.expression(own.__globals__[name], name)
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """Return the names of globals and builtins that a function reads, with those of the functions in it."""
+    names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return names.union(*[_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)])
+
+
+def _read_at_definition(source: str) -> set[str]:
+    """Return the names that the decorators and the defaults of a function read."""
+    function = ast.parse(source).body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return set()
+    read = [*function.decorator_list, *function.args.defaults, *function.args.kw_defaults]
+    return {n.id for part in read if part is not None for n in ast.walk(part) if isinstance(n, ast.Name)}
+
+
+def _importable(module: str | None, qualname: str, value: object) -> bool:
+    """Return True if another process can import a value by its module and name."""
+    loaded = sys.modules.get(module or "")
+    if module == "__main__" or loaded is None or getattr(loaded, "__spec__", None) is None:
+        return False
+    found: object = loaded
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | bytes)
+
+
+def _refused(value: object, why: str) -> ArgumentError:
+    return ArgumentError(f"as_test: a file cannot name {shown(value)}: {why}", remedy=_REMEDY)
