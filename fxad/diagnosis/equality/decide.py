@@ -1,0 +1,389 @@
+"""The decision whether two programs are equal, and the confirmation of differences in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.interpreter import run, run_by_layout
+from fxad.core.layout import Layout
+from fxad.core.memo import by_value
+from fxad.core.stack import with_enough_stack
+from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
+from fxad.diagnosis.equality.evaluate import Undecided, evaluate
+from fxad.diagnosis.equality.field import PRIMES
+from fxad.diagnosis.equality.rules import wide_dtype, widened
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, source_text
+from fxad.primitives.check import Check
+from fxad.primitives.elementwise.convert import ConvertElementType, ReducePrecision
+from fxad.transforms import cse, dce, inline, simplify
+
+ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
+_POINTS: Final = 3
+_DRAWS: Final = 6
+_ROUNDINGS: Final = 3
+_BEYOND_NOISE: Final = 32.0
+
+Known: TypeAlias = "Sequence[NDArray | None]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Two programs are equal.
+
+    how:         "identity" if both have one normal form; else "evaluation", at random points of finite fields.
+    of:          "bits" for the same floating operations on the same values; "real functions" for equal functions of real
+                 (or complex) numbers, which floating programs may round differently.
+    error:       -log2 of a bound of the probability that the proof is wrong, over the random points; inf for "identity".
+    known:       the operands whose values were given. The proof holds for these values of them.
+    assumptions: what the proof takes for granted beyond real arithmetic.
+    """
+
+    how: str
+    of: str
+    error: float
+    known: tuple[int, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        lines = [f"equal as {self.of if self.of != 'bits' else 'sequences of floating operations'}, by {self.how}"]
+        if self.how != "identity":
+            lines.append(f"  wrong with probability at most 2^-{int(self.error)}")
+        if self.known:
+            lines.append(f"  for the given values of operands {', '.join(map(str, self.known))}")
+        lines += [f"  assuming that {a}" for a in self.assumptions]
+        return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Counterexample:
+    """Two programs differ: their results for some operands.
+
+    args:   operands, of the types of the programs.
+    result, index: the number of a result, and the place of an element that differs.
+    left, right:   the element in each program: in float64, or in the program's own dtypes for `of` "bits".
+    """
+
+    args: tuple[NDArray, ...]
+    result: int
+    index: tuple[int, ...]
+    left: Any
+    right: Any
+    of: str = "real functions"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        at = f"result {self.result}" + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
+        lines = [f"different: {at} is {self.left} and {self.right} at"]
+        return "\n".join([*lines, *[f"  operand {k}: {np.asarray(a).tolist()}" for k, a in enumerate(self.args)]])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Neither equality nor a difference was found.
+
+    equation: the equation that was not decided, with its program; of the second program, the first whose values the
+              first program does not have; "" if it is none in particular.
+    reason:   why.
+    where:    the user's line of the equation.
+    """
+
+    equation: str
+    reason: str
+    where: str = ""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        at = f" at {self.equation}" * bool(self.equation) + f", {self.where}" * bool(self.where)
+        return f"not decided{at}: {self.reason}"
+
+
+Verdict: TypeAlias = "Proof | Counterexample | Unknown"
+
+
+@by_value
+def normal_form(jaxpr: Jaxpr) -> Jaxpr:
+    """Return a program with the same bits, without calls, common subexpressions, dead equations."""
+    return dce(cse(simplify(inline(jaxpr))))
+
+
+def decide(left: Jaxpr, right: Jaxpr, known: Known, *, bits: bool = False, seed: int = 0) -> Verdict:
+    """Decide whether two programs of one type are equal. `known` has values of operands, or None."""
+    of = "bits" if bits else "real functions"
+    if left is right or normal_form(left) is normal_form(right):
+        return Proof("identity", of, float("inf"))
+    given = tuple([k for k, x in enumerate(known) if x is not None])
+    found: Verdict | None = None
+    for exact in (False,) if bits else (False, True):
+        same = _same_expressions(left, right, known, seed, bits, exact)
+        if isinstance(same, Proof):
+            return Proof(same.how, of, same.error, given, same.assumptions)
+        found = found or same
+    assert isinstance(found, Unknown)
+    different = _difference_in_bits(left, right, known, seed) if bits else _difference(left, right, known, seed)
+    return different or found
+
+
+# ------------------------------------------------------------------------------------------------ in finite fields
+
+
+def _same_expressions(
+    left: Jaxpr, right: Jaxpr, known: Known, seed: int, bits: bool, exact_constants: bool
+) -> Proof | Unknown:
+    """Evaluate both programs in finite fields."""
+    points = _POINTS
+    while True:
+        domain = Domain(points, seed, interpreted=not bits, exact_constants=exact_constants)
+        operands = [domain.variable(k, a) if x is None else x for k, (a, x) in enumerate(zip(left.in_avals, known, strict=True))]
+        try:
+            ours, effects = evaluate(domain, left, operands), domain.effects
+            domain.effects = []
+            theirs = evaluate(domain, right, operands)
+        except Undecided as e:
+            return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
+        if effects != domain.effects:
+            return Unknown("", f"the effects differ: {len(effects)} and {len(domain.effects)} calls of the host or checks")
+        unequal = [k for k, (x, y) in enumerate(zip(ours, theirs, strict=True)) if not _same(domain, x, y)]
+        if unequal:
+            return _first_new_value(domain, left, right, operands, unequal[0])
+        error = domain.bits_of_error(sum([a.size for a in left.out_avals]))
+        if error >= ERROR_BITS:
+            return Proof("evaluation", "", error, (), tuple(sorted(domain.assumptions)))
+        if points == len(PRIMES):
+            return Unknown("", f"the degree of the expressions is too high: the bound of the error is 2^{-int(error)}")
+        needed = points + 1
+        while needed < len(PRIMES) and error * needed / points < ERROR_BITS:
+            needed += 1
+        points = needed if error > 0 else len(PRIMES)
+
+
+def _same(domain: Domain, x: Value, y: Value) -> bool:
+    if not isinstance(x, Symbolic) and not isinstance(y, Symbolic):
+        return x.dtype == y.dtype and x.shape == y.shape and (np.asarray(x, order="C").tobytes() == np.asarray(y, order="C").tobytes() or (domain.interpreted and bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fcV"))))
+    a, b = domain.lift(x), domain.lift(y)
+    if a.is_complex != b.is_complex:
+        a, b = [domain.complex(*domain.parts(z)) for z in (a, b)]
+    return np.array_equal(a.residues, b.residues)
+
+
+def _first_new_value(
+    domain: Domain, left: Jaxpr, right: Jaxpr, operands: Sequence[Value], result: int
+) -> Unknown:
+    """Name the first equation of the second program, among those that the result reads, whose value the first program
+    does not have."""
+    values = set[bytes]()
+
+    def key(x: Value) -> bytes:
+        symbol = domain.lift(x)
+        return domain.digest("value", symbol.residues.reshape(1, -1)).tobytes()
+
+    evaluate(domain, left, operands, lambda _, outs: values.update(map(key, outs)))
+    needed = dce(Jaxpr(right.ins, right.eqns, right.outs[result : result + 1], right.name))
+    found: list[Eqn] = []
+
+    def look(eqn: Eqn, outs: Sequence[Value]) -> None:
+        if not found and not all([key(x) in values for x in outs]):
+            found.append(eqn)
+
+    evaluate(domain, needed, operands, look)
+    reason = f"the expressions of result {result} differ, and no difference was found in float64"
+    if not found:
+        return Unknown("", reason)
+    eqn = found[0]
+    number = next((k for k, e in enumerate(right.eqns) if e.prim == eqn.prim and e.source is eqn.source), None)
+    label = f"equation {number} " if number is not None else ""
+    return Unknown(f"{label}({eqn.prim.name}) of {right.name}", reason, source_text(eqn.source))
+
+
+# ------------------------------------------------------------------------------------------------------- in float64
+
+
+def _difference(left: Jaxpr, right: Jaxpr, known: Known, seed: int) -> Counterexample | None:
+    """Return operands where the results differ by more than rounding, as float64 computes them."""
+    for draw in range(_DRAWS):
+        args = _drawn(left.in_avals, known, seed, draw)
+        found = _compared(left, right, args)
+        if found is not None:
+            return _shrunk(left, right, known, found)
+    return None
+
+
+def _drawn(avals: Sequence[Aval], known: Known, seed: int, draw: int) -> list[NDArray]:
+    """Return operands: floats around 0 of several sizes, or positive ones; small integers; those that are given."""
+    source = np.random.default_rng([seed, draw])
+    out = []
+    for aval, value in zip(avals, known, strict=True):
+        if value is not None:
+            out.append(value)
+        elif aval.dtype == dtypes.bool_:
+            out.append(source.integers(0, 2, aval.shape).astype(np.bool_))
+        elif not aval.inexact:
+            low = 0 if aval.dtype in dtypes.UNSIGNED else -4
+            out.append(np.asarray(source.integers(low, 5, aval.shape)).astype(aval.dtype))
+        else:
+            real = source.uniform(0.25, 1.0, aval.shape) if draw % 2 else source.normal(0, 1.0, aval.shape)
+            x = real + 1j * source.normal(0, 1.0, aval.shape) if aval.dtype in dtypes.COMPLEX else real
+            out.append(np.asarray(x).astype(aval.dtype))
+    return [np.asarray(x) for x in out]
+
+
+def _compared(left: Jaxpr, right: Jaxpr, args: Sequence[NDArray]) -> Counterexample | None:
+    """Return the element that differs most, relative to the noise of rounding; None if it is noise.
+
+    Each program runs several times in float64, with results of each equation rounded at random: the spread of the
+    results estimates their error (stochastic arithmetic: Vignes 1993).
+    """
+    try:
+        runs = [[_run_rounded(p, args, k) for k in range(_ROUNDINGS)] for p in (left, right)]
+    except Exception:  # noqa: BLE001  # float64 does not fit this program (a cast of bits), or a check failed: no evidence
+        return None
+    best: tuple[float, Counterexample] | None = None
+    for q in range(len(left.outs)):
+        ours, theirs = [np.stack([np.asarray(outs[q]) for outs in of]) for of in runs]
+        if not ours.size:
+            continue
+        if ours.dtype.kind in "fc":
+            ours, theirs = [np.asarray(x).astype(np.complex128) for x in (ours, theirs)]
+            with np.errstate(all="ignore"):
+                noise = np.abs(ours - ours[0]).max(0) + np.abs(theirs - theirs[0]).max(0)
+                size = np.maximum(np.abs(ours[0]), np.abs(theirs[0]))
+                gap = np.abs(ours[0] - theirs[0])
+                ratio = gap / (_BEYOND_NOISE * (noise + 2.0**-52 * size) + 1e-300)
+            finite = np.isfinite(ours).all(0) & np.isfinite(theirs).all(0)
+            ratio = np.where(finite, ratio, 0.0)
+        else:
+            steady = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
+            ratio = np.where(steady & (ours[0] != theirs[0]), 2.0, 0.0)
+        at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        if ratio[at] > 1 and (best is None or ratio[at] > best[0]):
+            pair = [np.asarray(of[0][q])[at].item() for of in runs]
+            best = float(ratio[at]), Counterexample(tuple(args), q, tuple(map(int, at)), *pair)
+    return None if best is None else best[1]
+
+
+def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArray]:
+    source = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        return _wide(jaxpr, [_widened_value(x) for x in args], source)
+
+
+def _widened_value(x: NDArray) -> NDArray:
+    return x.astype(wide_dtype(x.dtype), copy=False)
+
+
+@with_enough_stack
+def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator) -> list[NDArray]:
+    """Run a program in float64, with its results rounded up or down at random."""
+    env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
+
+    def value(a: Atom) -> NDArray:
+        return _widened_value(a.array) if isinstance(a, Lit) else env[a]
+
+    for eqn in jaxpr.eqns:
+        operands = [value(a) for a in eqn.ins]
+        layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
+        if layout is not None and layout.states_results:
+            outs = _wide_bodies(layout, operands, eqn, source)
+        else:
+            outs = [_rounded(np.asarray(y), source) for y in _wide_impl(eqn.prim, operands)]
+        env.update(zip(eqn.outs, outs, strict=True))
+    return [value(a) for a in jaxpr.outs]
+
+
+def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray]:
+    if isinstance(prim, Check):
+        return operands[1 + prim.n_fields :]
+    if prim.effects:
+        raise ValueError("an effect is not repeated")
+    return widened(prim).impl(*operands)
+
+
+def _rounded(y: NDArray, source: np.random.Generator) -> NDArray:
+    if y.dtype.kind not in "fc" or not y.size:
+        return y
+    y = _widened_value(y)
+    return np.asarray(y * (1 + 2.0**-53 * source.integers(-1, 2, y.shape)))
+
+
+def _wide_bodies(layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator) -> list[NDArray]:
+    outs = [v.aval.with_dtype(wide_dtype(v.aval.dtype)) for v in eqn.outs]
+    steps = 0
+
+    def body(k: int, step: int | None, values: list[NDArray]) -> Sequence[NDArray] | None:
+        nonlocal steps
+        steps += 1
+        return None if steps > _MAX_STEPS else _wide(layout.bodies[k].jaxpr, values, source)
+
+    made = run_by_layout(layout, operands, outs, body)
+    if made is None:
+        raise ValueError("the loop does not end")
+    return made
+
+
+_MAX_STEPS: Final = 20_000
+
+
+def _shrunk(left: Jaxpr, right: Jaxpr, known: Known, found: Counterexample) -> Counterexample:
+    """Return a counterexample with simpler operands: zeros, ones, small integers, as far as the programs differ."""
+    budget = 60
+    for k, aval in enumerate(left.in_avals):
+        if known[k] is not None:
+            continue
+        for simpler in _simpler(found.args[k], aval):
+            if budget == 0:
+                return found
+            budget -= 1
+            if np.array_equal(simpler, found.args[k]):
+                continue
+            args = (*found.args[:k], simpler, *found.args[k + 1 :])
+            other = _compared(left, right, args)
+            if other is not None:
+                found = other
+                break
+    return found
+
+
+def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
+    yield np.zeros(aval.shape, aval.dtype)
+    yield np.ones(aval.shape, aval.dtype)
+    if aval.dtype != dtypes.bool_:
+        yield np.arange(aval.size).reshape(aval.shape).astype(aval.dtype)
+    if aval.inexact:
+        with np.errstate(all="ignore"):
+            wide = x.astype(wide_dtype(aval.dtype))
+            yield (np.round(wide * 4) / 4).astype(aval.dtype)
+            yield (np.round(wide * 256) / 256).astype(aval.dtype)
+
+
+def _difference_in_bits(left: Jaxpr, right: Jaxpr, known: Known, seed: int) -> Counterexample | None:
+    """Return operands where the interpreted results have other bits."""
+    for draw in range(_DRAWS):
+        args = _drawn(left.in_avals, known, seed, draw)
+        try:
+            runs = [run(p, args) for p in (left, right)]
+        except Exception:  # noqa: BLE001  # a check failed: no evidence
+            continue
+        for q, (a, b) in enumerate(zip(*runs, strict=True)):
+            differ = _bytes_of(a) != _bytes_of(b)
+            if differ.any():
+                at = np.unravel_index(int(np.argmax(differ)), differ.shape)
+                return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")
+    return None
+
+
+def _bytes_of(x: NDArray) -> NDArray:
+    return np.ascontiguousarray(x).reshape(-1).view(f"V{x.dtype.itemsize}").reshape(x.shape)
