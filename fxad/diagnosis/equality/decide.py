@@ -135,7 +135,7 @@ def decide(left: Jaxpr, right: Jaxpr, known: Known, *, bits: bool = False, seed:
         found = found or same
     assert isinstance(found, Unknown)
     different = _difference_in_bits(left, right, known, seed) if bits else _difference(left, right, known, seed)
-    return different or found
+    return found if different is None else different
 
 
 # ------------------------------------------------------------------------------------------------ in finite fields
