@@ -62,6 +62,7 @@ from .api.directional import (
     transpose as transpose,
     vjp as vjp,
 )
+from .api.equal import Counterexample as Counterexample, Proof as Proof, Unknown as Unknown, equal as equal
 from .api.explain_nan import NanExplanation as NanExplanation, explain_nan as explain_nan
 from .api.exported import Exported as Exported, load_exported as load_exported
 from .api.gradients import (

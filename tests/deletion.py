@@ -23,7 +23,7 @@ TABLES: Final = (
     "fxad/__init__.py", "fxad/__init__.pyi", "fxad/transforms/__init__.py", "fxad/transforms/__init__.pyi",
     "fxad/passes.py", "fxad/extend.py", "fxad/api/custom_function.py",
     "fxad/testing/__init__.py", "fxad/testing/__init__.pyi", "fxad/testing/stacks.py", "fxad/testing/mask_stacks.py",
-    "fxad/testing/effect_laws.py",
+    "fxad/testing/effect_laws.py", "fxad/testing/transform_laws.py",
 )  # fmt: skip
 
 
@@ -36,10 +36,11 @@ class PlugIn:
     api: tuple[str, ...]
     testing: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    folder: str = "fxad/transforms"
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return (f"fxad/transforms/{self.package}", *self.api, *self.testing, *self.tests)
+        return (f"{self.folder}/{self.package}", *self.api, *self.testing, *self.tests)
 
 
 PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
@@ -81,6 +82,13 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/api/budget.py",),
                 ("fxad/testing/budget_laws.py",),
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
+            ),
+            PlugIn(
+                "equality",
+                ("fxad/api/equal.py",),
+                ("fxad/testing/equality_laws.py",),
+                ("tests/equal",),
+                folder="fxad/diagnosis",
             ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
         )

@@ -58,6 +58,7 @@ from fxad.testing.derivative_laws import (
     check_tangents_transpose,
     check_vjp,
 )
+from fxad.testing.equality_laws import check_equal
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
@@ -132,6 +133,7 @@ __all__ = [
     "check_batched_linear",
     "check_cse",
     "check_dce",
+    "check_equal",
     "check_grad",
     "check_implicit",
     "check_inline",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -17,9 +17,12 @@ from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
 from fxad.diagnosis.equality.evaluate import Undecided, evaluate
 from fxad.diagnosis.equality.field import PRIMES
 from fxad.diagnosis.equality.rules import wide_dtype, widened
+from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, source_text
 from fxad.primitives.check import Check
-from fxad.primitives.elementwise.convert import ConvertElementType, ReducePrecision
+from fxad.primitives.index import Index
+from fxad.primitives.shape import BroadcastInDim, Permutation
+from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
@@ -27,8 +30,14 @@ _POINTS: Final = 3
 _DRAWS: Final = 6
 _ROUNDINGS: Final = 3
 _BEYOND_NOISE: Final = 32.0
+_MAX_TRIALS: Final = 60  # of simpler operands
+_MAX_STEPS: Final = 20_000  # of loops, in float64
 
-Known: TypeAlias = "Sequence[NDArray | None]"
+Values: TypeAlias = Sequence[NDArray]
+T = TypeVar("T")
+
+# equations that only move elements are not where programs begin to differ
+_MOVES: Final = (Permutation, BroadcastInDim, Slice, Concatenate, Index)
 
 
 @final
@@ -121,48 +130,82 @@ def normal_form(jaxpr: Jaxpr) -> Jaxpr:
     return dce(cse(simplify(inline(jaxpr))))
 
 
-def decide(left: Jaxpr, right: Jaxpr, known: Known, *, bits: bool = False, seed: int = 0) -> Verdict:
-    """Decide whether two programs of one type are equal. `known` has values of operands, or None."""
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """Two programs, and what is known of their operands.
+
+    bound: for each program, the values of its first operands. avals: the types of the others, which both programs have.
+    known: their values, or None.
+    """
+
+    programs: tuple[Jaxpr, Jaxpr]
+    bound: tuple[Values, Values]
+    known: Sequence[NDArray | None]
+    seed: int = 0
+
+    @property
+    def avals(self) -> tuple[Aval, ...]:
+        """The types of the operands that both programs have."""
+        return self.programs[0].in_avals[len(self.bound[0]) :]
+
+    def operands(self, args: Sequence[T]) -> tuple[list[T | NDArray], list[T | NDArray]]:
+        """Return the operands of each program."""
+        left, right = self.bound
+        return [*left, *args], [*right, *args]
+
+
+def decide(question: Question, *, bits: bool = False) -> Verdict:
+    """Decide whether two programs with operands and results of the same types are equal."""
     of = "bits" if bits else "real functions"
-    if left is right or normal_form(left) is normal_form(right):
+    left, right = question.programs
+    if _same_values(*question.bound) and (left is right or normal_form(left) is normal_form(right)):
         return Proof("identity", of, float("inf"))
-    given = tuple([k for k, x in enumerate(known) if x is not None])
-    found: Verdict | None = None
+    found: Unknown | None = None
     for exact in (False,) if bits else (False, True):
-        same = _same_expressions(left, right, known, seed, bits, exact)
+        same = _same_expressions(question, bits, exact)
         if isinstance(same, Proof):
-            return Proof(same.how, of, same.error, given, same.assumptions)
+            return same
         found = found or same
-    assert isinstance(found, Unknown)
-    different = _difference_in_bits(left, right, known, seed) if bits else _difference(left, right, known, seed)
+    assert found is not None
+    different = _difference_in_bits(question) if bits else _difference(question)
     return found if different is None else different
+
+
+def _same_values(left: Values, right: Values) -> bool:
+    return len(left) == len(right) and all(
+        [x.dtype == y.dtype and x.shape == y.shape and not _bytes_differ(x, y).any() for x, y in zip(left, right, strict=True)]
+    )
 
 
 # ------------------------------------------------------------------------------------------------ in finite fields
 
 
-def _same_expressions(
-    left: Jaxpr, right: Jaxpr, known: Known, seed: int, bits: bool, exact_constants: bool
-) -> Proof | Unknown:
+def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> Proof | Unknown:
     """Evaluate both programs in finite fields."""
+    left, right = question.programs
+    given = tuple([k for k, x in enumerate(question.known) if x is not None])
     points = _POINTS
     while True:
-        domain = Domain(points, seed, interpreted=not bits, exact_constants=exact_constants)
-        operands = [domain.variable(k, a) if x is None else x for k, (a, x) in enumerate(zip(left.in_avals, known, strict=True))]
+        domain = Domain(points, question.seed, interpreted=not bits, exact_constants=exact_constants)
+        pairs = enumerate(zip(question.avals, question.known, strict=True))
+        args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
+        operands = question.operands(args)
         try:
-            ours, effects = evaluate(domain, left, operands), domain.effects
+            ours, effects = evaluate(domain, left, operands[0]), domain.effects
             domain.effects = []
-            theirs = evaluate(domain, right, operands)
+            theirs = evaluate(domain, right, operands[1])
         except Undecided as e:
             return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
         if effects != domain.effects:
             return Unknown("", f"the effects differ: {len(effects)} and {len(domain.effects)} calls of the host or checks")
         unequal = [k for k, (x, y) in enumerate(zip(ours, theirs, strict=True)) if not _same(domain, x, y)]
         if unequal:
-            return _first_new_value(domain, left, right, operands, unequal[0])
+            return _first_new_value(domain, question, args, unequal[0])
         error = domain.bits_of_error(sum([a.size for a in left.out_avals]))
         if error >= ERROR_BITS:
-            return Proof("evaluation", "", error, (), tuple(sorted(domain.assumptions)))
+            of = "bits" if bits else "real functions"
+            return Proof("evaluation", of, error, given, tuple(sorted(domain.assumptions)))
         if points == len(PRIMES):
             return Unknown("", f"the degree of the expressions is too high: the bound of the error is 2^{-int(error)}")
         needed = points + 1
@@ -173,33 +216,35 @@ def _same_expressions(
 
 def _same(domain: Domain, x: Value, y: Value) -> bool:
     if not isinstance(x, Symbolic) and not isinstance(y, Symbolic):
-        return x.dtype == y.dtype and x.shape == y.shape and (np.asarray(x, order="C").tobytes() == np.asarray(y, order="C").tobytes() or (domain.interpreted and bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fcV"))))
+        if not domain.interpreted or x.dtype not in dtypes.INEXACT:
+            return not _bytes_differ(x, y).any()
+        return bool(np.array_equal(*[z.astype(np.complex128) for z in (x, y)], equal_nan=True))
     a, b = domain.lift(x), domain.lift(y)
     if a.is_complex != b.is_complex:
         a, b = [domain.complex(*domain.parts(z)) for z in (a, b)]
     return np.array_equal(a.residues, b.residues)
 
 
-def _first_new_value(
-    domain: Domain, left: Jaxpr, right: Jaxpr, operands: Sequence[Value], result: int
-) -> Unknown:
+def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], result: int) -> Unknown:
     """Name the first equation of the second program, among those that the result reads, whose value the first program
     does not have."""
+    left, right = question.programs
+    ours, theirs = question.operands(args)
     values = set[bytes]()
 
     def key(x: Value) -> bytes:
         symbol = domain.lift(x)
         return domain.digest("value", symbol.residues.reshape(1, -1)).tobytes()
 
-    evaluate(domain, left, operands, lambda _, outs: values.update(map(key, outs)))
+    evaluate(domain, left, ours, lambda _, outs: values.update(map(key, outs)))
     needed = dce(Jaxpr(right.ins, right.eqns, right.outs[result : result + 1], right.name))
     found: list[Eqn] = []
 
     def look(eqn: Eqn, outs: Sequence[Value]) -> None:
-        if not found and not all([key(x) in values for x in outs]):
+        if not found and not isinstance(eqn.prim, _MOVES) and not all([key(x) in values for x in outs]):
             found.append(eqn)
 
-    evaluate(domain, needed, operands, look)
+    evaluate(domain, needed, theirs, look)
     reason = f"the expressions of result {result} differ, and no difference was found in float64"
     if not found:
         return Unknown("", reason)
@@ -212,21 +257,20 @@ def _first_new_value(
 # ------------------------------------------------------------------------------------------------------- in float64
 
 
-def _difference(left: Jaxpr, right: Jaxpr, known: Known, seed: int) -> Counterexample | None:
+def _difference(question: Question) -> Counterexample | None:
     """Return operands where the results differ by more than rounding, as float64 computes them."""
     for draw in range(_DRAWS):
-        args = _drawn(left.in_avals, known, seed, draw)
-        found = _compared(left, right, args)
+        found = _compared(question, _drawn(question, draw))
         if found is not None:
-            return _shrunk(left, right, known, found)
+            return _shrunk(question, found)
     return None
 
 
-def _drawn(avals: Sequence[Aval], known: Known, seed: int, draw: int) -> list[NDArray]:
+def _drawn(question: Question, draw: int) -> list[NDArray]:
     """Return operands: floats around 0 of several sizes, or positive ones; small integers; those that are given."""
-    source = np.random.default_rng([seed, draw])
+    source = np.random.default_rng([question.seed, draw])
     out = []
-    for aval, value in zip(avals, known, strict=True):
+    for aval, value in zip(question.avals, question.known, strict=True):
         if value is not None:
             out.append(value)
         elif aval.dtype == dtypes.bool_:
@@ -241,18 +285,19 @@ def _drawn(avals: Sequence[Aval], known: Known, seed: int, draw: int) -> list[ND
     return [np.asarray(x) for x in out]
 
 
-def _compared(left: Jaxpr, right: Jaxpr, args: Sequence[NDArray]) -> Counterexample | None:
+def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | None:
     """Return the element that differs most, relative to the noise of rounding; None if it is noise.
 
-    Each program runs several times in float64, with results of each equation rounded at random: the spread of the
-    results estimates their error (stochastic arithmetic: Vignes 1993).
+    Each program runs in float64, and then several times with results of each equation rounded at random: the spread of
+    the results estimates their error (stochastic arithmetic: Vignes 1993).
     """
+    pairs = list(zip(question.programs, question.operands(args), strict=True))
     try:
-        runs = [[_run_rounded(p, args, k) for k in range(_ROUNDINGS)] for p in (left, right)]
+        runs = [[_run_rounded(p, operands, k) for k in range(1 + _ROUNDINGS)] for p, operands in pairs]
     except Exception:  # noqa: BLE001  # float64 does not fit this program (a cast of bits), or a check failed: no evidence
         return None
     best: tuple[float, Counterexample] | None = None
-    for q in range(len(left.outs)):
+    for q in range(len(question.programs[0].outs)):
         ours, theirs = [np.stack([np.asarray(outs[q]) for outs in of]) for of in runs]
         if not ours.size:
             continue
@@ -276,7 +321,7 @@ def _compared(left: Jaxpr, right: Jaxpr, args: Sequence[NDArray]) -> Counterexam
 
 
 def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArray]:
-    source = np.random.default_rng(seed)
+    source = np.random.default_rng(seed) if seed else None
     with np.errstate(all="ignore"):
         return _wide(jaxpr, [_widened_value(x) for x in args], source)
 
@@ -286,8 +331,8 @@ def _widened_value(x: NDArray) -> NDArray:
 
 
 @with_enough_stack
-def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator) -> list[NDArray]:
-    """Run a program in float64, with its results rounded up or down at random."""
+def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
+    """Run a program in float64, with the results of its equations rounded up or down at random if there is a `source`."""
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
     def value(a: Atom) -> NDArray:
@@ -312,14 +357,14 @@ def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray
     return widened(prim).impl(*operands)
 
 
-def _rounded(y: NDArray, source: np.random.Generator) -> NDArray:
-    if y.dtype.kind not in "fc" or not y.size:
-        return y
+def _rounded(y: NDArray, source: np.random.Generator | None) -> NDArray:
     y = _widened_value(y)
+    if source is None or y.dtype.kind not in "fc" or not y.size:
+        return y
     return np.asarray(y * (1 + 2.0**-53 * source.integers(-1, 2, y.shape)))
 
 
-def _wide_bodies(layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator) -> list[NDArray]:
+def _wide_bodies(layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator | None) -> list[NDArray]:
     outs = [v.aval.with_dtype(wide_dtype(v.aval.dtype)) for v in eqn.outs]
     steps = 0
 
@@ -334,23 +379,15 @@ def _wide_bodies(layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: 
     return made
 
 
-_MAX_STEPS: Final = 20_000
-
-
-def _shrunk(left: Jaxpr, right: Jaxpr, known: Known, found: Counterexample) -> Counterexample:
+def _shrunk(question: Question, found: Counterexample) -> Counterexample:
     """Return a counterexample with simpler operands: zeros, ones, small integers, as far as the programs differ."""
-    budget = 60
-    for k, aval in enumerate(left.in_avals):
-        if known[k] is not None:
-            continue
-        for simpler in _simpler(found.args[k], aval):
-            if budget == 0:
-                return found
-            budget -= 1
-            if np.array_equal(simpler, found.args[k]):
+    trials = 0
+    for k, (aval, known) in enumerate(zip(question.avals, question.known, strict=True)):
+        for simpler in _simpler(found.args[k], aval) if known is None else ():
+            trials += 1
+            if trials > _MAX_TRIALS or np.array_equal(simpler, found.args[k]):
                 continue
-            args = (*found.args[:k], simpler, *found.args[k + 1 :])
-            other = _compared(left, right, args)
+            other = _compared(question, (*found.args[:k], simpler, *found.args[k + 1 :]))
             if other is not None:
                 found = other
                 break
@@ -369,21 +406,22 @@ def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
             yield (np.round(wide * 256) / 256).astype(aval.dtype)
 
 
-def _difference_in_bits(left: Jaxpr, right: Jaxpr, known: Known, seed: int) -> Counterexample | None:
+def _difference_in_bits(question: Question) -> Counterexample | None:
     """Return operands where the interpreted results have other bits."""
     for draw in range(_DRAWS):
-        args = _drawn(left.in_avals, known, seed, draw)
+        args = _drawn(question, draw)
         try:
-            runs = [run(p, args) for p in (left, right)]
-        except Exception:  # noqa: BLE001  # a check failed: no evidence
+            runs = [run(p, xs) for p, xs in zip(question.programs, question.operands(args), strict=True)]
+        except FxadError:  # a check failed: no evidence
             continue
         for q, (a, b) in enumerate(zip(*runs, strict=True)):
-            differ = _bytes_of(a) != _bytes_of(b)
+            differ = _bytes_differ(a, b)
             if differ.any():
                 at = np.unravel_index(int(np.argmax(differ)), differ.shape)
                 return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")
     return None
 
 
-def _bytes_of(x: NDArray) -> NDArray:
-    return np.ascontiguousarray(x).reshape(-1).view(f"V{x.dtype.itemsize}").reshape(x.shape)
+def _bytes_differ(x: NDArray, y: NDArray) -> NDArray:
+    words = [np.ascontiguousarray(z).reshape(-1).view(f"V{z.dtype.itemsize}").reshape(z.shape) for z in (x, y)]
+    return np.asarray(words[0] != words[1])

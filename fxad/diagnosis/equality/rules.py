@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -93,7 +93,7 @@ from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.families import Bilinear, of_family
 from fxad.primitives.fft import Fft
-from fxad.primitives.linalg.family import Matrixwise
+from fxad.primitives.linalg.family import LinearSystem, Matrixwise
 from fxad.primitives.marks import Mark
 from fxad.primitives.random import Threefry2x32
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, Reduction
@@ -107,13 +107,14 @@ from fxad.primitives.top_k import TopK
 Rule: TypeAlias = "Callable[[Domain, Any, list[Value], Avals, Avals], list[Value] | None]"
 
 
-@runtime_checkable
-class HasDefinition(Protocol):
+class HasDefinition(Primitive):
     """A primitive that is, for real numbers, a program of other primitives.
 
-    Class:  `equal` evaluates the program in its place; without it, nothing but its operands and its parameters is known
-            of the primitive.
+    `equal` evaluates the program in its place. Of another primitive from outside it knows that equal operands give equal
+    results, and what its families say (`Linear`, `Unary`, `HigherOrder`).
     """
+
+    __slots__ = ()
 
     @abstractmethod
     def definition(self, *avals: Aval) -> Jaxpr:
@@ -350,6 +351,7 @@ ROWS: Final[Mapping[type[Primitive], Callable[[Any, Avals], tuple[int, ...] | No
         Softmax: lambda prim, _: prim.axes,
         LogSoftmax: lambda prim, _: prim.axes,
         Matrixwise: _matrices,
+        LinearSystem: _matrices,
         Fft: lambda prim, ins: tuple(range(ins[0].ndim - len(prim.lengths), ins[0].ndim)),
     }
 )
