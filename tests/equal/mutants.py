@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from fxad.core.builder import Builder
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Primitive, distinct_jaxprs
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, distinct_jaxprs
 from fxad.primitives import elementwise as ew
 from fxad.primitives.cumulative import CumSum
-from fxad.primitives.dot import DotGeneral
 from fxad.primitives.reduce import ReduceMax, ReduceMin
-from fxad.primitives.shape import ReduceSum, Rev, Transpose
+from fxad.primitives.shape import Rev
 
 _OTHER: Final = MappingProxyType(
     {

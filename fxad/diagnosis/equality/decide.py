@@ -26,7 +26,7 @@ from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
-_POINTS: Final = 3
+_POINTS: Final = 4
 _DRAWS: Final = 6
 _ROUNDINGS: Final = 3
 _BEYOND_NOISE: Final = 32.0
@@ -174,7 +174,10 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
 
 def _same_values(left: Values, right: Values) -> bool:
     return len(left) == len(right) and all(
-        [x.dtype == y.dtype and x.shape == y.shape and not _bytes_differ(x, y).any() for x, y in zip(left, right, strict=True)]
+        [
+            x.dtype == y.dtype and x.shape == y.shape and not _bytes_differ(x, y).any()
+            for x, y in zip(left, right, strict=True)
+        ]
     )
 
 
@@ -198,7 +201,9 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
         except Undecided as e:
             return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
         if effects != domain.effects:
-            return Unknown("", f"the effects differ: {len(effects)} and {len(domain.effects)} calls of the host or checks")
+            return Unknown(
+                "", f"the effects differ: {len(effects)} and {len(domain.effects)} calls of the host or checks"
+            )
         unequal = [k for k, (x, y) in enumerate(zip(ours, theirs, strict=True)) if not _same(domain, x, y)]
         if unequal:
             return _first_new_value(domain, question, args, unequal[0])
@@ -364,7 +369,9 @@ def _rounded(y: NDArray, source: np.random.Generator | None) -> NDArray:
     return np.asarray(y * (1 + 2.0**-53 * source.integers(-1, 2, y.shape)))
 
 
-def _wide_bodies(layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator | None) -> list[NDArray]:
+def _wide_bodies(
+    layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator | None
+) -> list[NDArray]:
     outs = [v.aval.with_dtype(wide_dtype(v.aval.dtype)) for v in eqn.outs]
     steps = 0
 

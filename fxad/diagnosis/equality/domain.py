@@ -21,6 +21,7 @@ from fxad.dtypes import DType
 from fxad.ir import Aval, NDArray
 
 _CHUNK: Final = 1024
+_MEMORY: Final = 1 << 28
 
 
 @final
@@ -70,9 +71,7 @@ class Domain:
     exact_constants: constants are combined exactly, not rounded as the program does.
     """
 
-    def __init__(
-        self, points: int, seed: int = 0, *, interpreted: bool = True, exact_constants: bool = False
-    ) -> None:
+    def __init__(self, points: int, seed: int = 0, *, interpreted: bool = True, exact_constants: bool = False) -> None:
         self.field = Field(points, seed)
         self.interpreted, self.exact_constants = interpreted, exact_constants
         self.assumptions: set[str] = set()
@@ -82,6 +81,9 @@ class Domain:
         self.quotients: dict[int, tuple[int, float]] = {}
         self.infinity: Residues = self.field.random("infinity", np.zeros(1, np.int64))
         self._scalars: dict[object, Symbolic] = {}
+        # results of equations, by primitive and identities of the operands, and the bytes that further ones may take
+        self.remembered: dict[object, tuple[Sequence[Value], Sequence[Value]]] = {}
+        self.memory = _MEMORY
 
     @property
     def points(self) -> int:
@@ -190,9 +192,7 @@ class Domain:
             made = self.field.mul(x.residues, y.residues)
             return self._made(made, False, x.degree + y.degree, max(x.level, y.level))
         (a, b), (c, d) = self.parts(x), self.parts(y)
-        return self.complex(
-            self.sub(self.mul(a, c), self.mul(b, d)), self.add(self.mul(a, d), self.mul(b, c))
-        )
+        return self.complex(self.sub(self.mul(a, c), self.mul(b, d)), self.add(self.mul(a, d), self.mul(b, c)))
 
     def inverse(self, x: Symbolic) -> Symbolic:
         """Return 1 / x."""
@@ -249,7 +249,9 @@ class Domain:
         self.calls[name] += prod(rows.shape[:-1])
         return Symbolic(self.field.random(name, rows, self.points * (1 + is_complex)), is_complex, bit=bit)
 
-    def function_of_rows(self, name: str, rows: Residues, shape: Sequence[int], is_complex: bool, bit: bool) -> Symbolic:
+    def function_of_rows(
+        self, name: str, rows: Residues, shape: Sequence[int], is_complex: bool, bit: bool
+    ) -> Symbolic:
         """Return a function of each row of `rows`, with results of `shape` for each."""
         lead, n = rows.shape[:-1], prod(shape)
         key = self.digest(name, rows)

@@ -14,7 +14,7 @@ from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
 from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, name_of
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location, source_text
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
 
 _MAX_STEPS: Final = 100_000  # of a loop whose predicate no operand decides
@@ -43,7 +43,7 @@ def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Obser
     for k, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
         operands = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
         try:
-            outs = _results(domain, eqn, operands)
+            outs = _remembered(domain, eqn, operands)
         except Undecided as e:
             if not e.equation:
                 e.equation = f"equation {k} ({eqn.prim.name}) of {jaxpr.name}"
@@ -55,6 +55,23 @@ def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Obser
         for v in dead:
             del env[v]
     return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+
+
+def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
+    """Return the results of an equation, which are computed once for the same primitive and the same operands: programs
+    that are compared have most equations in common, and a recomputation has all of them."""
+    if eqn.prim.effects:
+        return _results(domain, eqn, args)
+    key = eqn.prim, tuple([a if isinstance(a, Lit) else id(x) for a, x in zip(eqn.ins, args, strict=True)])
+    found = domain.remembered.get(key)
+    if found is None:
+        outs = _results(domain, eqn, args)
+        size = sum([x.residues.nbytes if isinstance(x, Symbolic) else x.nbytes for x in outs])
+        if size > domain.memory:
+            return outs
+        domain.memory -= size
+        found = domain.remembered[key] = args, outs  # the operands live as long as their identities are compared
+    return found[1]
 
 
 def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
@@ -71,7 +88,9 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     if prim.effects:
         _note_effect(domain, eqn, args)
         return [
-            domain.function_of_rows(f"effect {len(domain.effects)} {k}", np.zeros(1, np.int64), a.shape, *kind_of(a.dtype))
+            domain.function_of_rows(
+                f"effect {len(domain.effects)} {k}", np.zeros(1, np.int64), a.shape, *kind_of(a.dtype)
+            )
             for k, a in enumerate(outs)
         ]
     try:

@@ -30,9 +30,8 @@ PRIMES: Final = (
 )  # fmt: skip
 BITS: Final = 49.5  # of the smallest prime, rounded down
 
-_LIMB: Final = 17  # three limbs have 51 bits; a product of two has 34, so float64 sums 2^19 of them exactly
+_LIMB: Final = 17  # three limbs have 51 bits; a product of two has 34, so float64 sums 3 * 2^17 of them exactly
 _SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
-_SMALL: Final = 400  # so many inverses are faster one by one, in Python
 
 
 @final
@@ -43,6 +42,7 @@ class Field:
         self.points, self.seed = points, seed
         self.p: Residues = np.array(PRIMES[:points], np.int64)
         self._inverse_p = 1.0 / self.p.astype(np.float64)
+        self._scales = np.array([[pow(2, _LIMB * k, p) for p in PRIMES[:points]] for k in range(5)], np.int64)
         self._powers_of_two: Residues | None = None
         self._keys: dict[tuple[bytes, int, int], _Bits] = {}
 
@@ -51,23 +51,23 @@ class Field:
     def add(self, a: Residues, b: Residues) -> Residues:
         """Return a + b."""
         total = a + b
-        return np.subtract(total, self.p, out=total, where=total >= self.p)
+        return _smaller(total, total - self.p)
 
     def sub(self, a: Residues, b: Residues) -> Residues:
         """Return a - b."""
         difference = a - b
-        return np.add(difference, self.p, out=difference, where=difference < 0)
+        return _smaller(difference, difference + self.p)
 
     def neg(self, a: Residues) -> Residues:
         """Return -a."""
-        return np.where(a == 0, a, self.p - a)
+        return _smaller(-a, self.p - a)
 
     def mul(self, a: Residues, b: Residues) -> Residues:
         """Return a * b. The integral quotient is rounded from float64, and off by at most one; int64 wraps."""
         quotient = (a.astype(np.float64) * b * self._inverse_p).astype(np.int64)
         rest = a * b - quotient * self.p
-        np.add(rest, self.p, out=rest, where=rest < 0)
-        return np.subtract(rest, self.p, out=rest, where=rest >= self.p)
+        rest = _smaller(rest, rest + self.p)
+        return _smaller(rest, rest - self.p)
 
     def power(self, a: Residues, n: int) -> Residues:
         """Return a ** n for n >= 0."""
@@ -79,23 +79,21 @@ class Field:
         return np.array(out)
 
     def inverse(self, a: Residues) -> Residues:
-        """Return 1 / a, and 0 for 0."""
-        if a.size <= _SMALL:
-            rows = a.reshape(-1, self.points).tolist()
-            primes = PRIMES[: self.points]
-            inverted = [[pow(x, -1, p) if x else 0 for x, p in zip(row, primes, strict=True)] for row in rows]
-            return np.array(inverted, np.int64).reshape(a.shape)
-        out = np.empty_like(a)
-        for k, p in enumerate(PRIMES[: self.points]):  # a^(p - 2), by Fermat
-            out[..., k] = Field._one_prime(p).power(a[..., k, None], p - 2)[..., 0]
-        return out
-
-    @staticmethod
-    def _one_prime(p: int) -> Field:
-        field = Field(1, 0)
-        field.p = np.array([p], np.int64)
-        field._inverse_p = 1.0 / field.p
-        return field
+        """Return 1 / a, and 0 for 0: products by pairs up to one element, its inverse, and back (Montgomery 1987)."""
+        zero = a == 0
+        rows = np.where(zero, 1, a).reshape(-1, self.points)
+        products = [rows]
+        while len(products[-1]) > 1:
+            x = products[-1]
+            x = np.concatenate([x, np.ones((1, self.points), np.int64)]) if len(x) % 2 else x
+            products[-1] = x
+            products.append(self.mul(x[::2], x[1::2]))
+        one = [pow(x, -1, p) for row in products[-1].tolist() for x, p in zip(row, PRIMES, strict=False)]
+        inverted = np.array(one, np.int64).reshape(-1, self.points)
+        for x in products[-2::-1]:
+            other = x.reshape(-1, 2, self.points)[:, ::-1].reshape(x.shape)
+            inverted = self.mul(np.repeat(inverted, 2, 0)[: len(x)], other)
+        return np.where(zero, 0, inverted[: len(rows)].reshape(a.shape))
 
     def total(self, a: Residues, axes: tuple[int, ...]) -> Residues:
         """Return the sum along axes, none of which is the last one."""
@@ -138,50 +136,49 @@ class Field:
     def linear(self, f: Callable[[list[NDArray]], list[NDArray]], xs: Sequence[Residues]) -> list[Residues] | None:
         """Return the results of a linear map of float64 arrays, applied to residues. None if a coefficient is no
         integer, or a sum is not exact."""
-        rows = []
+        levels: list[list[list[NDArray]]] = [[], [], []]  # by limb, prime, result
         for k in range(self.points):
             columns = [_limbs(x[..., k]) for x in xs]
-            results = [f([c[level] for c in columns]) for level in range(3)]
-            if not all([_exact(y) for ys in results for y in ys]):
-                return None
-            rows.append([_joined([ys[j] for ys in results], PRIMES[k]) for j in range(len(results[0]))])
-        return [np.stack([row[j] for row in rows], -1) for j in range(len(rows[0]))]
+            for level in range(3):
+                levels[level].append(f([c[level] for c in columns]))
+        if not all([_exact(y) for of_level in levels for of_prime in of_level for y in of_prime]):
+            return None
+        results = range(len(levels[0][0]))
+        return [self._joined(np.stack([np.stack([ys[j] for ys in of], -1) for of in levels])) for j in results]
 
     def bilinear(self, f: Callable[[NDArray, NDArray], NDArray], x: Residues, y: Residues) -> Residues | None:
         """Return the result of a bilinear map of float64 arrays, applied to residues. None as for `linear`."""
-        rows = []
+        levels: list[list[NDArray]] = [[] for _ in range(5)]  # by limb, prime
         for k in range(self.points):
             left, right = _limbs(x[..., k]), _limbs(y[..., k])
-            levels: list[list[NDArray]] = [[] for _ in range(5)]
-            for i, a in enumerate(left):
-                for j, b in enumerate(right):
-                    levels[i + j].append(f(a, b))
-            if not all([_exact(z) for zs in levels for z in zs]):
-                return None
-            sums = [sum([_reduced(z, PRIMES[k]) for z in zs[1:]], _reduced(zs[0], PRIMES[k])) for zs in levels]
-            rows.append(_joined(sums, PRIMES[k]))
-        return np.stack(rows, -1)
+            for level, terms in enumerate(levels):
+                found = [f(left[i], right[level - i]) for i in range(3) if 0 <= level - i < 3]
+                if not all(map(_exact, found)):
+                    return None
+                terms.append(np.asarray(sum(found[1:], found[0])))
+        if not all([_exact(z) for terms in levels for z in terms]):
+            return None
+        return self._joined(np.stack([np.stack(terms, -1) for terms in levels]))
 
     def matmul(self, x: Residues, y: Residues) -> Residues:
         """Return the product of matrices, whose axes are the last two before that of the residues."""
         n, out = x.shape[-2], None
-        for start in range(0, max(n, 1), 1 << 19):
-            part = slice(start, start + (1 << 19))
-            left = np.stack(_limbs(np.moveaxis(x[..., part, :], -1, 0)))[:, None]
-            right = np.stack(_limbs(np.moveaxis(y[..., part, :, :], -1, 0)))[None]
+        for start in range(0, max(n, 1), _SUMMED):
+            left = np.stack(_limbs(np.moveaxis(x[..., start : start + _SUMMED, :], -1, 0)))[:, None]
+            right = np.stack(_limbs(np.moveaxis(y[..., start : start + _SUMMED, :, :], -1, 0)))[None]
             products = np.matmul(left, right)  # (limb, limb, prime, ...)
-            primes = self.p.reshape(-1, *[1] * (products.ndim - 3))
-            one = _joined(
-                [
-                    sum([_reduced(products[i, k - i], primes) for i in range(3) if 0 <= k - i < 3], np.int64(0))
-                    for k in range(5)
-                ],
-                primes,
-            )
-            done = np.moveaxis(one, 0, -1)
-            out = done if out is None else self.add(out, done)
+            levels = [products[0, 0], products[0, 1] + products[1, 0], products[0, 2] + products[1, 1] + products[2, 0]]
+            levels += [products[1, 2] + products[2, 1], products[2, 2]]
+            part = self._joined(np.moveaxis(np.stack(levels), 1, -1))
+            out = part if out is None else self.add(out, part)
         assert out is not None
-        return np.ascontiguousarray(out)
+        return out
+
+    def _joined(self, levels: NDArray) -> Residues:
+        """Return the sum of level k times 2^(17 k). The levels are float64 integers on the first axis."""
+        whole = levels.astype(np.int64) % self.p
+        terms = self.mul(whole, self._scales[: len(levels)].reshape(-1, *[1] * (levels.ndim - 2), self.points))
+        return np.asarray(terms.sum(0) % self.p)
 
     # ------------------------------------------------------------------------------------------- random functions
 
@@ -235,15 +232,6 @@ def _exact(y: NDArray) -> bool:
     return bool(np.abs(y).max() < 2.0**53) and bool((y == np.rint(y)).all())
 
 
-def _reduced(y: NDArray, p: Any) -> Any:
-    return y.astype(np.int64) % p
-
-
-def _joined(levels: Sequence[Any], p: Any) -> Residues:
-    """Return the sum of level k times 2^(17 k), modulo p."""
-    out = levels[-1].astype(np.int64) % p
-    for level in levels[-2::-1]:
-        # 2^17 * p has 67 bits: shift by 8 and 9
-        out = ((out << 8) % p << 9) % p
-        out = (out + level.astype(np.int64)) % p
-    return np.asarray(out)
+def _smaller(a: Residues, b: Residues) -> Residues:
+    """Return the one of two numbers that is not negative, and the smaller one if both are not."""
+    return np.minimum(a.view(np.uint64), b.view(np.uint64)).view(np.int64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -22,7 +22,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.masks import select_by_mask
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
 from fxad.diagnosis.equality.field import Residues
 from fxad.dtypes import DType
@@ -34,14 +33,12 @@ from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.primitives.elementwise import (
     ELEMENTWISE,
     Abs,
-    Acos,
     Add,
     And,
     Asin,
     Asinh,
     Atan,
     Atanh,
-    BitcastConvertType,
     Cbrt,
     Clamp,
     Complex,
@@ -162,7 +159,9 @@ def _linear_in(prim: Primitive, args: Sequence[Value], ins: Avals) -> list[tuple
     return [marks for marks in dict.fromkeys(candidates) if prim.linear_in(marks)]
 
 
-def _linear(domain: Domain, prim: Primitive, args: list[Value], marks: tuple[bool, ...], outs: Avals) -> list[Value] | None:
+def _linear(
+    domain: Domain, prim: Primitive, args: list[Value], marks: tuple[bool, ...], outs: Avals
+) -> list[Value] | None:
     """Return the results of a linear primitive, by `impl`."""
     lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
     vectors = [x for x in lifted if isinstance(x, Symbolic)]
@@ -366,9 +365,7 @@ def _lifted(f: Callable[..., Value]) -> Rule:
 
 def _floats(f: Callable[..., Value]) -> Rule:
     """Return the rule of a function, for operands that are not integers."""
-    return lambda domain, prim, args, ins, outs: (
-        [f(domain, *map(domain.lift, args))] if ins[0].inexact else None
-    )
+    return lambda domain, prim, args, ins, outs: [f(domain, *map(domain.lift, args))] if ins[0].inexact else None
 
 
 def _div(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
@@ -470,7 +467,9 @@ def _decoded(domain: Domain, y: Residues) -> Residues:
 
 def _extreme(domain: Domain, residues: Residues, *args: Symbolic) -> Symbolic:
     domain.calls["max"] += residues[..., 0].size
-    return domain._made(np.ascontiguousarray(residues), False, max([1.0, *[a.degree for a in args]]), max([a.level for a in args]))
+    return domain._made(
+        np.ascontiguousarray(residues), False, max([1.0, *[a.degree for a in args]]), max([a.level for a in args])
+    )
 
 
 def _minimum(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
@@ -480,9 +479,7 @@ def _minimum(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
 def _logical_or(f: Callable[[Domain, Symbolic, Symbolic], Symbolic], bits: Rule) -> Rule:
     """Return the rule of an extremum: that of a logical operation for bools."""
     return lambda domain, prim, args, ins, outs: (
-        bits(domain, prim, args, ins, outs)
-        if ins[0].dtype == dtypes.bool_
-        else [f(domain, *map(domain.lift, args))]
+        bits(domain, prim, args, ins, outs) if ins[0].dtype == dtypes.bool_ else [f(domain, *map(domain.lift, args))]
     )
 
 
@@ -665,7 +662,11 @@ def _convert(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
         return [x]
     if new == dtypes.bool_:
         return [domain.negated(_equal(domain, x, x.like(np.zeros_like(x.residues))))]
-    if old in dtypes.INTEGER and dtypes.RANGES[new][0] <= dtypes.RANGES[old][0] and dtypes.RANGES[old][1] <= dtypes.RANGES[new][1]:
+    if (
+        old in dtypes.INTEGER
+        and dtypes.RANGES[new][0] <= dtypes.RANGES[old][0]
+        and dtypes.RANGES[old][1] <= dtypes.RANGES[new][1]
+    ):
         return [x]
     return None
 
