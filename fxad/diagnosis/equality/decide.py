@@ -18,7 +18,7 @@ from fxad.diagnosis.equality.evaluate import Undecided, evaluate
 from fxad.diagnosis.equality.field import PRIMES
 from fxad.diagnosis.equality.rules import wide_dtype, widened
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, source_text
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, source_text
 from fxad.primitives.check import Check
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Permutation
@@ -28,6 +28,8 @@ from fxad.transforms import cse, dce, inline, simplify
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
 _POINTS: Final = 4
 _DRAWS: Final = 6
+_MAX_CONSTANTS: Final = 6  # near which operands are drawn
+_MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those of bodies counted once
 _ROUNDINGS: Final = 3
 _BEYOND_NOISE: Final = 32.0
 _MAX_TRIALS: Final = 60  # of simpler operands
@@ -264,30 +266,57 @@ def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], 
 
 def _difference(question: Question) -> Counterexample | None:
     """Return operands where the results differ by more than rounding, as float64 computes them."""
-    for draw in range(_DRAWS):
-        found = _compared(question, _drawn(question, draw))
+    for args in _draws(question):
+        found = _compared(question, args)
         if found is not None:
             return _shrunk(question, found)
     return None
 
 
-def _drawn(question: Question, draw: int) -> list[NDArray]:
-    """Return operands: floats around 0 of several sizes, or positive ones; small integers; those that are given."""
-    source = np.random.default_rng([question.seed, draw])
-    out = []
-    for aval, value in zip(question.avals, question.known, strict=True):
-        if value is not None:
-            out.append(value)
-        elif aval.dtype == dtypes.bool_:
-            out.append(source.integers(0, 2, aval.shape).astype(np.bool_))
-        elif not aval.inexact:
-            low = 0 if aval.dtype in dtypes.UNSIGNED else -4
-            out.append(np.asarray(source.integers(low, 5, aval.shape)).astype(aval.dtype))
-        else:
-            real = source.uniform(0.25, 1.0, aval.shape) if draw % 2 else source.normal(0, 1.0, aval.shape)
-            x = real + 1j * source.normal(0, 1.0, aval.shape) if aval.dtype in dtypes.COMPLEX else real
-            out.append(np.asarray(x).astype(aval.dtype))
-    return [np.asarray(x) for x in out]
+def _draws(question: Question) -> Iterator[list[NDArray]]:
+    """Give operands: floats around 0 of several sizes, or positive ones, and small integers; then values above, below and
+    at the constants of the programs, where comparisons change. Operands whose values are given have these."""
+    programs = question.programs
+    constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
+    near = [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
+    count = _DRAWS + len(near)
+    work = sum([len(body.eqns) for p in programs for body in distinct_jaxprs(p)])
+    for draw in range(min(count, max(3, _MAX_EQUATIONS // max(work, 1)))):
+        source = np.random.default_rng([question.seed, draw])
+        yield [
+            _drawn(source, aval, draw, near[draw - _DRAWS] if draw >= _DRAWS else None) if value is None else value
+            for aval, value in zip(question.avals, question.known, strict=True)
+        ]
+
+
+def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float, float] | None) -> NDArray:
+    shape, dtype = aval.shape, aval.dtype
+    if dtype == dtypes.bool_:
+        return np.asarray(source.integers(0, 2, shape).astype(np.bool_))
+    if near is not None:
+        constant, side = near
+        distance = side * source.uniform(0, 1, shape) * (1 + abs(constant))
+        real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape)) if not side else constant + distance
+    elif not aval.inexact:
+        real = source.integers(-4, 5, shape).astype(np.float64)
+    else:
+        real = source.uniform(0.25, 1.0, shape) if draw % 2 else source.normal(0, 1.0 + draw, shape)
+    with np.errstate(all="ignore"):
+        if not aval.inexact:
+            low, high = [float(x) for x in dtypes.RANGES[dtype]]
+            return np.asarray(np.clip(np.rint(real), max(low, -(2.0**53)), min(high, 2.0**31 - 1)).astype(dtype))
+        return np.asarray(real + 1j * source.normal(0, 1, shape) if dtype in dtypes.COMPLEX else real).astype(dtype)
+
+
+@by_value
+def _constants(jaxpr: Jaxpr) -> tuple[float, ...]:
+    """Return the finite real constants of a program."""
+    found = set[float]()
+    for body in distinct_jaxprs(jaxpr):
+        for a in (a for eqn in body.eqns for a in eqn.ins):
+            if isinstance(a, Lit) and a.aval.dtype not in dtypes.COMPLEX and np.isfinite(float(a.value)):
+                found.add(float(a.value))
+    return tuple(sorted(found))
 
 
 def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | None:
@@ -298,7 +327,12 @@ def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | N
     """
     pairs = list(zip(question.programs, question.operands(args), strict=True))
     try:
-        runs = [[_run_rounded(p, operands, k) for k in range(1 + _ROUNDINGS)] for p, operands in pairs]
+        runs = [[_run_rounded(p, operands, 0)] for p, operands in pairs]
+        if all([np.array_equal(x, y) for x, y in zip(runs[0][0], runs[1][0], strict=True)]):
+            return None
+        for k in range(1, 1 + _ROUNDINGS):
+            for of, (p, operands) in zip(runs, pairs, strict=True):
+                of.append(_run_rounded(p, operands, k))
     except Exception:  # noqa: BLE001  # float64 does not fit this program (a cast of bits), or a check failed: no evidence
         return None
     best: tuple[float, Counterexample] | None = None
@@ -318,7 +352,7 @@ def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | N
         else:
             steady = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
             ratio = np.where(steady & (ours[0] != theirs[0]), 2.0, 0.0)
-        at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        at = np.unravel_index(int(np.argmax(ratio >= ratio.max() / 8)), ratio.shape)  # the first of those that differ
         if ratio[at] > 1 and (best is None or ratio[at] > best[0]):
             pair = [np.asarray(of[0][q])[at].item() for of in runs]
             best = float(ratio[at]), Counterexample(tuple(args), q, tuple(map(int, at)), *pair)
@@ -415,8 +449,7 @@ def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
 
 def _difference_in_bits(question: Question) -> Counterexample | None:
     """Return operands where the interpreted results have other bits."""
-    for draw in range(_DRAWS):
-        args = _drawn(question, draw)
+    for args in _draws(question):
         try:
             runs = [run(p, xs) for p, xs in zip(question.programs, question.operands(args), strict=True)]
         except FxadError:  # a check failed: no evidence

@@ -284,13 +284,14 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
         return [domain.function(f"{name} {k}", lifted, *kind) for k, kind in enumerate(kinds)]
     axes_of = of_family(ROWS, type(prim))
     axes = None if axes_of is None else axes_of(prim, ins)
-    if axes is None:
+    lead = [] if axes is None else [n for a, n in enumerate(ins[0].shape) if a not in axes]
+    if axes is None or not all([a.ndim >= len(lead) for a in outs]):
         rows = np.concatenate([np.zeros(0, np.int64), *[x.residues.reshape(-1) for x in lifted]])
         return [
             domain.function_of_rows(f"{name} {k}", rows, a.shape, *kind)
             for k, (a, kind) in enumerate(zip(outs, kinds, strict=True))
         ]
-    lead = [n for a, n in enumerate(lifted[0].shape) if a not in axes]
+    name = name_of(prim, ("axis", "axes"))  # rows do not know where they lie
     parts = []
     for x in lifted:
         along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
@@ -318,14 +319,14 @@ def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
 _ELEMENTWISE: Final = frozenset((*ELEMENTWISE, *GAMMA, *BESSEL, *BETA, Threefry2x32))
 
 
-def name_of(prim: Primitive) -> str:
-    """Return a text for the value of a primitive, the same in every process."""
+def name_of(prim: Primitive, without: Sequence[str] = ()) -> str:
+    """Return a text for the value of a primitive, without some parameters, the same in every process."""
     digests = {j: j.digest for j in jaxprs_in_params(prim)}
 
     def text(value: object) -> object:
         return digests.get(value, value) if isinstance(value, Jaxpr) else value
 
-    shown = ", ".join([f"{n}={map_parameter(v, text)!r}" for n, v in params(prim)])
+    shown = ", ".join([f"{n}={map_parameter(v, text)!r}" for n, v in params(prim) if n not in without])
     return f"{type(prim).__module__}.{type(prim).__qualname__}({shown})"
 
 
@@ -334,7 +335,9 @@ def _one_axis(prim: Any, ins: Avals) -> tuple[int, ...]:
 
 
 def _matrices(prim: Any, ins: Avals) -> tuple[int, ...] | None:
-    return tuple(range(ins[0].ndim - 2, ins[0].ndim)) if len({a.shape[:-2] for a in ins}) == 1 else None
+    """Return the axes of the first operand, a matrix. Other operands may be vectors: of pivots, of right-hand sides."""
+    lead = ins[0].shape[:-2]
+    return (ins[0].ndim - 2, ins[0].ndim - 1) if all([a.shape[: len(lead)] == lead for a in ins]) else None
 
 
 # the axes of a primitive that is a function of rows, or of arrays along several axes; all other axes are batch axes
