@@ -295,8 +295,12 @@ def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float
         return np.asarray(source.integers(0, 2, shape).astype(np.bool_))
     if near is not None:
         constant, side = near
-        distance = side * source.uniform(0, 1, shape) * (1 + abs(constant))
-        real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape)) if not side else constant + distance
+        if not aval.inexact:
+            real = np.full(shape, constant + side)
+        elif side:
+            real = constant + side * source.uniform(0, 1, shape) * (1 + abs(constant))
+        else:
+            real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape))
     elif not aval.inexact:
         real = source.integers(-4, 5, shape).astype(np.float64)
     else:
