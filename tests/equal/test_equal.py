@@ -18,6 +18,7 @@ WIDE = fx.Spec((3,), "float64")
 MATRIX = fx.Spec((3, 3), "float64")
 COMPLEX = fx.Spec((2,), "complex128")
 INTEGER = fx.Spec((), "int32")
+UNSIGNED = fx.Spec((2,), "uint8")
 Verdict = fx.Proof | fx.Counterexample | fx.Unknown
 
 
@@ -84,6 +85,7 @@ REFUTED = {
     "an index": (lambda x: fnp.argmax(x), lambda x: fnp.argmin(x), X),
     "conjugation": (lambda z: z * z, lambda z: z * fnp.conj(z), COMPLEX),
     "an integer": (lambda x, n: x * n, lambda x, n: x * (n + 1), X, INTEGER),
+    "the least of unsigned numbers": (lambda n: fnp.minimum(n[0], n[1]), lambda n: -fnp.maximum(-n[0], -n[1]), UNSIGNED),
     "a missing step": (lambda x: lax.fori_loop(0, 4, lambda _, y: y * x, x), lambda x: x * x * x * x, X),
 }  # fmt: skip
 
@@ -105,6 +107,8 @@ UNDECIDED = {
     "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
     "one integer of many": (lambda x, n: fnp.where(n * n * 7 == 1067563, x, 0), lambda x, n: 0 * x, X, INTEGER),
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
+    "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
+    "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
     "an integer that wraps": (lambda n: (n + 1 > n), lambda n: n == n, INTEGER),
     "steps that operands decide": (
         lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y + y * y + 1, x),
@@ -197,8 +201,8 @@ def test_arrays_that_programs_close_over_are_constants() -> None:
 def test_a_proof_says_what_it_assumes() -> None:
     found = verdict(lambda x, n: x * (n + 1).astype("float32"), lambda x, n: x * n + x, X, INTEGER)
     assert isinstance(found, fx.Proof)
-    assert found.assumptions == ("integers that are converted to floats did not wrap",)
-    assert str(found).endswith("\n  assuming that integers that are converted to floats did not wrap")
+    assert found.assumptions == ("integers did not wrap before they were converted to floats or wider integers",)
+    assert str(found).endswith("\n  assuming that integers did not wrap before they were converted to floats or wider integers")
 
 
 def test_effects_are_part_of_a_program() -> None:

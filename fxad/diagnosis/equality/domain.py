@@ -161,7 +161,7 @@ class Domain:
 
     # ------------------------------------------------------------------------------------------------ arithmetic
 
-    def _made(self, residues: Residues, is_complex: bool, degree: float, level: int) -> Symbolic:
+    def made(self, residues: Residues, is_complex: bool, degree: float, level: int) -> Symbolic:
         self.degree = max(self.degree, degree)
         return Symbolic(residues, is_complex, degree, level)
 
@@ -176,7 +176,7 @@ class Domain:
     def _partwise(self, f: Any, x: Symbolic, y: Symbolic) -> Symbolic:
         degree, level = max(x.degree, y.degree), max(x.level, y.level)
         if not (x.is_complex or y.is_complex):
-            return self._made(f(x.residues, y.residues), False, degree, level)
+            return self.made(f(x.residues, y.residues), False, degree, level)
         pairs = zip(self.parts(x), self.parts(y), strict=True)
         return self.complex(*[self._partwise(f, a, b) for a, b in pairs])
 
@@ -190,7 +190,7 @@ class Domain:
         """Return x * y."""
         if not (x.is_complex or y.is_complex):
             made = self.field.mul(x.residues, y.residues)
-            return self._made(made, False, x.degree + y.degree, max(x.level, y.level))
+            return self.made(made, False, x.degree + y.degree, max(x.level, y.level))
         (a, b), (c, d) = self.parts(x), self.parts(y)
         return self.complex(self.sub(self.mul(a, c), self.mul(b, d)), self.add(self.mul(a, d), self.mul(b, c)))
 
@@ -200,11 +200,16 @@ class Domain:
             a, b = self.parts(x)
             scale = self.inverse(self.add(self.mul(a, a), self.mul(b, b)))
             return self.complex(self.mul(a, scale), self.neg(self.mul(b, scale)))
+        inverse = self.field.inverse(x.residues)
+        by_zero = (x.residues == 0).all(-1, keepdims=True)
+        if by_zero.any():  # a denominator that is zero whatever the operands are
+            self.assumptions.add("a quotient by zero is a number like any other")
+            inverse = np.where(by_zero, self.field.random("quotient by zero", np.ones(1, np.int64)), inverse)
         if not x.degree:
-            return self._made(self.field.inverse(x.residues), False, 0.0, x.level)
+            return self.made(inverse, False, 0.0, x.level)
         count, degree = self.quotients.get(x.level, (0, 1.0))
         self.quotients[x.level] = count + x.size, max(degree, x.degree)
-        return self._made(self.field.inverse(x.residues), False, 1.0, x.level + 1)
+        return self.made(inverse, False, 1.0, x.level + 1)
 
     def power(self, x: Symbolic, n: int) -> Symbolic:
         """Return x ** n for an integer n."""

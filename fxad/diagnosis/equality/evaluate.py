@@ -102,8 +102,7 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
 def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
     """Record an effect: programs are equal only if they have the same effects, in the same order."""
     keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
-    if not keys or any(keys):
-        domain.effects.append((name_of(eqn.prim), tuple(keys)))
+    domain.effects.append((name_of(eqn.prim), tuple(keys)))
 
 
 # ---------------------------------------------------------------------------------------------------- bodies by layout

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -228,7 +228,7 @@ def _bilinear(domain: Domain, prim: Bilinear, args: list[Value], ins: Avals, out
 
     def one(a: Symbolic, b: Symbolic) -> Symbolic | None:
         made = domain.field.bilinear(lambda u, v: np.asarray(wide.impl(u, v)[0]), a.residues, b.residues)
-        return None if made is None else domain._made(made, False, a.degree + b.degree, max(a.level, b.level))
+        return None if made is None else domain.made(made, False, a.degree + b.degree, max(a.level, b.level))
 
     return _of_parts(domain, one, x, y)
 
@@ -263,7 +263,7 @@ def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: 
         made = domain.field.matmul(
             left.reshape(*batch, prod(rows), n, p), right.reshape(*batch, n, prod(columns), p)
         ).reshape(*batch, *rows, *columns, p)
-        return domain._made(made, False, a.degree + b.degree, max(a.level, b.level))
+        return domain.made(made, False, a.degree + b.degree, max(a.level, b.level))
 
     return _of_parts(domain, one, x, y)
 
@@ -372,7 +372,12 @@ def _floats(f: Callable[..., Value]) -> Rule:
 
 
 def _div(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
-    return domain.mul(x, domain.inverse(y))
+    quotient = domain.mul(x, domain.inverse(y))
+    by_zero = (y.residues == 0).all(-1, keepdims=True)
+    if not by_zero.any():
+        return quotient
+    undefined = domain.function("quotient by zero", [x], quotient.is_complex)
+    return quotient.like(np.where(by_zero, undefined.residues, quotient.residues))
 
 
 def _rsqrt(domain: Domain, x: Symbolic) -> Symbolic:
@@ -430,98 +435,97 @@ def _reduce_prod(domain: Domain, prim: ReduceProd, args: list[Value], ins: Avals
     for axis in sorted(prim.axes, reverse=True):
         residues = domain.field.product(residues, axis)
     count = prod([ins[0].shape[a] for a in prim.axes])
-    return [domain._made(residues, False, max(x.degree * count, 0.0), x.level)]
+    return [domain.made(residues, False, max(x.degree * count, 0.0), x.level)]
 
 
 def _cumprod(domain: Domain, prim: CumProd, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
     x = domain.lift(args[0])
     if x.is_complex or not x.size:
         return None
-    rows = np.moveaxis(x.residues, prim.axis, 0)
-    rows = rows[::-1] if prim.reverse else rows
-    done = [rows[0]]
-    for row in rows[1:]:
-        done.append(domain.field.mul(done[-1], row))
-    stacked = np.stack(done[::-1] if prim.reverse else done)
-    return [domain._made(np.moveaxis(stacked, 0, prim.axis), False, x.degree * len(done), x.level)]
+    products = _running(domain.field.mul, x.residues, prim.axis, prim.reverse)
+    return [domain.made(products, False, x.degree * x.shape[prim.axis], x.level)]
 
 
 # ---------------------------------------------------------------------------------------------------------- extrema
 # max is a sum, behind a random bijection g: max(x, y) = g^-1(g(x) + g(y)). So it is commutative and associative, as a
-# reduction in any order must be, and nothing else but max(x, x) = x, and that -inf is its identity.
+# reduction in any order must be, and nothing else but max(x, x) = x, and that -inf is its identity. The smallest float is
+# the negative of the largest negative; integers wrap, so their minimum has a bijection of its own.
 
 
-def _maximum(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
-    encoded = domain.field.add(*[_encoded(domain, a) for a in (x, y)])
-    made = _decoded(domain, encoded)
+def _extremum(sign: int) -> Rule:
+    """Return the rule of the larger (1) or the smaller (-1) of two values."""
+
+    def rule(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+        x, y = map(domain.lift, args)
+        if ins[0].dtype == dtypes.bool_:
+            return [_or(domain, x, y) if sign > 0 else _and(domain, x, y)]
+        return [_larger(domain, _Order(domain, sign, ins[0]), x, y)]
+
+    return rule
+
+
+@final
+class _Order:
+    """The bijection of an extremum: `encode` to summands, `decode` from a sum."""
+
+    def __init__(self, domain: Domain, sign: int, aval: Aval) -> None:
+        self.domain = domain
+        self.negate = sign < 0 and aval.inexact
+        self.name = "max" if sign > 0 or aval.inexact else "min"
+        self.identity = domain.field.neg(domain.infinity)
+
+    def encode(self, x: Symbolic) -> Residues:
+        residues = self.domain.field.neg(x.residues) if self.negate else x.residues
+        lowest = (residues == self.identity).all(-1, keepdims=True)
+        return np.where(lowest, 0, self.domain.field.encode(self.name, residues))
+
+    def decode(self, total: Residues, *args: Symbolic) -> Symbolic:
+        made = self.domain.field.encode(self.name, total, back=True)
+        made = np.where((total == 0).all(-1, keepdims=True), self.identity, made)
+        made = self.domain.field.neg(made) if self.negate else made
+        self.domain.calls["extremum"] += prod(made.shape[:-1])
+        degree, level = max([1.0, *[a.degree for a in args]]), max([a.level for a in args])
+        return self.domain.made(made, False, degree, level)
+
+
+def _larger(domain: Domain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic:
+    larger = order.decode(domain.field.add(order.encode(x), order.encode(y)), x, y)
     same = (x.residues == y.residues).all(-1, keepdims=True)
-    return _extreme(domain, np.where(same, x.residues, made), x, y)
-
-
-def _encoded(domain: Domain, x: Symbolic) -> Residues:
-    lowest = (x.residues == domain.field.neg(domain.infinity)).all(-1, keepdims=True)
-    return np.where(lowest, 0, domain.field.encode("max", x.residues))
-
-
-def _decoded(domain: Domain, y: Residues) -> Residues:
-    lowest = domain.field.neg(domain.infinity)
-    return np.where((y == 0).all(-1, keepdims=True), lowest, domain.field.encode("max", y, back=True))
-
-
-def _extreme(domain: Domain, residues: Residues, *args: Symbolic) -> Symbolic:
-    domain.calls["max"] += residues[..., 0].size
-    return domain._made(
-        np.ascontiguousarray(residues), False, max([1.0, *[a.degree for a in args]]), max([a.level for a in args])
-    )
-
-
-def _minimum(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
-    return domain.neg(_maximum(domain, domain.neg(x), domain.neg(y)))
-
-
-def _logical_or(f: Callable[[Domain, Symbolic, Symbolic], Symbolic], bits: Rule) -> Rule:
-    """Return the rule of an extremum: that of a logical operation for bools."""
-    return lambda domain, prim, args, ins, outs: (
-        bits(domain, prim, args, ins, outs) if ins[0].dtype == dtypes.bool_ else [f(domain, *map(domain.lift, args))]
-    )
+    return larger.like(np.where(same, x.residues, larger.residues))
 
 
 def _clamp(domain: Domain, prim: Clamp, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
     if ins[1].dtype == dtypes.bool_:
         return None
     low, x, high = map(domain.lift, args)
-    shape = (*x.shape, domain.points)
-    low, high = [a.like(np.broadcast_to(a.residues, shape)) for a in (low, high)]
-    return [_minimum(domain, _maximum(domain, low, x), high)]
+    low, high = [a.like(np.broadcast_to(a.residues, x.residues.shape)) for a in (low, high)]
+    above = _larger(domain, _Order(domain, 1, ins[1]), low, x)
+    return [_larger(domain, _Order(domain, -1, ins[1]), above, high)]
 
 
 def _reduce_extremum(domain: Domain, prim: Reduction, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
     if ins[0].dtype == dtypes.bool_:
         return _reduce_bits(domain, prim, args, ins, outs)
-    x = domain.lift(args[0])
-    negate = isinstance(prim, ReduceMin)
-    x = domain.neg(x) if negate else x
-    total = domain.field.total(_encoded(domain, x), prim.axes)
-    y = _extreme(domain, _decoded(domain, total), x)
-    if prod([ins[0].shape[a] for a in prim.axes]) == 1:
-        y = x.like(x.residues.reshape(y.residues.shape))
-    return [domain.neg(y) if negate else y]
+    x, order = domain.lift(args[0]), _Order(domain, -1 if isinstance(prim, ReduceMin) else 1, ins[0])
+    return [order.decode(domain.field.total(order.encode(x), prim.axes), x)]
 
 
 def _cumulative_extremum(domain: Domain, prim: Any, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
     x = domain.lift(args[0])
     if not x.size or ins[0].dtype == dtypes.bool_:
         return None
-    negate = isinstance(prim, CumMin)
-    x = domain.neg(x) if negate else x
-    rows = np.moveaxis(_encoded(domain, x), prim.axis, 0)
-    rows = rows[::-1] if prim.reverse else rows
-    total = [rows[0]]
+    order = _Order(domain, -1 if isinstance(prim, CumMin) else 1, ins[0])
+    rows = _running(domain.field.add, order.encode(x), prim.axis, prim.reverse)
+    return [order.decode(rows, x)]
+
+
+def _running(f: Callable[[Residues, Residues], Residues], x: Residues, axis: int, reverse: bool) -> Residues:
+    """Return the running total along an axis."""
+    rows = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
+    done = [rows[0]]
     for row in rows[1:]:
-        total.append(domain.field.add(total[-1], row))
-    stacked = np.moveaxis(np.stack(total[::-1] if prim.reverse else total), 0, prim.axis)
-    y = _extreme(domain, _decoded(domain, stacked), x)
-    return [domain.neg(y) if negate else y]
+        done.append(f(done[-1], row))
+    return np.moveaxis(np.stack(done[:: -1 if reverse else 1]), 0, axis)
 
 
 # ------------------------------------------------------------------------------------------------- comparisons, bits
@@ -621,7 +625,7 @@ def _reduce_bits(domain: Domain, prim: Reduction, args: list[Value], ins: Avals,
     for axis in sorted(prim.axes, reverse=True):
         residues = domain.field.product(residues, axis)
     count = prod([ins[0].shape[a] for a in prim.axes])
-    product = domain._made(residues, False, max(x.degree * count, 0.0), x.level)
+    product = domain.made(residues, False, max(x.degree * count, 0.0), x.level)
     product.bit = True
     return [domain.negated(product) if any_of else product]
 
@@ -659,19 +663,24 @@ def _convert(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
         return [x if x.is_complex else domain.complex(*domain.parts(x))]
     if new in dtypes.FLOATING:
         if old in dtypes.INTEGER and not x.bit:
-            domain.assumptions.add("integers that are converted to floats did not wrap")
+            domain.assumptions.add(_NO_WRAP)
         return [domain.parts(x)[0]]
     if x.bit and not x.is_complex:
         return [x]
     if new == dtypes.bool_:
         return [domain.negated(_equal(domain, x, x.like(np.zeros_like(x.residues))))]
-    if (
-        old in dtypes.INTEGER
-        and dtypes.RANGES[new][0] <= dtypes.RANGES[old][0]
-        and dtypes.RANGES[old][1] <= dtypes.RANGES[new][1]
-    ):
+    if old in dtypes.INTEGER and _holds(new, old):
+        domain.assumptions.add(_NO_WRAP)
         return [x]
     return None
+
+
+def _holds(new: DType, old: DType) -> bool:
+    (low, high), (least, most) = dtypes.RANGES[new], dtypes.RANGES[old]
+    return low <= least and most <= high
+
+
+_NO_WRAP: Final = "integers did not wrap before they were converted to floats or wider integers"
 
 
 def _complex(domain: Domain, real: Symbolic, imag: Symbolic) -> Symbolic:
@@ -729,8 +738,8 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         ReduceSum: _reduce_sum,
         ReduceProd: _reduce_prod,
         CumProd: _cumprod,
-        Max: _logical_or(_maximum, _bits(_or)),
-        Min: _logical_or(_minimum, _bits(_and)),
+        Max: _extremum(1),
+        Min: _extremum(-1),
         Clamp: _clamp,
         ReduceMax: _reduce_extremum,
         ReduceMin: _reduce_extremum,
