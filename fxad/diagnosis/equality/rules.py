@@ -296,7 +296,7 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
     for x in lifted:
         along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
         moved = np.moveaxis(x.residues, along, range(-1 - len(along), -1))
-        parts.append(moved.reshape(*lead, -1))
+        parts.append(moved.reshape(*lead, prod(moved.shape[len(lead) :])))
     rows = np.concatenate(parts, -1)
     results: list[Value] = []
     for k, (aval, kind) in enumerate(zip(outs, kinds, strict=True)):
