@@ -62,7 +62,6 @@ from .api.directional import (
     transpose as transpose,
     vjp as vjp,
 )
-from .api.equal import Counterexample as Counterexample, Proof as Proof, Unknown as Unknown, equal as equal
 from .api.explain_nan import NanExplanation as NanExplanation, explain_nan as explain_nan
 from .api.exported import Exported as Exported, load_exported as load_exported
 from .api.gradients import (
@@ -128,6 +127,12 @@ from .api.staging import (
 from .api.symbolic_zeros import CustomVJPPrimal as CustomVJPPrimal, SymbolicZero as SymbolicZero
 from .api.vmap import vmap as vmap
 from .core.typecheck import typecheck as typecheck
+from .diagnosis.equality.equal import (
+    Counterexample as Counterexample,
+    Proof as Proof,
+    Unknown as Unknown,
+    equal as equal,
+)
 from .dtypes import float0 as float0
 from .execution.executable import Executable as Executable, Lowered as Lowered, lower as lower
 from .ir import Aval as Aval, Jaxpr as Jaxpr

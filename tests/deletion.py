@@ -36,11 +36,11 @@ class PlugIn:
     api: tuple[str, ...]
     testing: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    folder: str = "fxad/transforms"
+    parent: str = "transforms"
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return (f"{self.folder}/{self.package}", *self.api, *self.testing, *self.tests)
+        return (f"fxad/{self.parent}/{self.package}", *self.api, *self.testing, *self.tests)
 
 
 PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
@@ -83,13 +83,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/budget_laws.py",),
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
-            PlugIn(
-                "equality",
-                ("fxad/api/equal.py",),
-                ("fxad/testing/equality_laws.py",),
-                ("tests/equal",),
-                folder="fxad/diagnosis",
-            ),
+            PlugIn("equality", (), ("fxad/testing/equality_laws.py",), ("tests/equal",), parent="diagnosis"),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
         )
     }

@@ -45,6 +45,7 @@ CACHES = {("fxad/tracing/tracer.py", "_is_internal")}
 # Modules that may name `Any`: they use jaxlib, or take trees apart, which types cannot express.
 TREE_MODULES = (
     "fxad/api/",
+    "fxad/diagnosis/equality/",
     "fxad/tracing/array.py",
     "fxad/operations/conversions.py",
     "fxad/core/atoms.py",

@@ -40,7 +40,7 @@ PROVED = {
     "the largest in any order": (lambda x: fnp.max(x), lambda x: fnp.maximum(x[2], fnp.maximum(x[1], x[0])), X),
     "max and min": (lambda x, y: fnp.maximum(x, y), lambda x, y: -fnp.minimum(-y, -x), X, X),
     "both sides of a comparison": (lambda x, y: fnp.where(x < y, x, y), lambda x, y: fnp.where(y <= x, y, x), X, X),
-    "a mask as a factor": (lambda x: fnp.where(x > 0, x, 0), lambda x: x * (0 < x), X),
+    "a mask as a factor": (lambda x: fnp.where(x > 0, x, 0), lambda x: x * (x > 0), X),
     "logic": (lambda x, y: ~((x > 0) & (y > 0)), lambda x, y: (y <= 0) | (x <= 0), X, X),
     "a branch": (lambda x: lax.cond(x[0] > 0, fnp.sin, fnp.cos, x), lambda x: fnp.where(x[0] > 0, fnp.sin(x), fnp.cos(x)), X),
     "complex products": (lambda z, w: fnp.conj(z * w + 1), lambda z, w: 1 + fnp.conj(w) * fnp.conj(z), COMPLEX, COMPLEX),
@@ -112,7 +112,7 @@ UNDECIDED = {
     "an integer that wraps": (lambda n: (n + 1 > n), lambda n: n == n, INTEGER),
     "steps that operands decide": (
         lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y + y * y + 1, x),
-        lambda x: lax.while_loop(lambda y: 10 > y[0], lambda y: y * y + y + 1, x),
+        lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y * y + y + 1, x),
         X,
     ),
 }  # fmt: skip
@@ -145,7 +145,9 @@ def test_bits_ask_for_the_same_operations() -> None:
     assert isinstance(verdict(f, moved, X, exact="bits"), fx.Unknown)
     found = verdict(lambda x: x / 3, lambda x: x * (1 / 3), X, exact="bits")
     assert isinstance(found, fx.Counterexample) and found.of == "bits"
-    left, right = [np.asarray(fx.interpret(fx.trace(h, X), *found.args)) for h in (lambda x: x / 3, lambda x: x * (1 / 3))]
+    left, right = [
+        np.asarray(fx.interpret(fx.trace(h, X), *found.args)) for h in (lambda x: x / 3, lambda x: x * (1 / 3))
+    ]
     assert left[found.index].item() == found.left != found.right == right[found.index].item()
 
 
@@ -202,7 +204,9 @@ def test_a_proof_says_what_it_assumes() -> None:
     found = verdict(lambda x, n: x * (n + 1).astype("float32"), lambda x, n: x * n + x, X, INTEGER)
     assert isinstance(found, fx.Proof)
     assert found.assumptions == ("integers did not wrap before they were converted to floats or wider integers",)
-    assert str(found).endswith("\n  assuming that integers did not wrap before they were converted to floats or wider integers")
+    assert str(found).endswith(
+        "\n  assuming that integers did not wrap before they were converted to floats or wider integers"
+    )
 
 
 def test_effects_are_part_of_a_program() -> None:

@@ -37,7 +37,6 @@ from fxad.transforms import (
     jvp,
     linearize,
     outline,
-    partial_eval,
     remat,
     reroll,
     simplify,
@@ -140,7 +139,9 @@ LAWS: dict[str, tuple[Callable[[Case], Pairs], bool]] = {
 }
 
 
-def judge(law: str, programs: int, monkeypatch: pytest.MonkeyPatch, start: int = 0) -> tuple[Counter[str], list[Unknown]]:
+def judge(
+    law: str, programs: int, monkeypatch: pytest.MonkeyPatch, start: int = 0
+) -> tuple[Counter[str], list[Unknown]]:
     """Decide all pairs of a law for some drawn programs. A counterexample is an error."""
     monkeypatch.setattr(deciding, "normal_form", lambda jaxpr: jaxpr)
     pairs, differentiable = LAWS[law]
@@ -148,7 +149,11 @@ def judge(law: str, programs: int, monkeypatch: pytest.MonkeyPatch, start: int =
 
     @seed(start)
     @settings(
-        max_examples=programs, database=None, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+        max_examples=programs,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
     )
     @given(cases(differentiable=differentiable))
     def sweep(case: Case) -> None:

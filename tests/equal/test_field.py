@@ -66,7 +66,9 @@ def test_matrix_products_and_sums_are_exact(n: int) -> None:
     field = Field(3, 0)
     x, y = drawn(field, (2, n), 3), drawn(field, (n, 2), 4)
     p = np.array(PRIMES[:3], object)
-    want = np.array([[sum(x.astype(object)[i] * y.astype(object)[:, j], p * 0) % p for j in range(2)] for i in range(2)])
+    want = np.array(
+        [[sum(x.astype(object)[i] * y.astype(object)[:, j], p * 0) % p for j in range(2)] for i in range(2)]
+    )
     assert (field.matmul(x, y) == want).all()
     assert (field.total(x, (1,)) == np.sum(x.astype(object), 1) % p).all()
     bilinear = field.bilinear(np.matmul, x, y)

@@ -38,9 +38,9 @@ from fxad.extend import (
     primitive,
     rewrite,
 )
+from fxad.ir import LinearMap
 from fxad.primitives.elementwise import ADD, DIV, MUL, NEG, Mul, Neg, Sub
 from fxad.primitives.families import LinearInOne
-from fxad.ir import LinearMap
 from fxad.primitives.sort import Sort
 from fxad.testing import Case, check_equal, check_rewrite
 from fxad.text import parse

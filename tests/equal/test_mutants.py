@@ -15,7 +15,7 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, decide
 from fxad.errors import FxadError
-from fxad.ir import Jaxpr, NDArray
+from fxad.ir import NDArray
 from fxad.testing import Case, cases
 from tests.equal.mutants import mutants
 
@@ -40,7 +40,11 @@ def found_mutants(programs: int, start: int) -> tuple[Counter[str], list[str]]:
 
     @seed(start)
     @settings(
-        max_examples=programs, database=None, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+        max_examples=programs,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
     )
     @given(cases(differentiable=True))
     def sweep(case: Case) -> None:

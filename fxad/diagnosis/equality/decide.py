@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -87,8 +87,8 @@ class Counterexample:
     args: tuple[NDArray, ...]
     result: int
     index: tuple[int, ...]
-    left: Any
-    right: Any
+    left: object
+    right: object
     of: str = "real functions"
 
     def __bool__(self) -> bool:

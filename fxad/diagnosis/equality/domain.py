@@ -9,9 +9,9 @@ drawn. Integers are integers without wrap-around.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log2, prod
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -173,7 +173,7 @@ class Domain:
         """Return x - y."""
         return self._partwise(self.field.sub, x, y)
 
-    def _partwise(self, f: Any, x: Symbolic, y: Symbolic) -> Symbolic:
+    def _partwise(self, f: Callable[[Residues, Residues], Residues], x: Symbolic, y: Symbolic) -> Symbolic:
         degree, level = max(x.degree, y.degree), max(x.level, y.level)
         if not (x.is_complex or y.is_complex):
             return self.made(f(x.residues, y.residues), False, degree, level)

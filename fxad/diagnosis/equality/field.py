@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -221,7 +221,7 @@ def _mix(x: _Bits) -> _Bits:
     return x ^ (x >> np.uint64(31))
 
 
-def _limbs(x: Any) -> list[NDArray]:
+def _limbs(x: NDArray) -> list[NDArray]:
     mask = (1 << _LIMB) - 1
     return [((x >> (_LIMB * k)) & mask).astype(np.float64) for k in range(3)]
 

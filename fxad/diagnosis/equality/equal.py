@@ -10,16 +10,9 @@ import numpy as np
 from fxad import dtypes
 from fxad.api.lift import check_function, trace_for_transform
 from fxad.core import tree
-from fxad.diagnosis.equality.decide import (
-    Counterexample as Counterexample,
-    Proof as Proof,
-    Question,
-    Unknown as Unknown,
-    Verdict,
-    decide,
-)
+from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Unknown, decide
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described, shown
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.ir import Jaxpr, NDArray
 from fxad.tracing.program import Program
 
 _EXACT: Final = ("real", "bits")
@@ -74,9 +67,7 @@ def equal(
         raise ArgumentError(f"equal: seed is {shown(seed)}", remedy="give an int from 0 to 2^64 - 1")
     programs = [_program(p, at) for p in (a, b)]
     _check_types(programs)
-    first, second = programs
-    avals = _in_avals(first)
-    known: list[NDArray | None] = [None] * len(avals) if at is None else _known(first, avals, at)
+    known: list[NDArray | None] = [None] * len(programs[0].in_avals) if at is None else _known(programs[0], at)
     bound = [() if isinstance(p, Jaxpr) else tuple([np.asarray(x) for x in p.bound]) for p in programs]
     jaxprs = [p if isinstance(p, Jaxpr) else p.jaxpr for p in programs]
     return decide(Question((jaxprs[0], jaxprs[1]), (bound[0], bound[1]), known, seed), bits=exact == "bits")
@@ -91,10 +82,6 @@ def _program(program: Comparable, at: Sequence[object] | None) -> Program[..., A
             "equal: a function has no types of arguments", remedy="equal(trace(f, *specs), ...), or give at=(x, ...)"
         )
     return trace_for_transform(program, tuple(at), {})
-
-
-def _in_avals(program: Program[..., Any] | Jaxpr) -> tuple[Aval, ...]:
-    return program.in_avals
 
 
 def _check_types(programs: Sequence[Program[..., Any] | Jaxpr]) -> None:
@@ -118,8 +105,9 @@ def _check_types(programs: Sequence[Program[..., Any] | Jaxpr]) -> None:
                 raise error(f"equal: {what} {k} is {x} and {y}", remedy=remedy)
 
 
-def _known(program: Program[..., Any] | Jaxpr, avals: Sequence[Aval], at: Sequence[object]) -> list[NDArray | None]:
+def _known(program: Program[..., Any] | Jaxpr, at: Sequence[object]) -> list[NDArray | None]:
     """Return the values of integer and bool operands."""
+    avals = program.in_avals
     leaves = list(at) if isinstance(program, Jaxpr) else tree.leaves((tuple(at), {}))
     if len(leaves) != len(avals):
         raise ArgumentError(
@@ -141,4 +129,4 @@ def _known(program: Program[..., Any] | Jaxpr, avals: Sequence[Aval], at: Sequen
     return known
 
 
-__all__ = ["Counterexample", "Proof", "Unknown", "Verdict", "equal"]
+__all__ = ["Counterexample", "Proof", "Unknown", "equal"]
