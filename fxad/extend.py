@@ -2,8 +2,8 @@
 
 A primitive is a class with `@final @primitive`: five rules, and more as bases ask for them (`Linear`, `HigherOrder`,
 `HasInverse`, `HasMask`, `HasDefinition`). `bind` applies it to arrays. A transformation is a function from `Jaxpr` to
-`Jaxpr` that walks the equations and ends in `Builder.build`; `by_value` memoises it. `fxad.primitives` has the primitives
-of fxad, and `fxad.testing` the checkers of laws.
+`Jaxpr` that walks the equations and ends in `Builder.build`; `by_value` memoises it. `fxad.primitives` has the
+primitives of fxad, and `fxad.testing` the checkers of laws.
 """
 
 from __future__ import annotations

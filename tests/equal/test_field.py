@@ -37,7 +37,8 @@ def test_arithmetic_is_that_of_integers_modulo_each_prime(points: int) -> None:
 
 def test_the_primes_are_prime_of_the_stated_size_and_minus_one_is_no_square() -> None:
     for p in PRIMES:
-        assert 2**BITS < p < 2**50 and p % 4 == 3
+        assert 2**BITS < p < 2**50
+        assert p % 4 == 3
         assert all(pow(a, p - 1, p) == 1 for a in (2, 3, 5, 7, 11, 13, 17, 19, 23))
         d = (p - 1) // 2  # odd: the strong test of Miller and Rabin needs no squarings
         assert all(pow(a, d, p) in (1, p - 1) for a in (2, 3, 5, 7, 11, 13, 17, 19, 23))
@@ -72,7 +73,8 @@ def test_matrix_products_and_sums_are_exact(n: int) -> None:
     assert (field.matmul(x, y) == want).all()
     assert (field.total(x, (1,)) == np.sum(x.astype(object), 1) % p).all()
     bilinear = field.bilinear(np.matmul, x, y)
-    assert bilinear is not None and (bilinear == want).all()
+    assert bilinear is not None
+    assert (bilinear == want).all()
 
 
 def test_linear_maps_with_coefficients_that_are_no_integers_are_not_taken_for_exact() -> None:

@@ -120,7 +120,8 @@ def test_of_another_primitive_equal_operands_give_equal_results() -> None:
     assert isinstance(fx.equal(f, fx.trace(lambda x: bind(Opaque(), x * x + 1)[0], X)), Counterexample)
     same = fx.trace(lambda x: (x * x - 1) / (2 + fnp.abs(x * x - 1)), X)
     found = fx.equal(f, same)
-    assert isinstance(found, Unknown) and found.equation == "equation 4 (abs) of <lambda>"
+    assert isinstance(found, Unknown)
+    assert found.equation == "equation 4 (abs) of <lambda>"
 
 
 def test_a_linear_primitive_from_outside_is_evaluated_by_its_impl() -> None:
@@ -139,7 +140,8 @@ def test_functions_of_rows_do_not_depend_on_where_the_rows_lie(axis: int) -> Non
     along = apply(domain, Sort(1, 1), [x], (aval,), (aval,))[0]
     turned = x.like(np.moveaxis(x.residues, 0, 1))
     (other,) = apply(domain, Sort(0, 1), [turned], (aval.with_shape((4, 2)),), (aval.with_shape((4, 2)),))
-    assert isinstance(along, Symbolic) and isinstance(other, Symbolic)
+    assert isinstance(along, Symbolic)
+    assert isinstance(other, Symbolic)
     assert (np.moveaxis(other.residues, 0, 1) == along.residues).all()
 
 
@@ -157,7 +159,8 @@ def test_the_bound_of_the_error_grows_with_the_degree() -> None:
         found = decide(Question((squared(times, -1.0, 1.0), squared(times, 1.0, 1.0)), ((), ()), [None]))
         assert isinstance(found, Proof)
         errors.append(found.error)
-    assert errors[0] > 150 and all([e >= 60 for e in errors])
+    assert errors[0] > 150
+    assert min(errors) >= 60
     found = decide(Question((squared(60, -1.0, 1.0), squared(60, 1.0, 1.0)), ((), ()), [None]))
     assert isinstance(found, Unknown)
     assert found.reason.startswith("the degree of the expressions is too high: the bound of the error is 2^")
@@ -195,7 +198,7 @@ def drop_negations(jaxpr: Jaxpr) -> Jaxpr:
 
 def one_case() -> Case:
     program = fx.trace(lambda x, y: fnp.sin(-x) * 3 - y, X, X).jaxpr
-    return Case(program, tuple([np.linspace(0.1, 1, 3), np.linspace(1, 2, 3)]))
+    return Case(program, (np.linspace(0.1, 1, 3), np.linspace(1, 2, 3)))
 
 
 def test_passes_of_users_are_checked_without_tolerances() -> None:

@@ -35,7 +35,7 @@ def difference(left: list[NDArray], right: list[NDArray]) -> float:
 
 
 def found_mutants(programs: int, start: int) -> tuple[Counter[str], list[str]]:
-    """Plant faults in drawn programs, two in each. Those that change a result by far more than rounding must be found."""
+    """Plant faults in drawn programs, two in each. Those that change a result by more than rounding must be found."""
     counts, missed = Counter[str](), list[str]()
 
     @seed(start)
@@ -80,6 +80,6 @@ def test_planted_faults_are_found() -> None:
 @pytest.mark.deep
 def test_hundreds_of_planted_faults_are_found() -> None:
     counts, missed = found_mutants(1500, 2)
-    print(f"\n{dict(counts)}, {len(missed)} missed", *missed)
+    print(f"\n{dict(counts)}, {len(missed)} missed", *missed)  # noqa: T201 -- the figures of the sweep
     assert counts.total() >= 500
     assert len(missed) <= 0.005 * counts.total()

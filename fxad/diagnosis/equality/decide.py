@@ -14,7 +14,7 @@ from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
-from fxad.diagnosis.equality.evaluate import Undecided, evaluate
+from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
 from fxad.diagnosis.equality.field import PRIMES
 from fxad.diagnosis.equality.rules import wide_dtype, widened
 from fxad.errors import FxadError
@@ -48,9 +48,9 @@ class Proof:
     """Two programs are equal.
 
     how:         "identity" if both have one normal form; else "evaluation", at random points of finite fields.
-    of:          "bits" for the same floating operations on the same values; "real functions" for equal functions of real
-                 (or complex) numbers, which floating programs may round differently.
-    error:       -log2 of a bound of the probability that the proof is wrong, over the random points; inf for "identity".
+    of:          "bits" for the same floating operations on the same values; "real functions" for equal functions of
+                 real and complex numbers, where no denominator is zero. Floating programs may round them differently.
+    error:       -log2 of a bound of the probability, over the points, that the proof is wrong; inf for "identity".
     known:       the operands whose values were given. The proof holds for these values of them.
     assumptions: what the proof takes for granted beyond real arithmetic.
     """
@@ -200,7 +200,7 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
             ours, effects = evaluate(domain, left, operands[0]), domain.effects
             domain.effects = []
             theirs = evaluate(domain, right, operands[1])
-        except Undecided as e:
+        except UndecidedError as e:
             return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
         if effects != domain.effects:
             return Unknown(
@@ -274,8 +274,8 @@ def _difference(question: Question) -> Counterexample | None:
 
 
 def _draws(question: Question) -> Iterator[list[NDArray]]:
-    """Give operands: floats around 0 of several sizes, or positive ones, and small integers; then values above, below and
-    at the constants of the programs, where comparisons change. Operands whose values are given have these."""
+    """Give operands: floats around 0 of several sizes, or positive ones, and small integers; then values above, below
+    and at the constants of the programs, where comparisons change. Operands whose values are given have these."""
     programs = question.programs
     constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
     near = [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
@@ -375,7 +375,7 @@ def _widened_value(x: NDArray) -> NDArray:
 
 @with_enough_stack
 def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
-    """Run a program in float64, with the results of its equations rounded up or down at random if there is a `source`."""
+    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random."""
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
     def value(a: Atom) -> NDArray:
@@ -413,7 +413,7 @@ def _wide_bodies(
     outs = [v.aval.with_dtype(wide_dtype(v.aval.dtype)) for v in eqn.outs]
     steps = 0
 
-    def body(k: int, step: int | None, values: list[NDArray]) -> Sequence[NDArray] | None:
+    def body(k: int, _: int | None, values: list[NDArray]) -> Sequence[NDArray] | None:
         nonlocal steps
         steps += 1
         return None if steps > _MAX_STEPS else _wide(layout.bodies[k].jaxpr, values, source)

@@ -1,9 +1,9 @@
 """The values of a program in finite fields.
 
-A value is an ordinary array, if no operand of the program decides it, or `Symbolic`: residues, which stand for the value
-as an expression in the operands. A Boolean value that depends on operands is a residue too: `select(c, x, y)` is
-`x + c (y - x)`, `not c` is `1 - c`. So a proof holds for every outcome of every comparison, not only for outcomes that were
-drawn. Integers are integers without wrap-around.
+A value is an ordinary array, if no operand of the program decides it, or `Symbolic`: residues, which stand for the
+value as an expression in the operands. A Boolean value that depends on operands is a residue too: `select(c, x, y)` is
+`x + c (y - x)`, `not c` is `1 - c`. So a proof holds for every outcome of every comparison, and not only for those that
+were drawn. Integers are integers without wrap-around.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Domain:
         return Symbolic(residues, degree=0.0, bit=bool(((wide == 0) | (wide == 1)).all()))
 
     def _as_bits(self, x: NDArray) -> Symbolic:
-        """Return constants as functions of their bits; that of zero bits is zero, which structural operations insert."""
+        """Return constants as functions of their bits. That of zero bits is zero, which data movement inserts."""
         words = np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(*x.shape, x.dtype.itemsize)
         is_complex = x.dtype in dtypes.COMPLEX
         residues = self.field.random(f"bits {x.dtype}", words.astype(np.int64), self.points * (1 + is_complex))

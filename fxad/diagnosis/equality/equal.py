@@ -57,7 +57,8 @@ def equal(
 
     Law:    a proof is wrong with probability at most 2^-60, which it states; nothing is proved by sampling.
     Cost:   about that of interpreting both programs; a loop takes as many steps as it has.
-    Raises: TreeError, ShapeError, DTypeError for programs of different types; SizeError for symbolic shapes; ArgumentError.
+    Raises: TreeError, ShapeError, DTypeError for programs of different types; SizeError for symbolic shapes;
+            ArgumentError.
     """
     if exact not in _EXACT:
         raise ArgumentError(f"equal: exact is {shown(exact)}", remedy='give "real" or "bits"')

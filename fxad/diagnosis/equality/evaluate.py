@@ -25,7 +25,7 @@ Observe: TypeAlias = Callable[[Eqn, Sequence[Value]], None]
 
 
 @final
-class Undecided(Exception):
+class UndecidedError(Exception):
     """The domain has no values for the results of an equation."""
 
     def __init__(self, reason: str, equation: str = "", source: SourceLocation | None = None) -> None:
@@ -37,14 +37,14 @@ class Undecided(Exception):
 def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Observe | None = None) -> list[Value]:
     """Return the results of a program.
 
-    Raises: Undecided for an equation without values.
+    Raises: UndecidedError for an equation without values.
     """
     env: dict[Atom, Value] = dict(zip(jaxpr.ins, args, strict=True))
     for k, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
         operands = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
         try:
             outs = _remembered(domain, eqn, operands)
-        except Undecided as e:
+        except UndecidedError as e:
             if not e.equation:
                 e.equation = f"equation {k} ({eqn.prim.name}) of {jaxpr.name}"
                 e.source = source_location(eqn.source)
@@ -96,7 +96,7 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     try:
         return apply(domain, prim, args, tuple(ins), tuple(outs))
     except FxadError as e:  # such as a primitive of a mesh that runs outside of it
-        raise Undecided(f"its meaning is not known: {e}".split("\n")[0]) from e
+        raise UndecidedError(f"its meaning is not known: {e}".split("\n")[0]) from e
 
 
 def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
@@ -135,7 +135,7 @@ def _all_branches(
     before = len(domain.effects)
     results = [[domain.lift(x) for x in _run(domain, layout, k, args)] for k in branches]
     if len(domain.effects) > before:
-        raise Undecided("operands decide which effects happen")
+        raise UndecidedError("operands decide which effects happen")
     return [_joined(domain, which, cases) for cases in zip(*results, strict=True)]
 
 
@@ -157,15 +157,15 @@ def _loop(domain: Domain, layout: Layout, args: Sequence[Value], outs: Sequence[
     for made, step in enumerate(_steps(layout, count)):
         going = True
         if made >= _MAX_STEPS:
-            raise Undecided(f"the loop made {_MAX_STEPS} steps and did not end")
+            raise UndecidedError(f"the loop made {_MAX_STEPS} steps and did not end")
         if isinstance(count, Symbolic):
             active = domain.function("less", [domain.constant(made), count], bit=True)
         if active is not None:
             chosen += 1
             if chosen > _MAX_CHOSEN_STEPS:
-                raise Undecided(f"operands decide the number of steps, which may be more than {_MAX_CHOSEN_STEPS}")
+                raise UndecidedError(f"operands decide the number of steps, which may be more than {_MAX_CHOSEN_STEPS}")
             if not domain.interpreted:
-                raise Undecided("operands decide the number of steps")
+                raise UndecidedError("operands decide the number of steps")
         for k in layout.running:
             values = evaluate(
                 domain,
@@ -218,7 +218,7 @@ def _steps(layout: Layout, count: Value | None) -> Iterable[int]:
         case UpTo(most, reverse):
             n = most if isinstance(count, Symbolic) or count is None else min(int(count), most)
             if reverse and isinstance(count, Symbolic):
-                raise Undecided("operands decide the number of steps of a reversed loop")
+                raise UndecidedError("operands decide the number of steps of a reversed loop")
             return range(n - 1, -1, -1) if reverse else range(n)
         case InParallel(n):
             return range(n)

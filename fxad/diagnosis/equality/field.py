@@ -1,10 +1,9 @@
 """Arithmetic modulo several primes at once, and random functions of residues.
 
 An element is a vector of residues, one for each prime, on the last axis of an int64 array. The primes lie between
-1.5 * 2^49 and 2^50: a product modulo p then takes a dozen operations of NumPy, because the rounded quotient in float64 is
-off by at most one. (2^61 - 1 takes as many, but there 2^61 is 1, so `x * 2.0**61` would be `x`.) They were drawn at
-random, so that no power of two is near a multiple of one; -1 is no square modulo any of them, so complex numbers are
-pairs, and only 0 has no inverse.
+1.5 * 2^49 and 2^50: a product modulo p then takes a dozen operations of NumPy, because the rounded quotient in float64
+is off by at most one. Modulo 2^61 - 1, 2^61 would be 1, and `x * 2.0**61` would be `x`; these primes were drawn at
+random. -1 is no square modulo any of them, so complex numbers are pairs, and only 0 has no inverse.
 
 A random function hashes all residues of its arguments to each residue of its result. So two arguments are taken for one
 only if they agree modulo every prime.

@@ -100,15 +100,15 @@ from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 
-# (domain, primitive, operands, types of the operands, types of the results) -> results, or None: the rule does not apply
+# (domain, primitive, operands, types of operands, types of results) -> results, or None: the rule does not apply
 Rule: TypeAlias = "Callable[[Domain, Any, list[Value], Avals, Avals], list[Value] | None]"
 
 
 class HasDefinition(Primitive):
     """A primitive that is, for real numbers, a program of other primitives.
 
-    `equal` evaluates the program in its place. Of another primitive from outside it knows that equal operands give equal
-    results, and what its families say (`Linear`, `Unary`, `HigherOrder`).
+    `equal` evaluates the program in its place. Of another primitive from outside it knows that equal operands give
+    equal results, and what its families say (`Linear`, `Unary`, `HigherOrder`).
     """
 
     __slots__ = ()
@@ -448,8 +448,8 @@ def _cumprod(domain: Domain, prim: CumProd, args: list[Value], ins: Avals, outs:
 
 # ---------------------------------------------------------------------------------------------------------- extrema
 # max is a sum, behind a random bijection g: max(x, y) = g^-1(g(x) + g(y)). So it is commutative and associative, as a
-# reduction in any order must be, and nothing else but max(x, x) = x, and that -inf is its identity. The smallest float is
-# the negative of the largest negative; integers wrap, so their minimum has a bijection of its own.
+# reduction in any order must be, and nothing else but max(x, x) = x, and that -inf is its identity. The least float is
+# minus the largest of the negated ones; integers wrap, so their minimum has a bijection of its own.
 
 
 def _extremum(sign: int) -> Rule:
@@ -650,8 +650,7 @@ def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic]) -> Symbo
         if np.array_equal(case.residues, cases[0].residues):
             continue
         out = domain.add(out, domain.mul(here, domain.sub(case, cases[0])))
-    out = out.like(out.residues, all([c.bit for c in cases]))
-    return out
+    return out.like(out.residues, all([c.bit for c in cases]))
 
 
 # ------------------------------------------------------------------------------------------------------ conversions
@@ -747,7 +746,7 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         CumMin: _cumulative_extremum,
         Eq: _compare(lambda domain, x, y, _: _equal(domain, x, y)),
         Ne: _compare(lambda domain, x, y, _: domain.negated(_equal(domain, x, y))),
-        Lt: _compare(lambda domain, x, y, whole: _less(domain, x, y, whole)),
+        Lt: _compare(_less),
         Gt: _compare(lambda domain, x, y, whole: _less(domain, y, x, whole)),
         Le: _compare(lambda domain, x, y, whole: domain.negated(_less(domain, y, x, whole))),
         Ge: _compare(lambda domain, x, y, whole: domain.negated(_less(domain, x, y, whole))),
