@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -36,7 +36,6 @@ _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of loops, in float64
 
 Values: TypeAlias = Sequence[NDArray]
-T = TypeVar("T")
 
 # equations that only move elements are not where programs begin to differ
 _MOVES: Final = (Permutation, BroadcastInDim, Slice, Concatenate, Index)
@@ -151,7 +150,7 @@ class Question:
         """The types of the operands that both programs have."""
         return self.programs[0].in_avals[len(self.bound[0]) :]
 
-    def operands(self, args: Sequence[T]) -> tuple[list[T | NDArray], list[T | NDArray]]:
+    def operands(self, args: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """Return the operands of each program."""
         left, right = self.bound
         return [*left, *args], [*right, *args]
@@ -225,7 +224,7 @@ def _same(domain: Domain, x: Value, y: Value) -> bool:
     if not isinstance(x, Symbolic) and not isinstance(y, Symbolic):
         if not domain.interpreted or x.dtype not in dtypes.INEXACT:
             return not _bytes_differ(x, y).any()
-        return bool(np.array_equal(*[z.astype(np.complex128) for z in (x, y)], equal_nan=True))
+        return bool(np.array_equal(x.astype(np.complex128), y.astype(np.complex128), equal_nan=True))
     a, b = domain.lift(x), domain.lift(y)
     if a.is_complex != b.is_complex:
         a, b = [domain.complex(*domain.parts(z)) for z in (a, b)]
@@ -329,7 +328,7 @@ def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | N
     Each program runs in float64, and then several times with results of each equation rounded at random: the spread of
     the results estimates their error (stochastic arithmetic: Vignes 1993).
     """
-    pairs = list(zip(question.programs, question.operands(args), strict=True))
+    pairs = [(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
     try:
         runs = [[_run_rounded(p, operands, 0)] for p, operands in pairs]
         if all([np.array_equal(x, y) for x, y in zip(runs[0][0], runs[1][0], strict=True)]):
@@ -356,7 +355,8 @@ def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | N
         else:
             steady = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
             ratio = np.where(steady & (ours[0] != theirs[0]), 2.0, 0.0)
-        at = np.unravel_index(int(np.argmax(ratio >= ratio.max() / 8)), ratio.shape)  # the first of those that differ
+        large = (ratio > 1) & (ratio >= ratio.max() / 8)
+        at = np.unravel_index(int(np.argmax(large)), ratio.shape)  # the first of those that differ most
         if ratio[at] > 1 and (best is None or ratio[at] > best[0]):
             pair = [np.asarray(of[0][q])[at].item() for of in runs]
             best = float(ratio[at]), Counterexample(tuple(args), q, tuple(map(int, at)), *pair)
@@ -404,7 +404,7 @@ def _rounded(y: NDArray, source: np.random.Generator | None) -> NDArray:
     y = _widened_value(y)
     if source is None or y.dtype.kind not in "fc" or not y.size:
         return y
-    return np.asarray(y * (1 + 2.0**-53 * source.integers(-1, 2, y.shape)))
+    return np.asarray(np.multiply(y, 1 + 2.0**-53 * source.integers(-1, 2, y.shape)))
 
 
 def _wide_bodies(
@@ -446,7 +446,7 @@ def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
         yield np.arange(aval.size).reshape(aval.shape).astype(aval.dtype)
     if aval.inexact:
         with np.errstate(all="ignore"):
-            wide = x.astype(wide_dtype(aval.dtype))
+            wide: Any = x.astype(wide_dtype(aval.dtype))
             yield (np.round(wide * 4) / 4).astype(aval.dtype)
             yield (np.round(wide * 256) / 256).astype(aval.dtype)
 
@@ -455,7 +455,7 @@ def _difference_in_bits(question: Question) -> Counterexample | None:
     """Return operands where the interpreted results have other bits."""
     for args in _draws(question):
         try:
-            runs = [run(p, xs) for p, xs in zip(question.programs, question.operands(args), strict=True)]
+            runs = [run(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
         except FxadError:  # a check failed: no evidence
             continue
         for q, (a, b) in enumerate(zip(*runs, strict=True)):

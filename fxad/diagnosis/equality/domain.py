@@ -139,10 +139,6 @@ class Domain:
         residues = self.field.random(f"bits {x.dtype}", words.astype(np.int64), self.points * (1 + is_complex))
         return Symbolic(np.where(words.any(-1, keepdims=True), residues, 0), is_complex)
 
-    def is_known(self, x: Value) -> bool:
-        """Return True for an ordinary array."""
-        return not isinstance(x, Symbolic)
-
     def complex(self, real: Symbolic, imag: Symbolic) -> Symbolic:
         """Return the complex array of two parts."""
         residues = np.concatenate(np.broadcast_arrays(real.residues, imag.residues), -1)
@@ -153,7 +149,8 @@ class Domain:
         if not x.is_complex:
             return x, Symbolic(np.zeros_like(x.residues), degree=0.0)
         n = self.points
-        return tuple([Symbolic(r, False, x.degree, x.level) for r in (x.residues[..., :n], x.residues[..., n:])])  # type: ignore[return-value]  # two
+        real, imag = [Symbolic(r, False, x.degree, x.level) for r in (x.residues[..., :n], x.residues[..., n:])]
+        return real, imag
 
     def constant(self, value: int) -> Symbolic:
         """Return an integer."""

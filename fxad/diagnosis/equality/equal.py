@@ -50,7 +50,7 @@ def equal(
     >>> f = fx.trace(lambda x: (x + 1) * (x - 1), x)
     >>> print(fx.equal(f, fx.trace(lambda x: x * x - 1, x)))
     equal as real functions, by evaluation
-      wrong with probability at most 2^-141
+      wrong with probability at most 2^-192
     >>> print(fx.equal(f, fx.trace(lambda x: x * x + 1, x)))
     different: result 0[0] is -1.0 and 1.0 at
       operand 0: [0.0, 0.0, 0.0]

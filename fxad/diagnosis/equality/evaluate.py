@@ -239,10 +239,11 @@ def _stacked(domain: Domain, rows: dict[int, Value], aval: Aval, role: object) -
     """Return the slices of the steps as one array; those of steps that were not made are zero."""
     assert isinstance(role, Sliced)
     n = aval.shape[role.axis]
-    if not any([isinstance(x, Symbolic) for x in rows.values()]):
+    known = {k: x for k, x in rows.items() if not isinstance(x, Symbolic)}
+    if len(known) == len(rows):
         out = np.zeros(aval.shape, aval.dtype)
-        for k, x in rows.items():
-            out[(slice(None),) * role.axis + (k,)] = x
+        for k, row in known.items():
+            out[(slice(None),) * role.axis + (k,)] = row
         return out
     parts = [domain.lift(x) for x in rows.values()]
     is_complex = any([x.is_complex for x in parts])

@@ -220,7 +220,7 @@ def _mix(x: _Bits) -> _Bits:
     return x ^ (x >> np.uint64(31))
 
 
-def _limbs(x: NDArray) -> list[NDArray]:
+def _limbs(x: Residues) -> list[NDArray]:
     mask = (1 << _LIMB) - 1
     return [((x >> (_LIMB * k)) & mask).astype(np.float64) for k in range(3)]
 

@@ -120,8 +120,9 @@ class HasDefinition(Primitive):
 
 def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
     """Return the results of a primitive without bodies that run."""
-    if all([domain.is_known(x) for x in args]) and not prim.effects and not _rounds(domain, prim, outs):
-        return list(map(np.asarray, prim.impl(*args)))  # type: ignore[arg-type]  # all are arrays
+    arrays = [x for x in args if not isinstance(x, Symbolic)]
+    if len(arrays) == len(args) and not prim.effects and not _rounds(domain, prim, outs):
+        return list(map(np.asarray, prim.impl(*arrays)))
     if domain.interpreted:
         rule = of_family(RULES, type(prim))
         made = None if rule is None else rule(domain, prim, args, ins, outs)
@@ -212,7 +213,7 @@ def widened(prim: Primitive) -> Primitive:
         return wide_dtype(value) if isinstance(value, np.dtype) else value
 
     changed = {n: new for n, v in params(prim) if (new := map_parameter(v, wide)) is not v and new != v}
-    return replace(prim, **changed) if changed else prim  # type: ignore[type-var]  # a dataclass
+    return replace(prim, **changed) if changed else prim
 
 
 def wide_dtype(dtype: DType) -> DType:
