@@ -13,6 +13,7 @@ from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Unkn
 from fxad.diagnosis.equality.domain import Domain, Symbolic
 from fxad.diagnosis.equality.rules import apply
 from fxad.dtypes import FLOATING, DType
+from fxad.errors import ArgumentError
 from fxad.extend import (
     Atom,
     Atoms,
@@ -42,7 +43,7 @@ from fxad.ir import LinearMap
 from fxad.primitives.elementwise import ADD, DIV, MUL, NEG, Mul, Neg, Sub
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.sort import Sort
-from fxad.testing import Case, check_equal, check_rewrite
+from fxad.testing import Case, check_equal, check_rewrite, transform_laws
 from fxad.text import parse
 
 X = fx.Spec((3,), "float64")
@@ -221,3 +222,10 @@ def test_programs_are_checked_with_the_integers_of_a_case() -> None:
     h = fx.trace(lambda x, n: fnp.exp(x) * fnp.exp(x), fx.Spec((), "float64"), fx.Spec((), "int32")).jaxpr
     k = fx.trace(lambda x, n: fnp.exp(2 * x), fx.Spec((), "float64"), fx.Spec((), "int32")).jaxpr
     assert not check_equal(h, k, (np.array(0.5), np.array(3, np.int32)))
+
+
+def test_without_the_plug_in_the_check_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transform_laws, "_EXACT_CHECKS", ())
+    with pytest.raises(ArgumentError, match=r"check_rewrite: fxad\.equal is not installed") as caught:
+        check_rewrite(subtract_by_adding, one_case(), exact=True, shrinks=False)
+    assert str(caught.value).endswith("leave out exact=True")
