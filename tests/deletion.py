@@ -83,7 +83,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/budget_laws.py",),
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
-            PlugIn("equality", (), ("fxad/testing/equality_laws.py",), ("tests/equal",), parent="diagnosis"),
+            PlugIn("equality", (), ("fxad/testing/equality_*.py",), ("tests/equal",), parent="diagnosis"),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
         )
     }

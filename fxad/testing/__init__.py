@@ -59,6 +59,7 @@ from fxad.testing.derivative_laws import (
     check_vjp,
 )
 from fxad.testing.equality_laws import check_equal
+from fxad.testing.equality_pairs import EQUAL_PAIRS, check_equal_pairs
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
@@ -112,6 +113,7 @@ __all__ = [
     "Application",
     "Case",
     "Domain",
+    "EQUAL_PAIRS",
     "Inversion",
     "MASK_STEPS",
     "RaggedCase",
@@ -134,6 +136,7 @@ __all__ = [
     "check_cse",
     "check_dce",
     "check_equal",
+    "check_equal_pairs",
     "check_grad",
     "check_implicit",
     "check_inline",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ def drawn(field: Field, shape: tuple[int, ...], seed: int) -> Residues:
 def test_arithmetic_is_that_of_integers_modulo_each_prime(points: int) -> None:
     field = Field(points, 0)
     a, b = drawn(field, (500,), 1), drawn(field, (500,), 2)
-    results = {
+    results: dict[str, tuple[Residues, Callable[[int, int, int], int]]] = {
         "add": (field.add(a, b), lambda x, y, p: (x + y) % p),
         "sub": (field.sub(a, b), lambda x, y, p: (x - y) % p),
         "mul": (field.mul(a, b), lambda x, y, p: x * y % p),
@@ -80,11 +82,18 @@ def test_matrix_products_and_sums_are_exact(n: int) -> None:
 def test_linear_maps_with_coefficients_that_are_no_integers_are_not_taken_for_exact() -> None:
     field = Field(3, 0)
     x = drawn(field, (4,), 5)
-    thrice = field.linear(lambda xs: [3 * xs[0] - xs[0][::-1]], [x])
+
+    def combined(xs: Any) -> Any:
+        return [3 * xs[0] - xs[0][::-1]]
+
+    def scaled(factor: float) -> Any:
+        return lambda xs: [xs[0] * factor]
+
+    thrice = field.linear(combined, [x])
     assert thrice is not None
     assert (thrice[0] == field.sub(field.mul(x, np.full_like(x, 3)), x[::-1])).all()
-    assert field.linear(lambda xs: [xs[0] / 3], [x]) is None
-    assert field.linear(lambda xs: [xs[0] * 2.0**40], [x]) is None
+    assert field.linear(scaled(1 / 3), [x]) is None
+    assert field.linear(scaled(2.0**40), [x]) is None
 
 
 def test_random_functions_are_functions_and_depend_on_every_residue() -> None:

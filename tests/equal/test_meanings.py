@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
@@ -91,11 +91,11 @@ class SecondDifference(LinearMap, LinearInOne):
 
     name: ClassVar[str] = "second_difference"
 
-    def abstract_eval(self, *avals: Aval) -> Avals:
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         return avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        padded = np.pad(args[0], 1)
+        padded: Any = np.pad(args[0], 1)
         return (padded[2:] - 2 * padded[1:-1] + padded[:-2],)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
