@@ -282,7 +282,10 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
             known = _of_bit(domain, prim, args, ins)
             if known is not None:
                 return [known]
-        return [domain.function(f"{name} {k}", lifted, *kind) for k, kind in enumerate(kinds)]
+        made = [domain.function(f"{name} {k}", lifted, *kind) for k, kind in enumerate(kinds)]
+        if domain.interpreted and len(lifted) == len(made) == 1:
+            return [_at_zero(domain, prim, lifted[0], made[0], ins[0].dtype)]
+        return [*made]
     axes_of = of_family(ROWS, type(prim))
     axes = None if axes_of is None else axes_of(prim, ins)
     lead = [] if axes is None else [n for a, n in enumerate(ins[0].shape) if a not in axes]
@@ -351,8 +354,6 @@ ROWS: Final[Mapping[type[Primitive], Callable[[Any, Avals], tuple[int, ...] | No
         TopK: lambda _, ins: (ins[0].ndim - 1,),
         Reduction: lambda prim, _: prim.axes,
         ReduceSum: lambda prim, _: prim.axes,
-        Softmax: lambda prim, _: prim.axes,
-        LogSoftmax: lambda prim, _: prim.axes,
         Matrixwise: _matrices,
         LinearSystem: _matrices,
         Fft: lambda prim, ins: tuple(range(ins[0].ndim - len(prim.lengths), ins[0].ndim)),
@@ -386,7 +387,20 @@ def _rsqrt(domain: Domain, x: Symbolic) -> Symbolic:
 
 
 def _call(domain: Domain, prim: Primitive, x: Symbolic) -> Symbolic:
-    return domain.function(f"{name_of(prim)} 0", [x], x.is_complex)
+    """Return a function of inexact values of which nothing is known but its value at 0."""
+    y = domain.function(f"{name_of(prim)} 0", [x], x.is_complex)
+    return _at_zero(domain, prim, x, y, dtypes.complex128 if x.is_complex else dtypes.float64)
+
+
+def _at_zero(domain: Domain, prim: Primitive, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
+    """Return `y`, with the value of the function at 0 where `x` is 0 whatever the operands are: padding holds zeros."""
+    zero = (x.residues == 0).all(-1, keepdims=True)
+    if not zero.any():
+        return y
+    value = domain.lift(np.asarray(prim.impl(np.zeros((), dtype))[0]))
+    if value.is_complex != y.is_complex:
+        value = domain.complex(*domain.parts(value))
+    return y.like(np.where(zero, value.residues, y.residues), y.bit)
 
 
 def _pow(domain: Domain, prim: Pow, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
@@ -413,8 +427,7 @@ def _parity(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs
     y = _call(domain, prim, canonical)
     if type(prim) in _EVEN:
         return [y]
-    odd = y.like(np.where((x.residues == 0).all(-1, keepdims=True), 0, y.residues))
-    return [odd.like(np.where(flipped[..., None], domain.field.neg(odd.residues), odd.residues))]
+    return [y.like(np.where(flipped[..., None], domain.field.neg(y.residues), y.residues))]
 
 
 _EVEN: Final = frozenset({Cos, Cosh, Abs})
@@ -700,8 +713,32 @@ def _sech2(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs:
     return [domain.sub(domain.constant(1), domain.mul(y, y))]
 
 
+def _exp(domain: Domain, x: Symbolic) -> Symbolic:
+    """Return exp(x), which is 0 for -inf: masks of scores are infinite constants."""
+    y = _call(domain, Exp(), x)
+    if x.is_complex:
+        return y
+    lowest = (x.residues == domain.field.neg(domain.infinity)).all(-1, keepdims=True)
+    return y.like(np.where(lowest, 0, y.residues))
+
+
+def _softmax(domain: Domain, prim: Softmax, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    weights = _exp(domain, domain.lift(args[0]))
+    (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [weights], ins, outs)
+    scale = domain.inverse(domain.lift(total))
+    kept = [1 if a in prim.axes else n for a, n in enumerate(weights.shape)]
+    return [domain.mul(weights, scale.reshape(kept))]
+
+
+def _log_softmax(domain: Domain, prim: LogSoftmax, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    x = domain.lift(args[0])
+    (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [_exp(domain, x)], ins, outs)
+    kept = [1 if a in prim.axes else n for a, n in enumerate(x.shape)]
+    return [domain.sub(x, _call(domain, Log(), domain.lift(total)).reshape(kept))]
+
+
 def _expm1(domain: Domain, x: Symbolic) -> Symbolic:
-    return domain.sub(_call(domain, Exp(), x), domain.constant(1))
+    return domain.sub(_exp(domain, x), domain.constant(1))
 
 
 def _log1p(domain: Domain, x: Symbolic) -> Symbolic:
@@ -729,7 +766,10 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         Div: _floats(_div),
         Pow: _pow,
         Rsqrt: _floats(_rsqrt),
+        Exp: _floats(_exp),
         Expm1: _floats(_expm1),
+        Softmax: _softmax,
+        LogSoftmax: _log_softmax,
         Log1p: _floats(_log1p),
         Erfc: _erfc,
         Sech2: _sech2,
