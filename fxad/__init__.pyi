@@ -129,6 +129,12 @@ from .api.vmap import vmap as vmap
 from .core.typecheck import typecheck as typecheck
 from .diagnosis.bisect.bisect import bisect as bisect
 from .diagnosis.bisect.divergence import Divergence as Divergence
+from .diagnosis.equality.equal import (
+    Counterexample as Counterexample,
+    Proof as Proof,
+    Unknown as Unknown,
+    equal as equal,
+)
 from .diagnosis.record.recording import record as record
 from .diagnosis.record.replay import RecordedCall as RecordedCall, replay as replay
 from .diagnosis.reduce.reduce_program import reduce_program as reduce_program

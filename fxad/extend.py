@@ -1,9 +1,9 @@
 """The interface for primitives and transformations from outside fxad.
 
 A primitive is a class with `@final @primitive`: five rules, and more as bases ask for them (`Linear`, `HigherOrder`,
-`HasInverse`, `HasMask`). `bind` applies it to arrays. A transformation is a function from `Jaxpr` to `Jaxpr` that walks
-the equations and ends in `Builder.build`; `by_value` memoises it. `fxad.primitives` has the primitives of fxad, and
-`fxad.testing` the checkers of laws.
+`HasInverse`, `HasMask`, `HasDefinition`). `bind` applies it to arrays. A transformation is a function from `Jaxpr` to
+`Jaxpr` that walks the equations and ends in `Builder.build`; `by_value` memoises it. `fxad.primitives` has the
+primitives of fxad, and `fxad.testing` the checkers of laws.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from fxad.core.layout import (
 )
 from fxad.core.memo import by_value
 from fxad.core.typecheck import layout_problem, typecheck
+from fxad.diagnosis.equality.rules import HasDefinition
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import (
     Atom,
@@ -204,6 +205,7 @@ __all__ = [
     "Eqn",
     "ForwardCtx",
     "Group",
+    "HasDefinition",
     "HasInverse",
     "HasMask",
     "HigherOrder",

@@ -23,7 +23,7 @@ TABLES: Final = (
     "fxad/__init__.py", "fxad/__init__.pyi", "fxad/transforms/__init__.py", "fxad/transforms/__init__.pyi",
     "fxad/passes.py", "fxad/extend.py", "fxad/api/custom_function.py",
     "fxad/testing/__init__.py", "fxad/testing/__init__.pyi", "fxad/testing/stacks.py", "fxad/testing/mask_stacks.py",
-    "fxad/testing/effect_laws.py", "fxad/testing/law.py",
+    "fxad/testing/effect_laws.py", "fxad/testing/law.py", "fxad/testing/transform_laws.py",
 )  # fmt: skip
 
 
@@ -83,6 +83,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/budget_laws.py",),
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
+            PlugIn("equality", (), ("fxad/testing/equality_*.py",), ("tests/equal",), parent="diagnosis"),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
             PlugIn("record", ("fxad/diagnosis/bisect", "fxad/replay.py"), tests=("tests/record",), parent="diagnosis"),
             PlugIn("reduce", (), ("fxad/testing/reduced_*.py",), ("tests/reduce",), parent="diagnosis"),

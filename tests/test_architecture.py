@@ -47,6 +47,7 @@ TREE_MODULES = (
     "fxad/api/",
     "fxad/diagnosis/record/",
     "fxad/diagnosis/bisect/",
+    "fxad/diagnosis/equality/",
     "fxad/tracing/array.py",
     "fxad/operations/conversions.py",
     "fxad/core/atoms.py",

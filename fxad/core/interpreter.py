@@ -34,7 +34,7 @@ def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -
     """
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, _operands(jaxpr, args), strict=True))
     with np.errstate(all="ignore"):  # infinities and nans of IEEE 754 are valid results, so NumPy must not warn
-        for i, (eqn, dead) in enumerate(zip(jaxpr.eqns, _last_uses(jaxpr), strict=True)):
+        for i, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
             outs = _apply(i, eqn, [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins])
             if observe is not None:
                 observe(i, eqn, outs)
@@ -87,7 +87,7 @@ def _type_text(x: NDArray) -> str:
 
 
 @by_value
-def _last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
+def last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
     """Return for each equation, the variables that no later equation reads."""
     read = set(jaxpr.outs)
     dying: list[tuple[Var, ...]] = []

@@ -64,6 +64,8 @@ from fxad.testing.derivative_laws import (
     check_tangents_transpose,
     check_vjp,
 )
+from fxad.testing.equality_laws import check_equal
+from fxad.testing.equality_pairs import EQUAL_PAIRS, check_equal_pairs
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
@@ -119,6 +121,7 @@ __all__ = [
     "Application",
     "Case",
     "Domain",
+    "EQUAL_PAIRS",
     "Inversion",
     "MASK_STEPS",
     "RaggedCase",
@@ -140,6 +143,8 @@ __all__ = [
     "check_batched_linear",
     "check_cse",
     "check_dce",
+    "check_equal",
+    "check_equal_pairs",
     "check_grad",
     "check_implicit",
     "check_inline",

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from hypothesis import HealthCheck, given, settings
 
 from fxad.core.builder import single_equation
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
+from fxad.errors import ArgumentError
 from fxad.ir import Atom, Jaxpr, Lit, Record, distinct_jaxprs, params
 from fxad.primitives.control.call import Call, callee
 from fxad.runtime import active_cache
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
+from fxad.testing.equality_laws import check_equal
 from fxad.testing.law import law
-from fxad.testing.programs import Case
+from fxad.testing.programs import Case, cases
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, inline, simplify
 from fxad.transforms.costs import equations_to_compile
@@ -58,21 +62,59 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
 
 @law
 def check_rewrite(
-    transform: Transform, case: Case, *, rtol: float = 0.0, shrinks: bool = True, idempotent: bool = True
+    transform: Transform,
+    case: Case | None = None,
+    *,
+    rtol: float = 0.0,
+    shrinks: bool = True,
+    idempotent: bool = True,
+    exact: bool = False,
 ) -> None:
     """Check the laws of a rewrite (dce, cse, simplify, inline): equal results; idempotent; never more equations.
 
     `rtol` is for a rewrite that rounds in another way: the largest difference of a result, relative to its largest
-    magnitude, or to 1 if that is more. With 0.0 results are compared bit for bit. `shrinks` and `idempotent` are False
-    for a rewrite that may add equations, or that finds more to rewrite in its result.
+    magnitude, or to 1 if that is more. With 0.0 results are compared bit for bit. `exact` asks `fxad.equal` instead: a
+    rewrite may round in any way, and the programs are equal as functions of real numbers, at all operands; only what is
+    not decided is compared within `rtol`, or the tolerance of the dtype. `shrinks` and `idempotent` are False for a
+    rewrite that may add equations, or that finds more to rewrite in its result. Without a case, 50 programs are drawn.
     """
+    if case is None:
+        _check_drawn(
+            lambda drawn: check_rewrite(
+                transform, drawn, rtol=rtol, shrinks=shrinks, idempotent=idempotent, exact=exact
+            )
+        )
+        return
     out = check_transform(transform, case.program)
-    if problem := differ_by(run(out, case.args), run(case.program, case.args), rtol):
+    if exact and not _EXACT_CHECKS:
+        raise ArgumentError("check_rewrite: fxad.equal is not installed", remedy="leave out exact=True")
+    if exact and all([check(case.program, out, case.args) for check in _EXACT_CHECKS]):
+        pass
+    elif problem := differ_by(run(out, case.args), run(case.program, case.args), _undecided_rtol(case, rtol, exact)):
         fail(f"the results changed: {problem}", case.program, case.args, out)
     if idempotent and transform(out) is not out:
         fail(f"not idempotent: applied twice gives {transform(out)}", case.program, (), out)
     if shrinks and total_eqns(out) > total_eqns(case.program):
         fail(f"{total_eqns(out)} equations, there were {total_eqns(case.program)}", case.program, (), out)
+
+
+def _undecided_rtol(case: Case, rtol: float, exact: bool) -> float:
+    return rtol or (program_tolerance(case.program, case.args) if exact else 0.0)
+
+
+def _check_drawn(check: Callable[[Case], None]) -> None:
+    """Check a law for programs that are drawn, always the same ones."""
+
+    @settings(max_examples=50, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(cases())
+    def law(case: Case) -> None:
+        check(case)
+
+    law()
+
+
+# `fxad.equal`, as a plug-in
+_EXACT_CHECKS: Final[tuple[Callable[[Jaxpr, Jaxpr, Values], bool], ...]] = (check_equal,)
 
 
 def differ_by(have: Values, want: Values, rtol: float) -> str:

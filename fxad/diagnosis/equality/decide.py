@@ -1,0 +1,471 @@
+"""The decision whether two programs are equal, and the confirmation of differences in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.interpreter import run, run_by_layout
+from fxad.core.layout import Layout
+from fxad.core.memo import by_value
+from fxad.core.stack import with_enough_stack
+from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
+from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
+from fxad.diagnosis.equality.field import PRIMES
+from fxad.diagnosis.equality.rules import wide_dtype, widened
+from fxad.errors import FxadError
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, source_text
+from fxad.primitives.check import Check
+from fxad.primitives.index import Index
+from fxad.primitives.shape import BroadcastInDim, Permutation
+from fxad.primitives.slicing import Concatenate, Slice
+from fxad.transforms import cse, dce, inline, simplify
+
+ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
+_POINTS: Final = 4
+_DRAWS: Final = 6
+_MAX_CONSTANTS: Final = 6  # near which operands are drawn
+_MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those of bodies counted once
+_ROUNDINGS: Final = 3
+_BEYOND_NOISE: Final = 32.0
+_MAX_TRIALS: Final = 60  # of simpler operands
+_MAX_STEPS: Final = 20_000  # of loops, in float64
+
+Values: TypeAlias = Sequence[NDArray]
+
+# equations that only move elements are not where programs begin to differ
+_MOVES: Final = (Permutation, BroadcastInDim, Slice, Concatenate, Index)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Two programs are equal.
+
+    how:         "identity" if both have one normal form; else "evaluation", at random points of finite fields.
+    of:          "bits" for the same floating operations on the same values; "real functions" for equal functions of
+                 real and complex numbers, where no denominator is zero. Floating programs may round them differently.
+    error:       -log2 of a bound of the probability, over the points, that the proof is wrong; inf for "identity".
+    known:       the operands whose values were given. The proof holds for these values of them.
+    assumptions: what the proof takes for granted beyond real arithmetic.
+    """
+
+    how: str
+    of: str
+    error: float
+    known: tuple[int, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        lines = [f"equal as {self.of if self.of != 'bits' else 'sequences of floating operations'}, by {self.how}"]
+        if self.how != "identity":
+            lines.append(f"  wrong with probability at most 2^-{int(self.error)}")
+        if self.known:
+            lines.append(f"  for the given values of operands {', '.join(map(str, self.known))}")
+        lines += [f"  assuming that {a}" for a in self.assumptions]
+        return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Counterexample:
+    """Two programs differ: their results for some operands.
+
+    args:   operands, of the types of the programs.
+    result, index: the number of a result, and the place of an element that differs.
+    left, right:   the element in each program: in float64, or in the program's own dtypes for `of` "bits".
+    """
+
+    args: tuple[NDArray, ...]
+    result: int
+    index: tuple[int, ...]
+    left: object
+    right: object
+    of: str = "real functions"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        at = f"result {self.result}" + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
+        lines = [f"different: {at} is {self.left} and {self.right} at"]
+        return "\n".join([*lines, *[f"  operand {k}: {np.asarray(a).tolist()}" for k, a in enumerate(self.args)]])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Neither equality nor a difference was found.
+
+    equation: the equation that was not decided, with its program; of the second program, the first whose values the
+              first program does not have; "" if it is none in particular.
+    reason:   why.
+    where:    the user's line of the equation.
+    """
+
+    equation: str
+    reason: str
+    where: str = ""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        at = f" at {self.equation}" * bool(self.equation) + f", {self.where}" * bool(self.where)
+        return f"not decided{at}: {self.reason}"
+
+
+Verdict: TypeAlias = "Proof | Counterexample | Unknown"
+
+
+@by_value
+def normal_form(jaxpr: Jaxpr) -> Jaxpr:
+    """Return a program with the same bits, without calls, common subexpressions, dead equations."""
+    return dce(cse(simplify(inline(jaxpr))))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """Two programs, and what is known of their operands.
+
+    bound: for each program, the values of its first operands. avals: the types of the others, which both programs have.
+    known: their values, or None.
+    """
+
+    programs: tuple[Jaxpr, Jaxpr]
+    bound: tuple[Values, Values]
+    known: Sequence[NDArray | None]
+    seed: int = 0
+
+    @property
+    def avals(self) -> tuple[Aval, ...]:
+        """The types of the operands that both programs have."""
+        return self.programs[0].in_avals[len(self.bound[0]) :]
+
+    def operands(self, args: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Return the operands of each program."""
+        left, right = self.bound
+        return [*left, *args], [*right, *args]
+
+
+def decide(question: Question, *, bits: bool = False) -> Verdict:
+    """Decide whether two programs with operands and results of the same types are equal."""
+    of = "bits" if bits else "real functions"
+    left, right = question.programs
+    if _same_values(*question.bound) and (left is right or normal_form(left) is normal_form(right)):
+        return Proof("identity", of, float("inf"))
+    found: Unknown | None = None
+    for exact in (False,) if bits else (False, True):
+        same = _same_expressions(question, bits, exact)
+        if isinstance(same, Proof):
+            return same
+        found = found or same
+    assert found is not None
+    different = _difference_in_bits(question) if bits else _difference(question)
+    return found if different is None else different
+
+
+def _same_values(left: Values, right: Values) -> bool:
+    return len(left) == len(right) and all(
+        [
+            x.dtype == y.dtype and x.shape == y.shape and not _bytes_differ(x, y).any()
+            for x, y in zip(left, right, strict=True)
+        ]
+    )
+
+
+# ------------------------------------------------------------------------------------------------ in finite fields
+
+
+def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> Proof | Unknown:
+    """Evaluate both programs in finite fields."""
+    left, right = question.programs
+    given = tuple([k for k, x in enumerate(question.known) if x is not None])
+    points = _POINTS
+    while True:
+        domain = Domain(points, question.seed, interpreted=not bits, exact_constants=exact_constants)
+        pairs = enumerate(zip(question.avals, question.known, strict=True))
+        args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
+        operands = question.operands(args)
+        try:
+            ours, effects = evaluate(domain, left, operands[0]), domain.effects
+            domain.effects = []
+            theirs = evaluate(domain, right, operands[1])
+        except UndecidedError as e:
+            return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
+        if effects != domain.effects:
+            return Unknown(
+                "", f"the effects differ: {len(effects)} and {len(domain.effects)} calls of the host or checks"
+            )
+        unequal = [k for k, (x, y) in enumerate(zip(ours, theirs, strict=True)) if not _same(domain, x, y)]
+        if unequal:
+            return _first_new_value(domain, question, args, unequal[0])
+        error = domain.bits_of_error(sum([a.size for a in left.out_avals]))
+        if error >= ERROR_BITS:
+            of = "bits" if bits else "real functions"
+            return Proof("evaluation", of, error, given, tuple(sorted(domain.assumptions)))
+        if points == len(PRIMES):
+            return Unknown("", f"the degree of the expressions is too high: the bound of the error is 2^{-int(error)}")
+        needed = points + 1
+        while needed < len(PRIMES) and error * needed / points < ERROR_BITS:
+            needed += 1
+        points = needed if error > 0 else len(PRIMES)
+
+
+def _same(domain: Domain, x: Value, y: Value) -> bool:
+    if not isinstance(x, Symbolic) and not isinstance(y, Symbolic):
+        if not domain.interpreted or x.dtype not in dtypes.INEXACT:
+            return not _bytes_differ(x, y).any()
+        return bool(np.array_equal(x.astype(np.complex128), y.astype(np.complex128), equal_nan=True))
+    a, b = domain.lift(x), domain.lift(y)
+    if a.is_complex != b.is_complex:
+        a, b = [domain.complex(*domain.parts(z)) for z in (a, b)]
+    return np.array_equal(a.residues, b.residues)
+
+
+def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], result: int) -> Unknown:
+    """Name the first equation of the second program, among those that the result reads, whose value the first program
+    does not have."""
+    left, right = question.programs
+    ours, theirs = question.operands(args)
+    values = set[bytes]()
+
+    def key(x: Value) -> bytes:
+        symbol = domain.lift(x)
+        return domain.digest("value", symbol.residues.reshape(1, -1)).tobytes()
+
+    evaluate(domain, left, ours, lambda _, outs: values.update(map(key, outs)))
+    needed = dce(Jaxpr(right.ins, right.eqns, right.outs[result : result + 1], right.name))
+    found: list[Eqn] = []
+
+    def look(eqn: Eqn, outs: Sequence[Value]) -> None:
+        if not found and not isinstance(eqn.prim, _MOVES) and not all([key(x) in values for x in outs]):
+            found.append(eqn)
+
+    evaluate(domain, needed, theirs, look)
+    reason = f"the expressions of result {result} differ, and no difference was found in float64"
+    if not found:
+        return Unknown("", reason)
+    eqn = found[0]
+    number = next((k for k, e in enumerate(right.eqns) if e.prim == eqn.prim and e.source is eqn.source), None)
+    label = f"equation {number} " if number is not None else ""
+    return Unknown(f"{label}({eqn.prim.name}) of {right.name}", reason, source_text(eqn.source))
+
+
+# ------------------------------------------------------------------------------------------------------- in float64
+
+
+def _difference(question: Question) -> Counterexample | None:
+    """Return operands where the results differ by more than rounding, as float64 computes them."""
+    for args in _draws(question):
+        found = _compared(question, args)
+        if found is not None:
+            return _shrunk(question, found)
+    return None
+
+
+def _draws(question: Question) -> Iterator[list[NDArray]]:
+    """Give operands: floats around 0 of several sizes, or positive ones, and small integers; then values above, below
+    and at the constants of the programs, where comparisons change. Operands whose values are given have these."""
+    programs = question.programs
+    constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
+    near = [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
+    count = _DRAWS + len(near)
+    work = sum([len(body.eqns) for p in programs for body in distinct_jaxprs(p)])
+    for draw in range(min(count, max(3, _MAX_EQUATIONS // max(work, 1)))):
+        source = np.random.default_rng([question.seed, draw])
+        yield [
+            _drawn(source, aval, draw, near[draw - _DRAWS] if draw >= _DRAWS else None) if value is None else value
+            for aval, value in zip(question.avals, question.known, strict=True)
+        ]
+
+
+def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float, float] | None) -> NDArray:
+    shape, dtype = aval.shape, aval.dtype
+    if dtype == dtypes.bool_:
+        return np.asarray(source.integers(0, 2, shape).astype(np.bool_))
+    if near is not None:
+        constant, side = near
+        if not aval.inexact:
+            real = np.full(shape, constant + side)
+        elif side:
+            real = constant + side * source.uniform(0, 1, shape) * (1 + abs(constant))
+        else:
+            real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape))
+    elif not aval.inexact:
+        real = source.integers(-4, 5, shape).astype(np.float64)
+    else:
+        real = source.uniform(0.25, 1.0, shape) if draw % 2 else source.normal(0, 1.0 + draw, shape)
+    with np.errstate(all="ignore"):
+        if not aval.inexact:
+            low, high = [float(x) for x in dtypes.RANGES[dtype]]
+            return np.asarray(np.clip(np.rint(real), max(low, -(2.0**53)), min(high, 2.0**31 - 1)).astype(dtype))
+        return np.asarray(real + 1j * source.normal(0, 1, shape) if dtype in dtypes.COMPLEX else real).astype(dtype)
+
+
+@by_value
+def _constants(jaxpr: Jaxpr) -> tuple[float, ...]:
+    """Return the finite real constants of a program."""
+    found = set[float]()
+    for body in distinct_jaxprs(jaxpr):
+        for a in (a for eqn in body.eqns for a in eqn.ins):
+            if isinstance(a, Lit) and a.aval.dtype not in dtypes.COMPLEX and np.isfinite(float(a.value)):
+                found.add(float(a.value))
+    return tuple(sorted(found))
+
+
+def _compared(question: Question, args: Sequence[NDArray]) -> Counterexample | None:
+    """Return the element that differs most, relative to the noise of rounding; None if it is noise.
+
+    Each program runs in float64, and then several times with results of each equation rounded at random: the spread of
+    the results estimates their error (stochastic arithmetic: Vignes 1993).
+    """
+    pairs = [(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
+    try:
+        runs = [[_run_rounded(p, operands, 0)] for p, operands in pairs]
+        if all([np.array_equal(x, y) for x, y in zip(runs[0][0], runs[1][0], strict=True)]):
+            return None
+        for k in range(1, 1 + _ROUNDINGS):
+            for of, (p, operands) in zip(runs, pairs, strict=True):
+                of.append(_run_rounded(p, operands, k))
+    except Exception:  # noqa: BLE001  # float64 does not fit this program (a cast of bits), or a check failed: no evidence
+        return None
+    best: tuple[float, Counterexample] | None = None
+    for q in range(len(question.programs[0].outs)):
+        ours, theirs = [np.stack([np.asarray(outs[q]) for outs in of]) for of in runs]
+        if not ours.size:
+            continue
+        if ours.dtype.kind in "fc":
+            ours, theirs = [np.asarray(x).astype(np.complex128) for x in (ours, theirs)]
+            with np.errstate(all="ignore"):
+                noise = np.abs(ours - ours[0]).max(0) + np.abs(theirs - theirs[0]).max(0)
+                size = np.maximum(np.abs(ours[0]), np.abs(theirs[0]))
+                gap = np.abs(ours[0] - theirs[0])
+                ratio = gap / (_BEYOND_NOISE * (noise + 2.0**-52 * size) + 1e-300)
+            finite = np.isfinite(ours).all(0) & np.isfinite(theirs).all(0)
+            ratio = np.where(finite, ratio, 0.0)
+        else:
+            steady = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
+            ratio = np.where(steady & (ours[0] != theirs[0]), 2.0, 0.0)
+        large = (ratio > 1) & (ratio >= ratio.max() / 8)
+        at = np.unravel_index(int(np.argmax(large)), ratio.shape)  # the first of those that differ most
+        if ratio[at] > 1 and (best is None or ratio[at] > best[0]):
+            pair = [np.asarray(of[0][q])[at].item() for of in runs]
+            best = float(ratio[at]), Counterexample(tuple(args), q, tuple(map(int, at)), *pair)
+    return None if best is None else best[1]
+
+
+def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArray]:
+    source = np.random.default_rng(seed) if seed else None
+    with np.errstate(all="ignore"):
+        return _wide(jaxpr, [_widened_value(x) for x in args], source)
+
+
+def _widened_value(x: NDArray) -> NDArray:
+    return x.astype(wide_dtype(x.dtype), copy=False)
+
+
+@with_enough_stack
+def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
+    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random."""
+    env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
+
+    def value(a: Atom) -> NDArray:
+        return _widened_value(a.array) if isinstance(a, Lit) else env[a]
+
+    for eqn in jaxpr.eqns:
+        operands = [value(a) for a in eqn.ins]
+        layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
+        if layout is not None and layout.states_results:
+            outs = _wide_bodies(layout, operands, eqn, source)
+        else:
+            outs = [_rounded(np.asarray(y), source) for y in _wide_impl(eqn.prim, operands)]
+        env.update(zip(eqn.outs, outs, strict=True))
+    return [value(a) for a in jaxpr.outs]
+
+
+def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray]:
+    if isinstance(prim, Check):
+        return operands[1 + prim.n_fields :]
+    if prim.effects:
+        raise ValueError("an effect is not repeated")
+    return widened(prim).impl(*operands)
+
+
+def _rounded(y: NDArray, source: np.random.Generator | None) -> NDArray:
+    y = _widened_value(y)
+    if source is None or y.dtype.kind not in "fc" or not y.size:
+        return y
+    return np.asarray(np.multiply(y, 1 + 2.0**-53 * source.integers(-1, 2, y.shape)))
+
+
+def _wide_bodies(
+    layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator | None
+) -> list[NDArray]:
+    outs = [v.aval.with_dtype(wide_dtype(v.aval.dtype)) for v in eqn.outs]
+    steps = 0
+
+    def body(k: int, _: int | None, values: list[NDArray]) -> Sequence[NDArray] | None:
+        nonlocal steps
+        steps += 1
+        return None if steps > _MAX_STEPS else _wide(layout.bodies[k].jaxpr, values, source)
+
+    made = run_by_layout(layout, operands, outs, body)
+    if made is None:
+        raise ValueError("the loop does not end")
+    return made
+
+
+def _shrunk(question: Question, found: Counterexample) -> Counterexample:
+    """Return a counterexample with simpler operands: zeros, ones, small integers, as far as the programs differ."""
+    trials = 0
+    for k, (aval, known) in enumerate(zip(question.avals, question.known, strict=True)):
+        for simpler in _simpler(found.args[k], aval) if known is None else ():
+            trials += 1
+            if trials > _MAX_TRIALS or np.array_equal(simpler, found.args[k]):
+                continue
+            other = _compared(question, (*found.args[:k], simpler, *found.args[k + 1 :]))
+            if other is not None:
+                found = other
+                break
+    return found
+
+
+def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
+    yield np.zeros(aval.shape, aval.dtype)
+    yield np.ones(aval.shape, aval.dtype)
+    if aval.dtype != dtypes.bool_:
+        yield np.arange(aval.size).reshape(aval.shape).astype(aval.dtype)
+    if aval.inexact:
+        with np.errstate(all="ignore"):
+            wide: Any = x.astype(wide_dtype(aval.dtype))
+            yield (np.round(wide * 4) / 4).astype(aval.dtype)
+            yield (np.round(wide * 256) / 256).astype(aval.dtype)
+
+
+def _difference_in_bits(question: Question) -> Counterexample | None:
+    """Return operands where the interpreted results have other bits."""
+    for args in _draws(question):
+        try:
+            runs = [run(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
+        except FxadError:  # a check failed: no evidence
+            continue
+        for q, (a, b) in enumerate(zip(*runs, strict=True)):
+            differ = _bytes_differ(a, b)
+            if differ.any():
+                at = np.unravel_index(int(np.argmax(differ)), differ.shape)
+                return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")
+    return None
+
+
+def _bytes_differ(x: NDArray, y: NDArray) -> NDArray:
+    words = [np.ascontiguousarray(z).reshape(-1).view(f"V{z.dtype.itemsize}").reshape(z.shape) for z in (x, y)]
+    return np.asarray(words[0] != words[1])

@@ -1,0 +1,258 @@
+"""Programs on symbolic values: equation by equation, bodies by their layouts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from fxad.core.interpreter import last_uses
+from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Sliced, Times, Unknown, UpTo
+from fxad.core.stack import with_enough_stack
+from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
+from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, name_of
+from fxad.errors import FxadError
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
+from fxad.primitives.check import Check
+
+_MAX_STEPS: Final = 100_000  # of a loop whose predicate no operand decides
+_MAX_CHOSEN_STEPS: Final = 256  # of a loop whose number of steps operands decide
+
+# Called after each equation of the program itself, with its results.
+Observe: TypeAlias = Callable[[Eqn, Sequence[Value]], None]
+
+
+@final
+class UndecidedError(Exception):
+    """The domain has no values for the results of an equation."""
+
+    def __init__(self, reason: str, equation: str = "", source: SourceLocation | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.equation, self.source = reason, equation, source
+
+
+@with_enough_stack
+def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Observe | None = None) -> list[Value]:
+    """Return the results of a program.
+
+    Raises: UndecidedError for an equation without values.
+    """
+    env: dict[Atom, Value] = dict(zip(jaxpr.ins, args, strict=True))
+    for k, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
+        operands = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
+        try:
+            outs = _remembered(domain, eqn, operands)
+        except UndecidedError as e:
+            if not e.equation:
+                e.equation = f"equation {k} ({eqn.prim.name}) of {jaxpr.name}"
+                e.source = source_location(eqn.source)
+            raise
+        if observe is not None:
+            observe(eqn, outs)
+        env.update(zip(eqn.outs, outs, strict=True))
+        for v in dead:
+            del env[v]
+    return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+
+
+def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
+    """Return the results of an equation, which are computed once for the same primitive and the same operands: programs
+    that are compared have most equations in common, and a recomputation has all of them."""
+    if eqn.prim.effects:
+        return _results(domain, eqn, args)
+    key = eqn.prim, tuple([a if isinstance(a, Lit) else id(x) for a, x in zip(eqn.ins, args, strict=True)])
+    found = domain.remembered.get(key)
+    if found is None:
+        outs = _results(domain, eqn, args)
+        size = sum([x.residues.nbytes if isinstance(x, Symbolic) else x.nbytes for x in outs])
+        if size > domain.memory:
+            return outs
+        domain.memory -= size
+        found = domain.remembered[key] = args, outs  # the operands live as long as their identities are compared
+    return found[1]
+
+
+def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
+    prim, ins, outs = eqn.prim, [a.aval for a in eqn.ins], [v.aval for v in eqn.outs]
+    if isinstance(prim, HigherOrder):
+        layout = prim.layout
+        if layout.states_results:
+            return _by_layout(domain, layout, args, outs)
+    if isinstance(prim, Check):
+        _note_effect(domain, eqn, args)
+        return args[1 + prim.n_fields :]
+    if isinstance(prim, HasDefinition) and domain.interpreted:
+        return evaluate(domain, prim.definition(*ins), args)
+    if prim.effects:
+        _note_effect(domain, eqn, args)
+        return [
+            domain.function_of_rows(
+                f"effect {len(domain.effects)} {k}", np.zeros(1, np.int64), a.shape, *kind_of(a.dtype)
+            )
+            for k, a in enumerate(outs)
+        ]
+    try:
+        return apply(domain, prim, args, tuple(ins), tuple(outs))
+    except FxadError as e:  # such as a primitive of a mesh that runs outside of it
+        raise UndecidedError(f"its meaning is not known: {e}".split("\n")[0]) from e
+
+
+def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
+    """Record an effect: programs are equal only if they have the same effects, in the same order."""
+    keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
+    domain.effects.append((name_of(eqn.prim), tuple(keys)))
+
+
+# ---------------------------------------------------------------------------------------------------- bodies by layout
+
+
+def _by_layout(domain: Domain, layout: Layout, args: list[Value], outs: Sequence[Aval]) -> list[Value]:
+    branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
+    if not branches and layout.once is None:
+        return _loop(domain, layout, args, outs)
+    at = layout.once
+    if branches:
+        which = next(x for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
+        if isinstance(which, Symbolic):
+            return _all_branches(domain, layout, branches, which, args)
+        at = branches[int(np.clip(which, 0, len(branches) - 1))]
+    assert at is not None, "without branches, one body runs once"
+    return _run(domain, layout, at, args)
+
+
+def _run(domain: Domain, layout: Layout, k: int, args: Sequence[Value]) -> list[Value]:
+    values = evaluate(domain, layout.bodies[k].jaxpr, [args[p] for p in layout.operand_indices(k)])
+    results = dict(zip(layout.result_indices(k), values, strict=True))
+    return [results[q] for q in range(len(results))]
+
+
+def _all_branches(
+    domain: Domain, layout: Layout, branches: Sequence[int], which: Symbolic, args: Sequence[Value]
+) -> list[Value]:
+    """Return the results of branches of which operands select one: all run, and the index selects results."""
+    before = len(domain.effects)
+    results = [[domain.lift(x) for x in _run(domain, layout, k, args)] for k in branches]
+    if len(domain.effects) > before:
+        raise UndecidedError("operands decide which effects happen")
+    return [_joined(domain, which, cases) for cases in zip(*results, strict=True)]
+
+
+def _joined(domain: Domain, which: Symbolic, cases: Sequence[Symbolic]) -> Symbolic:
+    if domain.interpreted:
+        shaped = which.like(which.residues.reshape(*[1] * len(cases[0].shape), -1), which.bit)
+        return case_of(domain, shaped, cases)
+    spread = np.broadcast_to(which.residues, (*cases[0].shape, which.residues.shape[-1]))
+    return domain.function("branch", [which.like(spread), *cases], cases[0].is_complex)
+
+
+def _loop(domain: Domain, layout: Layout, args: Sequence[Value], outs: Sequence[Aval]) -> list[Value]:
+    """Return the results of a loop. While operands decide whether a step is made, its results are chosen by that."""
+    carries, roles, state = layout.carries, layout.operand_roles, list(args)
+    rows: dict[int, dict[int, Value]] = {q: {} for q, r in enumerate(layout.result_roles) if isinstance(r, Sliced)}
+    active: Symbolic | None = None  # None: the step is made for all operands
+    chosen = 0
+    count = next((x for x, role in zip(args, roles, strict=True) if isinstance(role, Count)), None)
+    for made, step in enumerate(_steps(layout, count)):
+        going = True
+        if made >= _MAX_STEPS:
+            raise UndecidedError(f"the loop made {_MAX_STEPS} steps and did not end")
+        if isinstance(count, Symbolic):
+            active = domain.function("less", [domain.constant(made), count], bit=True)
+        if active is not None:
+            chosen += 1
+            if chosen > _MAX_CHOSEN_STEPS:
+                raise UndecidedError(f"operands decide the number of steps, which may be more than {_MAX_CHOSEN_STEPS}")
+            if not domain.interpreted:
+                raise UndecidedError("operands decide the number of steps")
+        for k in layout.running:
+            values = evaluate(
+                domain,
+                layout.bodies[k].jaxpr,
+                [_slice(state[p], roles[p], step) for p in layout.operand_indices(k)],
+            )
+            indices = layout.result_indices(k)
+            present = active
+            for q, x in zip(indices, values, strict=True):
+                if q is None:
+                    if isinstance(x, Symbolic):
+                        active = x if active is None else _both(domain, active, x)
+                    else:
+                        going = bool(np.all(x))
+                elif q in rows:
+                    zero = np.zeros(x.shape, outs[q].dtype)
+                    rows[q][step] = x if present is None else _chosen(domain, present, zero, x)
+            for p, q in carries.items():
+                if q in indices:
+                    x = values[indices.index(q)]
+                    state[p] = x if present is None else _chosen(domain, present, state[p], x)
+            if not going:
+                break
+        if not going:
+            break
+    else:
+        pass
+    results: list[Value] = []
+    sources = {q: p for p, q in carries.items()}
+    for q, aval in enumerate(outs):
+        results.append(state[sources[q]] if q in sources else _stacked(domain, rows[q], aval, layout.result_roles[q]))
+    return results
+
+
+def _both(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+    both = domain.mul(x, y)
+    both.bit = True
+    return both
+
+
+def _chosen(domain: Domain, active: Symbolic, old: Value, new: Value) -> Value:
+    a, b = domain.lift(old), domain.lift(new)
+    return domain.choose(active.like(active.residues.reshape(*[1] * len(b.shape), -1)), a, b)
+
+
+def _steps(layout: Layout, count: Value | None) -> Iterable[int]:
+    match layout.bodies[layout.running[-1]].runs:
+        case Times(n, reverse):
+            return range(n - 1, -1, -1) if reverse else range(n)
+        case UpTo(most, reverse):
+            n = most if isinstance(count, Symbolic) or count is None else min(int(count), most)
+            if reverse and isinstance(count, Symbolic):
+                raise UndecidedError("operands decide the number of steps of a reversed loop")
+            return range(n - 1, -1, -1) if reverse else range(n)
+        case InParallel(n):
+            return range(n)
+        case Unknown(most):
+            return itertools.count() if most is None else range(most)
+        case _:
+            return ()
+
+
+def _slice(x: Value, role: object, step: int) -> Value:
+    if not isinstance(role, Sliced):
+        return x
+    at = (slice(None),) * role.axis + (step,)
+    return x.like(x.residues[at], x.bit) if isinstance(x, Symbolic) else x[at]
+
+
+def _stacked(domain: Domain, rows: dict[int, Value], aval: Aval, role: object) -> Value:
+    """Return the slices of the steps as one array; those of steps that were not made are zero."""
+    assert isinstance(role, Sliced)
+    n = aval.shape[role.axis]
+    known = {k: x for k, x in rows.items() if not isinstance(x, Symbolic)}
+    if len(known) == len(rows):
+        out = np.zeros(aval.shape, aval.dtype)
+        for k, row in known.items():
+            out[(slice(None),) * role.axis + (k,)] = row
+        return out
+    parts = [domain.lift(x) for x in rows.values()]
+    is_complex = any([x.is_complex for x in parts])
+    shape = (*aval.shape[: role.axis], *aval.shape[role.axis + 1 :])
+    lifted = dict(zip(rows, parts, strict=True))
+    zero = np.zeros((*shape, domain.points * (1 + is_complex)), np.int64)
+    filled = [
+        (domain.complex(*domain.parts(lifted[k])) if is_complex else lifted[k]).residues if k in lifted else zero
+        for k in range(n)
+    ]
+    degree, level = max([x.degree for x in parts]), max([x.level for x in parts])
+    return Symbolic(np.stack(filled, role.axis), is_complex, degree, level, all([x.bit for x in parts]))

@@ -1,0 +1,236 @@
+"""Arithmetic modulo several primes at once, and random functions of residues.
+
+An element is a vector of residues, one for each prime, on the last axis of an int64 array. The primes lie between
+1.5 * 2^49 and 2^50: a product modulo p then takes a dozen operations of NumPy, because the rounded quotient in float64
+is off by at most one. Modulo 2^61 - 1, 2^61 would be 1, and `x * 2.0**61` would be `x`; these primes were drawn at
+random. -1 is no square modulo any of them, so complex numbers are pairs, and only 0 has no inverse.
+
+A random function hashes all residues of its arguments to each residue of its result. So two arguments are taken for one
+only if they agree modulo every prime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fxad.ir import NDArray
+
+Residues: TypeAlias = npt.NDArray[np.int64]
+_Bits: TypeAlias = npt.NDArray[np.uint64]
+
+PRIMES: Final = (
+    968392434695087, 1096562131761287, 915867083243731, 921534502702087,
+    948137012117983, 1008388929256147, 947563333029007, 1113093477333911,
+)  # fmt: skip
+BITS: Final = 49.5  # of the smallest prime, rounded down
+
+_LIMB: Final = 17  # three limbs have 51 bits; a product of two has 34, so float64 sums 3 * 2^17 of them exactly
+_SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
+
+
+@final
+class Field:
+    """The fields of the first `points` primes, together. `seed` chooses the random functions."""
+
+    def __init__(self, points: int, seed: int) -> None:
+        self.points, self.seed = points, seed
+        self.p: Residues = np.array(PRIMES[:points], np.int64)
+        self._inverse_p = 1.0 / self.p.astype(np.float64)
+        self._scales = np.array([[pow(2, _LIMB * k, p) for p in PRIMES[:points]] for k in range(5)], np.int64)
+        self._powers_of_two: Residues | None = None
+        self._keys: dict[tuple[bytes, int, int], _Bits] = {}
+
+    # ------------------------------------------------------------------------------------------------ arithmetic
+
+    def add(self, a: Residues, b: Residues) -> Residues:
+        """Return a + b."""
+        total = a + b
+        return _smaller(total, total - self.p)
+
+    def sub(self, a: Residues, b: Residues) -> Residues:
+        """Return a - b."""
+        difference = a - b
+        return _smaller(difference, difference + self.p)
+
+    def neg(self, a: Residues) -> Residues:
+        """Return -a."""
+        return _smaller(-a, self.p - a)
+
+    def mul(self, a: Residues, b: Residues) -> Residues:
+        """Return a * b. The integral quotient is rounded from float64, and off by at most one; int64 wraps."""
+        quotient = (a.astype(np.float64) * b * self._inverse_p).astype(np.int64)
+        rest = a * b - quotient * self.p
+        rest = _smaller(rest, rest + self.p)
+        return _smaller(rest, rest - self.p)
+
+    def power(self, a: Residues, n: int) -> Residues:
+        """Return a ** n for n >= 0."""
+        out = np.broadcast_to(np.int64(1), a.shape)
+        while n:
+            out = self.mul(out, a) if n & 1 else out
+            n >>= 1
+            a = self.mul(a, a) if n else a
+        return np.array(out)
+
+    def inverse(self, a: Residues) -> Residues:
+        """Return 1 / a, and 0 for 0: products by pairs up to one element, its inverse, and back (Montgomery 1987)."""
+        zero = a == 0
+        rows = np.where(zero, 1, a).reshape(-1, self.points)
+        products = [rows]
+        while len(products[-1]) > 1:
+            x = products[-1]
+            x = np.concatenate([x, np.ones((1, self.points), np.int64)]) if len(x) % 2 else x
+            products[-1] = x
+            products.append(self.mul(x[::2], x[1::2]))
+        one = [pow(x, -1, p) for row in products[-1].tolist() for x, p in zip(row, PRIMES, strict=False)]
+        inverted = np.array(one, np.int64).reshape(-1, self.points)
+        for x in products[-2::-1]:
+            other = x.reshape(-1, 2, self.points)[:, ::-1].reshape(x.shape)
+            inverted = self.mul(np.repeat(inverted, 2, 0)[: len(x)], other)
+        return np.where(zero, 0, inverted[: len(rows)].reshape(a.shape))
+
+    def total(self, a: Residues, axes: tuple[int, ...]) -> Residues:
+        """Return the sum along axes, none of which is the last one."""
+        for axis in sorted(axes, reverse=True):
+            while a.shape[axis] > _SUMMED:
+                starts = range(0, a.shape[axis], _SUMMED)
+                a = np.add.reduceat(a, list(starts), axis) % self.p
+            a = np.add.reduce(a, axis) % self.p
+        return a
+
+    def product(self, a: Residues, axis: int) -> Residues:
+        """Return the product along an axis, by halves."""
+        a = np.moveaxis(a, axis, 0)
+        while len(a) > 1:
+            half = len(a) // 2
+            a = np.concatenate([self.mul(a[:half], a[half : 2 * half]), a[2 * half :]])
+        return a[0] if len(a) else np.ones(a.shape[1:], np.int64)
+
+    def of_integers(self, x: NDArray) -> Residues:
+        """Return the residues of an integer or bool array, on a new last axis."""
+        if x.dtype == np.uint64:
+            return np.asarray(x[..., None] % self.p.astype(np.uint64)).astype(np.int64)
+        return np.asarray(x[..., None].astype(np.int64) % self.p)
+
+    def of_floats(self, x: NDArray) -> Residues:
+        """Return the residues of the exact values of floats: a mantissa times a power of two."""
+        mantissa, exponent = np.frexp(x.astype(np.float64))
+        residues = (mantissa * 2.0**53).astype(np.int64)[..., None] % self.p
+        scale = self._two_to()[exponent.astype(np.int64) - 53 + _OFFSET]
+        return self.mul(residues, scale)
+
+    def _two_to(self) -> Residues:
+        if self._powers_of_two is None:
+            rows = [[pow(2, e, p) for p in PRIMES[: self.points]] for e in range(-_OFFSET, 1025)]
+            self._powers_of_two = np.array(rows, np.int64)
+        return self._powers_of_two
+
+    # ----------------------------------------------------------------------------- linear and bilinear maps of floats
+
+    def linear(self, f: Callable[[list[NDArray]], list[NDArray]], xs: Sequence[Residues]) -> list[Residues] | None:
+        """Return the results of a linear map of float64 arrays, applied to residues. None if a coefficient is no
+        integer, or a sum is not exact."""
+        levels: list[list[list[NDArray]]] = [[], [], []]  # by limb, prime, result
+        for k in range(self.points):
+            columns = [_limbs(x[..., k]) for x in xs]
+            for level in range(3):
+                levels[level].append(f([c[level] for c in columns]))
+        if not all([_exact(y) for of_level in levels for of_prime in of_level for y in of_prime]):
+            return None
+        results = range(len(levels[0][0]))
+        return [self._joined(np.stack([np.stack([ys[j] for ys in of], -1) for of in levels])) for j in results]
+
+    def bilinear(self, f: Callable[[NDArray, NDArray], NDArray], x: Residues, y: Residues) -> Residues | None:
+        """Return the result of a bilinear map of float64 arrays, applied to residues. None as for `linear`."""
+        levels: list[list[NDArray]] = [[] for _ in range(5)]  # by limb, prime
+        for k in range(self.points):
+            left, right = _limbs(x[..., k]), _limbs(y[..., k])
+            for level, terms in enumerate(levels):
+                found = [f(left[i], right[level - i]) for i in range(3) if 0 <= level - i < 3]
+                if not all(map(_exact, found)):
+                    return None
+                terms.append(np.asarray(sum(found[1:], found[0])))
+        if not all([_exact(z) for terms in levels for z in terms]):
+            return None
+        return self._joined(np.stack([np.stack(terms, -1) for terms in levels]))
+
+    def matmul(self, x: Residues, y: Residues) -> Residues:
+        """Return the product of matrices, whose axes are the last two before that of the residues."""
+        n, out = x.shape[-2], None
+        for start in range(0, max(n, 1), _SUMMED):
+            left = np.stack(_limbs(np.moveaxis(x[..., start : start + _SUMMED, :], -1, 0)))[:, None]
+            right = np.stack(_limbs(np.moveaxis(y[..., start : start + _SUMMED, :, :], -1, 0)))[None]
+            products = np.matmul(left, right)  # (limb, limb, prime, ...)
+            levels = [products[0, 0], products[0, 1] + products[1, 0], products[0, 2] + products[1, 1] + products[2, 0]]
+            levels += [products[1, 2] + products[2, 1], products[2, 2]]
+            part = self._joined(np.moveaxis(np.stack(levels), 1, -1))
+            out = part if out is None else self.add(out, part)
+        assert out is not None
+        return out
+
+    def _joined(self, levels: NDArray) -> Residues:
+        """Return the sum of level k times 2^(17 k). The levels are float64 integers on the first axis."""
+        whole = levels.astype(np.int64) % self.p
+        terms = self.mul(whole, self._scales[: len(levels)].reshape(-1, *[1] * (levels.ndim - 2), self.points))
+        return np.asarray(terms.sum(0) % self.p)
+
+    # ------------------------------------------------------------------------------------------- random functions
+
+    def random(self, name: str, x: Residues, width: int | None = None) -> Residues:
+        """Return a random function of the vectors on the last axis of `x`: `width` residues, a multiple of `points`."""
+        width = self.points if width is None else width
+        keys = self._key(name.encode(), x.shape[-1] + 1, width)
+        mixed = _mix(x.view(np.uint64) if x.flags.c_contiguous else np.ascontiguousarray(x).view(np.uint64))
+        state = _mix(np.matmul(mixed, keys[1:]) + keys[0])
+        p = np.tile(self.p, width // self.points).astype(np.uint64)
+        return (state % p).astype(np.int64)
+
+    def _key(self, name: bytes, rows: int, columns: int) -> _Bits:
+        key = name, rows, columns
+        if key not in self._keys:
+            digest = hashlib.blake2b(name, key=self.seed.to_bytes(8, "little"), digest_size=16).digest()
+            source = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+            self._keys[key] = source.integers(0, 1 << 64, (rows, columns), np.uint64) | np.uint64(1)
+        return self._keys[key]
+
+    def encode(self, name: str, x: Residues, back: bool = False) -> Residues:
+        """Return a random bijection of elements, or its inverse: a Feistel network over the residues."""
+        rows = [x[..., k] for k in range(self.points)]
+        rounds = [(r, k) for r in range(2) for k in range(self.points)]
+        for r, k in reversed(rounds) if back else rounds:
+            others = np.stack([rows[j] for j in range(self.points) if j != k], -1)
+            shift = self.random(f"{name} {r} {k}", others)[..., k]
+            changed = rows[k] - shift if back else rows[k] + shift
+            rows[k] = changed % self.p[k]
+        return np.stack(rows, -1)
+
+
+_OFFSET: Final = 1074 + 53 + 53
+
+
+def _mix(x: _Bits) -> _Bits:
+    """Return a bijection of 64 bits, the finalizer of SplitMix64 (Steele, Lea, Flood, 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _limbs(x: Residues) -> list[NDArray]:
+    mask = (1 << _LIMB) - 1
+    return [((x >> (_LIMB * k)) & mask).astype(np.float64) for k in range(3)]
+
+
+def _exact(y: NDArray) -> bool:
+    if not y.size:
+        return True
+    return bool(np.abs(y).max() < 2.0**53) and bool((y == np.rint(y)).all())
+
+
+def _smaller(a: Residues, b: Residues) -> Residues:
+    """Return the one of two numbers that is not negative, and the smaller one if both are not."""
+    return np.minimum(a.view(np.uint64), b.view(np.uint64)).view(np.int64)

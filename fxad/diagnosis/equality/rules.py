@@ -1,0 +1,814 @@
+"""The meaning of primitives on symbolic values.
+
+Most come from what a primitive states already:
+
+- Data movement: `impl` runs on opaque elements, which have no arithmetic.
+- Linear and bilinear primitives (`Linear.linear_in`): `impl` runs on float64 arrays that hold small digits of residues.
+- Other elementwise primitives, and operations on rows or matrices: random functions of their operands.
+
+`RULES` has those that are more than that: arithmetic, extrema, comparisons, and functions that are defined by others. A
+primitive from outside is a `HasDefinition` if it is a program of other primitives.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
+from fxad.diagnosis.equality.field import Residues
+from fxad.dtypes import DType
+from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive, jaxprs_in_params, map_parameter, params
+from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.cumulative import CumMax, CumMin, CumProd, Cumulative
+from fxad.primitives.dot import DotGeneral, free_axes
+from fxad.primitives.elementwise import (
+    ELEMENTWISE,
+    Abs,
+    Add,
+    And,
+    Asin,
+    Asinh,
+    Atan,
+    Atanh,
+    Cbrt,
+    Clamp,
+    Complex,
+    Conj,
+    ConvertElementType,
+    Cos,
+    Cosh,
+    Div,
+    Eq,
+    Erf,
+    Erfc,
+    ErfInv,
+    Exp,
+    Expm1,
+    Ge,
+    Gt,
+    Imag,
+    IntegerPow,
+    Le,
+    Log,
+    Log1p,
+    Lt,
+    Max,
+    Min,
+    Mul,
+    Ne,
+    Neg,
+    Not,
+    Or,
+    Pow,
+    Real,
+    Rsqrt,
+    Sech2,
+    SelectN,
+    Sign,
+    Sin,
+    Sinh,
+    Sqrt,
+    Square,
+    StopGradient,
+    Sub,
+    Tan,
+    Tanh,
+    Xor,
+)
+from fxad.primitives.elementwise.bessel import BESSEL
+from fxad.primitives.elementwise.beta import BETA
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.gamma import GAMMA
+from fxad.primitives.families import Bilinear, of_family
+from fxad.primitives.fft import Fft
+from fxad.primitives.linalg.family import LinearSystem, Matrixwise
+from fxad.primitives.marks import Mark
+from fxad.primitives.random import Threefry2x32
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, Reduction
+from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.shape import ReduceSum
+from fxad.primitives.softmax import LogSoftmax, Softmax
+from fxad.primitives.sort import Sort
+from fxad.primitives.top_k import TopK
+
+# (domain, primitive, operands, types of operands, types of results) -> results, or None: the rule does not apply
+Rule: TypeAlias = "Callable[[Domain, Any, list[Value], Avals, Avals], list[Value] | None]"
+
+
+class HasDefinition(Primitive):
+    """A primitive that is, for real numbers, a program of other primitives.
+
+    `equal` evaluates the program in its place. Of another primitive from outside it knows that equal operands give
+    equal results, and what its families say (`Linear`, `Unary`, `HigherOrder`).
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def definition(self, *avals: Aval) -> Jaxpr:
+        """Return the program, for operands of these types."""
+
+
+def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    """Return the results of a primitive without bodies that run."""
+    arrays = [x for x in args if not isinstance(x, Symbolic)]
+    if len(arrays) == len(args) and not prim.effects and not _rounds(domain, prim, outs):
+        return list(map(np.asarray, prim.impl(*arrays)))
+    if domain.interpreted:
+        rule = of_family(RULES, type(prim))
+        made = None if rule is None else rule(domain, prim, args, ins, outs)
+        if made is not None:
+            return made
+    elif isinstance(prim, OptimizationBarrier | Mark | StopGradient):
+        return args
+    for marks in _linear_in(prim, args, ins):
+        linear = _linear(domain, prim, args, marks, outs)
+        if linear is not None:
+            return linear
+    return _unknown(domain, prim, args, ins, outs)
+
+
+def _rounds(domain: Domain, prim: Primitive, outs: Avals) -> bool:
+    """Return True if a primitive of constants is evaluated exactly, because constants are."""
+    return domain.exact_constants and type(prim) in _ROUNDING and outs[0].inexact
+
+
+# ---------------------------------------------------------------------------------------------------- linear primitives
+
+
+def _linear_in(prim: Primitive, args: Sequence[Value], ins: Avals) -> list[tuple[bool, ...]]:
+    """Return the sets of operands that a primitive may be linear in, which have all symbolic ones."""
+    if not isinstance(prim, Linear):
+        return []
+    symbolic = tuple([isinstance(x, Symbolic) for x in args])
+    kinds = {a.dtype for a, s in zip(ins, symbolic, strict=True) if s}
+    candidates = [
+        tuple([s or a.inexact for s, a in zip(symbolic, ins, strict=True)]),
+        tuple([s or a.dtype in kinds for s, a in zip(symbolic, ins, strict=True)]),
+        symbolic,
+        (True,) * len(ins),
+    ]
+    return [marks for marks in dict.fromkeys(candidates) if prim.linear_in(marks)]
+
+
+def _linear(
+    domain: Domain, prim: Primitive, args: list[Value], marks: tuple[bool, ...], outs: Avals
+) -> list[Value] | None:
+    """Return the results of a linear primitive, by `impl`."""
+    lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
+    vectors = [x for x in lifted if isinstance(x, Symbolic)]
+    is_complex = any([x.is_complex for x in vectors])
+    if is_complex:
+        lifted = [domain.complex(*domain.parts(x)) if isinstance(x, Symbolic) else x for x in lifted]
+        vectors = [x for x in lifted if isinstance(x, Symbolic)]
+    degree, level = max([x.degree for x in vectors]), max([x.level for x in vectors])
+    width = vectors[0].residues.shape[-1]
+
+    def run(values: Sequence[NDArray], with_prim: Primitive) -> tuple[NDArray, ...]:
+        remaining = iter(values)
+        with np.errstate(all="ignore"):
+            return with_prim.impl(*[next(remaining) if isinstance(x, Symbolic) else x for x in lifted])
+
+    def made(residues: Sequence[Residues], bit: bool) -> list[Value]:
+        return [Symbolic(r, is_complex, degree, level, bit) for r in residues]
+
+    opaque = np.dtype((np.void, 8 * width))
+    cells = [np.ascontiguousarray(x.residues).view(opaque).reshape(x.shape) for x in vectors]
+    try:
+        moved = run(cells, prim)
+    except Exception:  # noqa: BLE001  # it does arithmetic, which opaque elements have not
+        moved = ()
+    if moved and all([np.asarray(y).dtype == opaque for y in moved]):
+        bit = all([x.bit for x in vectors])
+        return made([np.ascontiguousarray(y).view(np.int64).reshape(*np.shape(y), width) for y in moved], bit)
+    if not domain.interpreted:
+        return None
+    wide = widened(prim)
+    parts = [domain.parts(x) if is_complex else (x,) for x in vectors]
+    done = []
+    for k in range(1 + is_complex):
+        try:
+            one = domain.field.linear(lambda xs: list(map(np.asarray, run(xs, wide))), [p[k].residues for p in parts])
+        except Exception:  # noqa: BLE001  # `impl` takes no float64: nothing is known of the primitive
+            return None
+        if one is None:
+            return None
+        done.append(one)
+    return made([np.concatenate(rows, -1) for rows in zip(*done, strict=True)], False)
+
+
+def widened(prim: Primitive) -> Primitive:
+    """Return a primitive with float64 or complex128 in place of other inexact dtypes among its parameters."""
+
+    def wide(value: object) -> object:
+        return wide_dtype(value) if isinstance(value, np.dtype) else value
+
+    changed = {n: new for n, v in params(prim) if (new := map_parameter(v, wide)) is not v and new != v}
+    return replace(prim, **changed) if changed else prim
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """Return float64 or complex128 for an inexact dtype."""
+    if dtype in dtypes.COMPLEX:
+        return dtypes.complex128
+    return dtypes.float64 if dtype in dtypes.FLOATING else dtype
+
+
+def _bilinear(domain: Domain, prim: Bilinear, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    x, y = map(domain.lift, args)
+    wide = widened(prim)
+
+    def one(a: Symbolic, b: Symbolic) -> Symbolic | None:
+        made = domain.field.bilinear(lambda u, v: np.asarray(wide.impl(u, v)[0]), a.residues, b.residues)
+        return None if made is None else domain.made(made, False, a.degree + b.degree, max(a.level, b.level))
+
+    return _of_parts(domain, one, x, y)
+
+
+def _of_parts(
+    domain: Domain, one: Callable[[Symbolic, Symbolic], Symbolic | None], x: Symbolic, y: Symbolic
+) -> list[Value] | None:
+    """Return a bilinear function of arrays that may be complex, from that of real ones."""
+    if not (x.is_complex or y.is_complex):
+        made = one(x, y)
+        return None if made is None else [made]
+    products = [one(a, b) for a in domain.parts(x) for b in domain.parts(y)]
+    if any([p is None for p in products]):
+        return None
+    ac, ad, bc, bd = [p for p in products if p is not None]
+    return [domain.complex(domain.sub(ac, bd), domain.add(ad, bc))]
+
+
+def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    """Return the matrix product of all pairs of digits at once: as `impl`, in one call."""
+    x, y = map(domain.lift, args)
+    rows_axes = free_axes(len(x.shape), prim.lhs_batch, prim.lhs_contract)
+    column_axes = free_axes(len(y.shape), prim.rhs_batch, prim.rhs_contract)
+    batch = [x.shape[a] for a in prim.lhs_batch]
+    rows, columns = [x.shape[a] for a in rows_axes], [y.shape[a] for a in column_axes]
+    n = prod([x.shape[a] for a in prim.lhs_contract])
+
+    def one(a: Symbolic, b: Symbolic) -> Symbolic:
+        left = a.residues.transpose(*prim.lhs_batch, *rows_axes, *prim.lhs_contract, len(x.shape))
+        right = b.residues.transpose(*prim.rhs_batch, *prim.rhs_contract, *column_axes, len(y.shape))
+        p = domain.points
+        made = domain.field.matmul(
+            left.reshape(*batch, prod(rows), n, p), right.reshape(*batch, n, prod(columns), p)
+        ).reshape(*batch, *rows, *columns, p)
+        return domain.made(made, False, a.degree + b.degree, max(a.level, b.level))
+
+    return _of_parts(domain, one, x, y)
+
+
+# --------------------------------------------------------------------------------------------------- random functions
+
+
+def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
+    name = name_of(prim)
+    lifted = [domain.lift(x) for x in args]
+    kinds = [kind_of(a.dtype) for a in outs]
+    if is_elementwise(prim, ins, outs):
+        if domain.interpreted and len(outs) == 1 and not ins[0].inexact:
+            known = _of_bit(domain, prim, args, ins)
+            if known is not None:
+                return [known]
+        made = [domain.function(f"{name} {k}", lifted, *kind) for k, kind in enumerate(kinds)]
+        if domain.interpreted and len(lifted) == len(made) == 1:
+            return [_at_zero(domain, prim, lifted[0], made[0], ins[0].dtype)]
+        return [*made]
+    axes_of = of_family(ROWS, type(prim))
+    axes = None if axes_of is None else axes_of(prim, ins)
+    lead = [] if axes is None else [n for a, n in enumerate(ins[0].shape) if a not in axes]
+    if axes is None or not all([a.ndim >= len(lead) for a in outs]):
+        rows = np.concatenate([np.zeros(0, np.int64), *[x.residues.reshape(-1) for x in lifted]])
+        return [
+            domain.function_of_rows(f"{name} {k}", rows, a.shape, *kind)
+            for k, (a, kind) in enumerate(zip(outs, kinds, strict=True))
+        ]
+    name = name_of(prim, ("axis", "axes"))  # rows do not know where they lie
+    parts = []
+    for x in lifted:
+        along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
+        moved = np.moveaxis(x.residues, along, range(-1 - len(along), -1))
+        parts.append(moved.reshape(*lead, prod(moved.shape[len(lead) :])))
+    rows = np.concatenate(parts, -1)
+    results: list[Value] = []
+    for k, (aval, kind) in enumerate(zip(outs, kinds, strict=True)):
+        inner = aval.ndim - len(lead)
+        if inner == len(axes) and axes != tuple(range(len(lead), aval.ndim)):
+            at = axes  # the result has the axes where the operand has them
+        else:
+            at = tuple(range(len(lead), aval.ndim))
+        made = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind)
+        results.append(made.like(np.moveaxis(made.residues, range(-1 - inner, -1), at), made.bit))
+    return results
+
+
+def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
+    """Return True if each element of a result depends on those of the operands at its place only."""
+    known = isinstance(prim, Unary | Binary | Compare) or type(prim) in _ELEMENTWISE
+    return known and len({a.shape for a in (*ins, *outs)}) == 1
+
+
+_ELEMENTWISE: Final = frozenset((*ELEMENTWISE, *GAMMA, *BESSEL, *BETA, Threefry2x32))
+
+
+def name_of(prim: Primitive, without: Sequence[str] = ()) -> str:
+    """Return a text for the value of a primitive, without some parameters, the same in every process."""
+    digests = {j: j.digest for j in jaxprs_in_params(prim)}
+
+    def text(value: object) -> object:
+        return digests.get(value, value) if isinstance(value, Jaxpr) else value
+
+    shown = ", ".join([f"{n}={map_parameter(v, text)!r}" for n, v in params(prim) if n not in without])
+    return f"{type(prim).__module__}.{type(prim).__qualname__}({shown})"
+
+
+def _one_axis(prim: Any, ins: Avals) -> tuple[int, ...]:
+    return (prim.axis % ins[0].ndim,)
+
+
+def _matrices(prim: Any, ins: Avals) -> tuple[int, ...] | None:
+    """Return the axes of the first operand, a matrix. Other operands may be vectors: of pivots, of right-hand sides."""
+    lead = ins[0].shape[:-2]
+    return (ins[0].ndim - 2, ins[0].ndim - 1) if all([a.shape[: len(lead)] == lead for a in ins]) else None
+
+
+# the axes of a primitive that is a function of rows, or of arrays along several axes; all other axes are batch axes
+ROWS: Final[Mapping[type[Primitive], Callable[[Any, Avals], tuple[int, ...] | None]]] = MappingProxyType(
+    {
+        Sort: _one_axis,
+        ArgMax: _one_axis,
+        ArgMin: _one_axis,
+        Cumulative: _one_axis,
+        TopK: lambda _, ins: (ins[0].ndim - 1,),
+        Reduction: lambda prim, _: prim.axes,
+        ReduceSum: lambda prim, _: prim.axes,
+        Matrixwise: _matrices,
+        LinearSystem: _matrices,
+        Fft: lambda prim, ins: tuple(range(ins[0].ndim - len(prim.lengths), ins[0].ndim)),
+    }
+)
+
+# ------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def _lifted(f: Callable[..., Value]) -> Rule:
+    """Return the rule of a function of the operands as residues."""
+    return lambda domain, prim, args, ins, outs: [f(domain, *map(domain.lift, args))]
+
+
+def _floats(f: Callable[..., Value]) -> Rule:
+    """Return the rule of a function, for operands that are not integers."""
+    return lambda domain, prim, args, ins, outs: [f(domain, *map(domain.lift, args))] if ins[0].inexact else None
+
+
+def _div(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+    quotient = domain.mul(x, domain.inverse(y))
+    by_zero = (y.residues == 0).all(-1, keepdims=True)
+    if not by_zero.any():
+        return quotient
+    undefined = domain.function("quotient by zero", [x], quotient.is_complex)
+    return quotient.like(np.where(by_zero, undefined.residues, quotient.residues))
+
+
+def _rsqrt(domain: Domain, x: Symbolic) -> Symbolic:
+    return domain.inverse(_call(domain, Sqrt(), x))
+
+
+def _call(domain: Domain, prim: Primitive, x: Symbolic) -> Symbolic:
+    """Return a function of inexact values of which nothing is known but its value at 0."""
+    y = domain.function(f"{name_of(prim)} 0", [x], x.is_complex)
+    return _at_zero(domain, prim, x, y, dtypes.complex128 if x.is_complex else dtypes.float64)
+
+
+def _at_zero(domain: Domain, prim: Primitive, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
+    """Return `y`, with the value of the function at 0 where `x` is 0 whatever the operands are: padding holds zeros."""
+    zero = (x.residues == 0).all(-1, keepdims=True)
+    if not zero.any():
+        return y
+    value = domain.lift(np.asarray(prim.impl(np.zeros((), dtype))[0]))
+    if value.is_complex != y.is_complex:
+        value = domain.complex(*domain.parts(value))
+    return y.like(np.where(zero, value.residues, y.residues), y.bit)
+
+
+def _pow(domain: Domain, prim: Pow, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    exponent = args[1]
+    if isinstance(exponent, Symbolic) or not ins[0].inexact or not exponent.size or np.iscomplexobj(exponent):
+        return None
+    n = exponent.astype(np.float64)
+    first = float(n.flat[0])
+    if not (n == first).all() or first != round(first) or abs(first) > 64:
+        return None
+    return [domain.power(domain.lift(args[0]), int(first))]
+
+
+def _integer_pow(domain: Domain, prim: IntegerPow, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    return [domain.power(domain.lift(args[0]), prim.n)]
+
+
+def _parity(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    """Return an even or an odd function: of the operand or its negative, the same for both."""
+    x = domain.lift(args[0])
+    if x.is_complex or not ins[0].inexact:
+        return None
+    canonical, flipped = domain.sign(x)
+    y = _call(domain, prim, canonical)
+    if type(prim) in _EVEN:
+        return [y]
+    return [y.like(np.where(flipped[..., None], domain.field.neg(y.residues), y.residues))]
+
+
+_EVEN: Final = frozenset({Cos, Cosh, Abs})
+_ODD: Final = (Sin, Sinh, Tanh, Asin, Asinh, Atan, Atanh, Erf, ErfInv, Sign, Cbrt)
+
+
+def _reduce_sum(domain: Domain, prim: ReduceSum, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    x = domain.lift(args[0])
+    n = domain.points
+    parts = [domain.field.total(x.residues[..., k : k + n], prim.axes) for k in range(0, x.residues.shape[-1], n)]
+    return [x.like(np.concatenate(parts, -1))]
+
+
+def _reduce_prod(domain: Domain, prim: ReduceProd, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    x = domain.lift(args[0])
+    if x.is_complex:
+        return None
+    residues = x.residues
+    for axis in sorted(prim.axes, reverse=True):
+        residues = domain.field.product(residues, axis)
+    count = prod([ins[0].shape[a] for a in prim.axes])
+    return [domain.made(residues, False, max(x.degree * count, 0.0), x.level)]
+
+
+def _cumprod(domain: Domain, prim: CumProd, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    x = domain.lift(args[0])
+    if x.is_complex or not x.size:
+        return None
+    products = _running(domain.field.mul, x.residues, prim.axis, prim.reverse)
+    return [domain.made(products, False, x.degree * x.shape[prim.axis], x.level)]
+
+
+# ---------------------------------------------------------------------------------------------------------- extrema
+# max is a sum, behind a random bijection g: max(x, y) = g^-1(g(x) + g(y)). So it is commutative and associative, as a
+# reduction in any order must be, and nothing else but max(x, x) = x, and that -inf is its identity. The least float is
+# minus the largest of the negated ones; integers wrap, so their minimum has a bijection of its own.
+
+
+def _extremum(sign: int) -> Rule:
+    """Return the rule of the larger (1) or the smaller (-1) of two values."""
+
+    def rule(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+        x, y = map(domain.lift, args)
+        if ins[0].dtype == dtypes.bool_:
+            return [_or(domain, x, y) if sign > 0 else _and(domain, x, y)]
+        return [_larger(domain, _Order(domain, sign, ins[0]), x, y)]
+
+    return rule
+
+
+@final
+class _Order:
+    """The bijection of an extremum: `encode` to summands, `decode` from a sum."""
+
+    def __init__(self, domain: Domain, sign: int, aval: Aval) -> None:
+        self.domain = domain
+        self.negate = sign < 0 and aval.inexact
+        self.name = "max" if sign > 0 or aval.inexact else "min"
+        self.identity = domain.field.neg(domain.infinity)
+
+    def encode(self, x: Symbolic) -> Residues:
+        residues = self.domain.field.neg(x.residues) if self.negate else x.residues
+        lowest = (residues == self.identity).all(-1, keepdims=True)
+        return np.where(lowest, 0, self.domain.field.encode(self.name, residues))
+
+    def decode(self, total: Residues, *args: Symbolic) -> Symbolic:
+        made = self.domain.field.encode(self.name, total, back=True)
+        made = np.where((total == 0).all(-1, keepdims=True), self.identity, made)
+        made = self.domain.field.neg(made) if self.negate else made
+        self.domain.calls["extremum"] += prod(made.shape[:-1])
+        degree, level = max([1.0, *[a.degree for a in args]]), max([a.level for a in args])
+        return self.domain.made(made, False, degree, level)
+
+
+def _larger(domain: Domain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic:
+    larger = order.decode(domain.field.add(order.encode(x), order.encode(y)), x, y)
+    same = (x.residues == y.residues).all(-1, keepdims=True)
+    return larger.like(np.where(same, x.residues, larger.residues))
+
+
+def _clamp(domain: Domain, prim: Clamp, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    if ins[1].dtype == dtypes.bool_:
+        return None
+    low, x, high = map(domain.lift, args)
+    low, high = [a.like(np.broadcast_to(a.residues, x.residues.shape)) for a in (low, high)]
+    above = _larger(domain, _Order(domain, 1, ins[1]), low, x)
+    return [_larger(domain, _Order(domain, -1, ins[1]), above, high)]
+
+
+def _reduce_extremum(domain: Domain, prim: Reduction, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    if ins[0].dtype == dtypes.bool_:
+        return _reduce_bits(domain, prim, args, ins, outs)
+    x, order = domain.lift(args[0]), _Order(domain, -1 if isinstance(prim, ReduceMin) else 1, ins[0])
+    return [order.decode(domain.field.total(order.encode(x), prim.axes), x)]
+
+
+def _cumulative_extremum(domain: Domain, prim: Any, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    x = domain.lift(args[0])
+    if not x.size or ins[0].dtype == dtypes.bool_:
+        return None
+    order = _Order(domain, -1 if isinstance(prim, CumMin) else 1, ins[0])
+    rows = _running(domain.field.add, order.encode(x), prim.axis, prim.reverse)
+    return [order.decode(rows, x)]
+
+
+def _running(f: Callable[[Residues, Residues], Residues], x: Residues, axis: int, reverse: bool) -> Residues:
+    """Return the running total along an axis."""
+    rows = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
+    done = [rows[0]]
+    for row in rows[1:]:
+        done.append(f(done[-1], row))
+    return np.moveaxis(np.stack(done[:: -1 if reverse else 1]), 0, axis)
+
+
+# ------------------------------------------------------------------------------------------------- comparisons, bits
+
+
+def _equal(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+    """Return x == y: a function of the difference, the same for both signs; 1 if it is zero."""
+    difference = domain.sub(x, y)
+    if difference.is_complex:
+        bit = domain.function("zero", [difference], bit=True)
+    else:
+        bit = domain.function("zero", [domain.sign(difference)[0]], bit=True)
+    return bit.like(np.where((difference.residues == 0).all(-1, keepdims=True), 1, bit.residues), bit=True)
+
+
+def _less(domain: Domain, x: Symbolic, y: Symbolic, is_integer: bool) -> Symbolic:
+    """Return x < y. One of x < y, y < x and x == y is 1. Integers wrap, so there the difference does not decide."""
+    difference = domain.sub(y, x)
+    canonical, flipped = domain.sign(difference)
+    if is_integer:
+        both = [x.residues, y.residues]
+        swapped = [np.where(flipped[..., None], a, b) for a, b in (both[::-1], both)]
+        bit = domain.function("less", [Symbolic(r) for r in swapped], bit=True)
+    else:
+        bit = domain.function("positive", [canonical], bit=True)
+    other = domain.sub(domain.negated(_equal(domain, x, y)), bit)
+    residues = np.where(flipped[..., None], other.residues, bit.residues)
+    same = (difference.residues == 0).all(-1, keepdims=True)
+    return bit.like(np.where(same, 0, residues), bit=True)
+
+
+def _compare(f: Callable[[Domain, Symbolic, Symbolic, bool], Symbolic]) -> Rule:
+    def rule(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+        x, y = map(domain.lift, args)
+        if ins[0].dtype == dtypes.bool_:
+            if type(prim) in (Eq, Ne):
+                different = _xor(domain, x, y)
+                return [different if type(prim) is Ne else domain.negated(different)]
+            return None
+        if (known := _of_bit(domain, prim, args, ins)) is not None:
+            return [known]
+        return [f(domain, x, y, not ins[0].inexact)]
+
+    return rule
+
+
+def _of_bit(domain: Domain, prim: Primitive, args: list[Value], ins: Avals) -> Symbolic | None:
+    """Return a function of a bit and of constants, by its values for 0 and 1."""
+    symbolic = [k for k, x in enumerate(args) if isinstance(x, Symbolic)]
+    if len(symbolic) != 1:
+        return None
+    (k,) = symbolic
+    bit = domain.lift(args[k])
+    if not bit.bit or bit.is_complex:
+        return None
+    cases = []
+    for value in (0, 1):
+        known: list[Any] = list(args)
+        known[k] = np.full(ins[k].shape, value, ins[k].dtype)
+        cases.append(domain.lift(np.asarray(prim.impl(*known)[0])))
+    return domain.choose(bit, *cases)
+
+
+def _and(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+    both = domain.mul(x, y)
+    residues = np.where((x.residues == y.residues).all(-1, keepdims=True), x.residues, both.residues)
+    opposite = (domain.negated(x).residues == y.residues).all(-1, keepdims=True)
+    return both.like(np.where(opposite, 0, residues), bit=True)
+
+
+def _or(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+    return domain.negated(_and(domain, domain.negated(x), domain.negated(y)))
+
+
+def _xor(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+    either = domain.sub(domain.add(x, y), domain.mul(domain.constant(2), domain.mul(x, y)))
+    either = either.like(np.where((x.residues == y.residues).all(-1, keepdims=True), 0, either.residues), bit=True)
+    opposite = (domain.negated(x).residues == y.residues).all(-1, keepdims=True)
+    return either.like(np.where(opposite, 1, either.residues), bit=True)
+
+
+def _bits(f: Callable[..., Symbolic]) -> Rule:
+    return lambda domain, prim, args, ins, outs: (
+        [f(domain, *map(domain.lift, args))] if ins[0].dtype == dtypes.bool_ else None
+    )
+
+
+def _reduce_bits(domain: Domain, prim: Reduction, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    if ins[0].dtype != dtypes.bool_:
+        return None
+    x = domain.lift(args[0])
+    any_of = isinstance(prim, ReduceOr | ReduceMax)
+    x = domain.negated(x) if any_of else x
+    if not isinstance(prim, ReduceOr | ReduceMax | ReduceAnd | ReduceMin):
+        return None
+    residues = x.residues
+    for axis in sorted(prim.axes, reverse=True):
+        residues = domain.field.product(residues, axis)
+    count = prod([ins[0].shape[a] for a in prim.axes])
+    product = domain.made(residues, False, max(x.degree * count, 0.0), x.level)
+    product.bit = True
+    return [domain.negated(product) if any_of else product]
+
+
+def _select(domain: Domain, prim: SelectN, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    which, *cases = args
+    if not isinstance(which, Symbolic):
+        return None
+    return [case_of(domain, which, [domain.lift(c) for c in cases])]
+
+
+def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic]) -> Symbolic:
+    """Return the case that an integer selects, which is clamped to their number."""
+    out = cases[0]
+    for k, case in enumerate(cases[1:], 1):
+        if which.bit and k == 1:
+            here = which
+        elif which.bit:
+            break
+        else:
+            here = domain.function(f"case {k} of {len(cases)}", [which], bit=True)
+        if np.array_equal(case.residues, cases[0].residues):
+            continue
+        out = domain.add(out, domain.mul(here, domain.sub(case, cases[0])))
+    return out.like(out.residues, all([c.bit for c in cases]))
+
+
+# ------------------------------------------------------------------------------------------------------ conversions
+
+
+def _convert(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    x, old, new = domain.lift(args[0]), ins[0].dtype, outs[0].dtype
+    if new in dtypes.COMPLEX:
+        return [x if x.is_complex else domain.complex(*domain.parts(x))]
+    if new in dtypes.FLOATING:
+        if old in dtypes.INTEGER and not x.bit:
+            domain.assumptions.add(_NO_WRAP)
+        return [domain.parts(x)[0]]
+    if x.bit and not x.is_complex:
+        return [x]
+    if new == dtypes.bool_:
+        return [domain.negated(_equal(domain, x, x.like(np.zeros_like(x.residues))))]
+    if old in dtypes.INTEGER and _holds(new, old):
+        domain.assumptions.add(_NO_WRAP)
+        return [x]
+    return None
+
+
+def _holds(new: DType, old: DType) -> bool:
+    (low, high), (least, most) = dtypes.RANGES[new], dtypes.RANGES[old]
+    return low <= least and most <= high
+
+
+_NO_WRAP: Final = "integers did not wrap before they were converted to floats or wider integers"
+
+
+def _complex(domain: Domain, real: Symbolic, imag: Symbolic) -> Symbolic:
+    return domain.complex(real, imag)
+
+
+def _conj(domain: Domain, x: Symbolic) -> Symbolic:
+    real, imag = domain.parts(x)
+    return domain.complex(real, domain.neg(imag)) if x.is_complex else x
+
+
+def _sech2(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    tanh = _parity(domain, Tanh(), args, ins, outs)
+    if tanh is None:
+        return None
+    y = domain.lift(tanh[0])
+    return [domain.sub(domain.constant(1), domain.mul(y, y))]
+
+
+def _exp(domain: Domain, x: Symbolic) -> Symbolic:
+    """Return exp(x), which is 0 for -inf: masks of scores are infinite constants."""
+    y = _call(domain, Exp(), x)
+    if x.is_complex:
+        return y
+    lowest = (x.residues == domain.field.neg(domain.infinity)).all(-1, keepdims=True)
+    return y.like(np.where(lowest, 0, y.residues))
+
+
+def _softmax(domain: Domain, prim: Softmax, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    weights = _exp(domain, domain.lift(args[0]))
+    (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [weights], ins, outs)
+    scale = domain.inverse(domain.lift(total))
+    kept = [1 if a in prim.axes else n for a, n in enumerate(weights.shape)]
+    return [domain.mul(weights, scale.reshape(kept))]
+
+
+def _log_softmax(domain: Domain, prim: LogSoftmax, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    x = domain.lift(args[0])
+    (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [_exp(domain, x)], ins, outs)
+    kept = [1 if a in prim.axes else n for a, n in enumerate(x.shape)]
+    return [domain.sub(x, _call(domain, Log(), domain.lift(total)).reshape(kept))]
+
+
+def _expm1(domain: Domain, x: Symbolic) -> Symbolic:
+    return domain.sub(_exp(domain, x), domain.constant(1))
+
+
+def _log1p(domain: Domain, x: Symbolic) -> Symbolic:
+    return _call(domain, Log(), domain.add(domain.constant(1), x))
+
+
+def _erfc(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    erf = _parity(domain, Erf(), args, ins, outs)
+    return None if erf is None else [domain.sub(domain.constant(1), domain.lift(erf[0]))]
+
+
+def _tan(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    sin, cos = [_parity(domain, f, args, ins, outs) for f in (Sin(), Cos())]
+    return None if sin is None or cos is None else [_div(domain, domain.lift(sin[0]), domain.lift(cos[0]))]
+
+
+RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
+    {
+        Add: _lifted(Domain.add),
+        Sub: _lifted(Domain.sub),
+        Mul: _lifted(Domain.mul),
+        Neg: _lifted(Domain.neg),
+        Square: _lifted(lambda domain, x: domain.mul(x, x)),
+        IntegerPow: _integer_pow,
+        Div: _floats(_div),
+        Pow: _pow,
+        Rsqrt: _floats(_rsqrt),
+        Exp: _floats(_exp),
+        Expm1: _floats(_expm1),
+        Softmax: _softmax,
+        LogSoftmax: _log_softmax,
+        Log1p: _floats(_log1p),
+        Erfc: _erfc,
+        Sech2: _sech2,
+        Tan: _tan,
+        **dict.fromkeys((*_ODD, *_EVEN), _parity),
+        ReduceSum: _reduce_sum,
+        ReduceProd: _reduce_prod,
+        CumProd: _cumprod,
+        Max: _extremum(1),
+        Min: _extremum(-1),
+        Clamp: _clamp,
+        ReduceMax: _reduce_extremum,
+        ReduceMin: _reduce_extremum,
+        CumMax: _cumulative_extremum,
+        CumMin: _cumulative_extremum,
+        Eq: _compare(lambda domain, x, y, _: _equal(domain, x, y)),
+        Ne: _compare(lambda domain, x, y, _: domain.negated(_equal(domain, x, y))),
+        Lt: _compare(_less),
+        Gt: _compare(lambda domain, x, y, whole: _less(domain, y, x, whole)),
+        Le: _compare(lambda domain, x, y, whole: domain.negated(_less(domain, y, x, whole))),
+        Ge: _compare(lambda domain, x, y, whole: domain.negated(_less(domain, x, y, whole))),
+        And: _bits(_and),
+        Or: _bits(_or),
+        Xor: _bits(_xor),
+        Not: _bits(Domain.negated),
+        ReduceAnd: _reduce_bits,
+        ReduceOr: _reduce_bits,
+        SelectN: _select,
+        ConvertElementType: _convert,
+        StopGradient: _lifted(lambda _, x: x),
+        Real: _lifted(lambda domain, x: domain.parts(x)[0]),
+        Imag: _lifted(lambda domain, x: domain.parts(x)[1]),
+        Conj: _lifted(_conj),
+        Complex: _lifted(_complex),
+        OptimizationBarrier: lambda _domain, _prim, args, _ins, _outs: args,
+        Mark: lambda _domain, _prim, args, _ins, _outs: args,
+        DotGeneral: _dot,
+        Bilinear: _bilinear,
+    }
+)
+
+_ROUNDING: Final = frozenset({Add, Sub, Mul, Div, Square, IntegerPow, ReduceSum, DotGeneral})

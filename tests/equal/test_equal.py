@@ -1,0 +1,312 @@
+"""`fx.equal`: what is proved, what is refuted, and what is not decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.lax as lax
+import fxad.numpy as fnp
+from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError
+
+X = fx.Spec((3,), "float32")
+WIDE = fx.Spec((3,), "float64")
+MATRIX = fx.Spec((3, 3), "float64")
+COMPLEX = fx.Spec((2,), "complex128")
+INTEGER = fx.Spec((), "int32")
+TWO = fx.trace(lambda x, y: x, X, X)
+UNSIGNED = fx.Spec((2,), "uint8")
+Verdict = fx.Proof | fx.Counterexample | fx.Unknown
+
+
+def verdict(f: Callable[..., Any], g: Callable[..., Any], *specs: fx.Spec, **options: Any) -> Verdict:
+    return fx.equal(fx.trace(f, *specs), fx.trace(g, *specs), **options)
+
+
+f_sin, f_cos = fnp.sin, fnp.cos
+
+PROVED = {
+    "polynomials": (lambda x, y: (x + y) * (x - y), lambda x, y: x * x - y * y, X, X),
+    "quotients": (lambda x, y: x / y, lambda x, y: 1 / (y / x), X, X),
+    "a sum of quotients": (lambda x, y: 1 / x + 1 / y, lambda x, y: (x + y) / (x * y), X, X),
+    "equal arguments": (lambda x: fnp.exp(x * (x + 1)), lambda x: fnp.exp(x + x * x), X),
+    "odd and even functions": (lambda x: fnp.sin(-x) * fnp.cos(-x), lambda x: -(fnp.cos(x) * fnp.sin(x)), X),
+    "definitions": (lambda x: lax.rsqrt(x) + fnp.expm1(x), lambda x: 1 / fnp.sqrt(x) - 1 + fnp.exp(x), X),
+    "squares": (lambda x: x**2 + x**-1, lambda x: x * x + 1 / x, X),
+    "a product of matrices": (lambda x, y: (x @ y).T, lambda x, y: y.T @ x.T, MATRIX, MATRIX),
+    "sums in any order": (lambda x: fnp.sum(fnp.sum(x, 1)), lambda x: fnp.sum(x.T.reshape(-1)[::-1]), MATRIX),
+    "cumulative sums": (lambda x: fnp.cumsum(x)[-1], fnp.sum, X),
+    "the largest in any order": (lambda x: fnp.max(x), lambda x: fnp.maximum(x[2], fnp.maximum(x[1], x[0])), X),
+    "max and min": (lambda x, y: fnp.maximum(x, y), lambda x, y: -fnp.minimum(-y, -x), X, X),
+    "a comparison": (lambda x, y: fnp.where(x < y, x, y), lambda x, y: fnp.where(x >= y, y, x), X, X),
+    "a mask as a factor": (lambda x: fnp.where(x > 0, x, 0), lambda x: x * (x > 0), X),
+    "logic": (lambda x, y: ~((x > 0) & (y > 0)), lambda x, y: (y <= 0) | (x <= 0), X, X),
+    "a branch": (lambda x: lax.cond(x[0] > 0, f_sin, f_cos, x), lambda x: fnp.where(x[0] > 0, f_sin(x), f_cos(x)), X),
+    "complex products": (lambda z, w: fnp.conj(z * w + 1), lambda z, w: 1 + w.conj() * z.conj(), COMPLEX, COMPLEX),
+    "complex quotients": (lambda z, w: z / w * fnp.conj(w), lambda z, w: fnp.conj(w) / w * z, COMPLEX, COMPLEX),
+    "parts": (lambda z: fnp.real(z) ** 2 + fnp.imag(z) ** 2, lambda z: fnp.real(z * fnp.conj(z)), COMPLEX),
+    "a loop": (lambda x: lax.fori_loop(0, 3, lambda k, y: y * x + k, x), lambda x: ((x * x) * x + 1) * x + 2, X),
+    "a scan": (lambda x: lax.scan(lambda c, a: (c + a, c * a), 0.0, x)[0], lambda x: fnp.sum(x) * 1.0, X),
+    "widths of floats": (lambda x: x.astype("float64").astype("float32") + 1, lambda x: 1 + x, X),
+    "conversions of bools": (lambda x: fnp.sum((x > 0).astype("int32")) * x, lambda x: x * fnp.sum(1.0 * (x > 0)), X),
+    "padding": (lambda x: (fnp.cos(fnp.pad(x, 1)) - fnp.pad(fnp.cos(x), 1))[0] * x, lambda x: x, X),
+    "integers of padding": (lambda x: fnp.pad(x, 1).astype("int32"), lambda x: fnp.pad(x.astype("int32"), 1), X),
+    "softmax": (lambda x: fx.nn.softmax(x), lambda x: fnp.exp(x) / fnp.sum(fnp.exp(x)), X),
+    "masked scores": (lambda x: fx.nn.softmax(fnp.append(x, -np.inf))[:3], lambda x: fx.nn.softmax(x), X),
+    "infinite constants": (lambda x: fnp.maximum(x, -np.inf) + 0 * x, lambda x: x, X),
+    "sorted rows": (lambda x: fnp.sort(x.T, 0).T, lambda x: fnp.sort(x, 1), MATRIX),
+    "indices": (lambda x: fnp.argmax(x.T, 0), lambda x: fnp.argmax(x, 1), MATRIX),
+    "a gather": (lambda x: x[np.array([2, 0])], lambda x: fnp.stack([x[-1], x[0]]), X),
+    "a scatter": (lambda x: x.at[np.array([1, 1])].add(x[:2]), lambda x: x.at[1].add(fnp.sum(x[:2])), X),
+    "a convolution": (lambda x, y: fnp.convolve(x, y), lambda x, y: fnp.convolve(y, x), X, X),
+    "derivatives": (fx.grad(lambda x: fnp.sum(x * fnp.exp(2 * x))), lambda x: fnp.exp(2 * x) * (1 + 2 * x), WIDE),
+    "all integers": (lambda x, n: (n + 1) * (n - 1) * x, lambda x, n: x * (n * n - 1), X, INTEGER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_equal_programs_are_proved_equal(name: str) -> None:
+    f, g, *specs = PROVED[name]
+    found = verdict(f, g, *specs)
+    assert isinstance(found, fx.Proof), f"{name}: {found}"
+    assert found.error >= 60
+    assert found
+
+
+REFUTED = {
+    "a sign": (lambda x, y: x - y, lambda x, y: y - x, X, X),
+    "a constant that is off by 1e-12": (lambda x: 0.1 * fnp.sin(x), lambda x: fnp.sin(x) * (0.1 + 1e-13), WIDE),
+    "a power of two": (lambda x: x * 2.0**61, lambda x: x * 1.0, WIDE),
+    "one element": (lambda x: fnp.sum(x), lambda x: fnp.sum(x[:2]), X),
+    "the other branch": (lambda x: fnp.where(x > 0, x, 0), lambda x: fnp.where(x < 0, x, 0), X),
+    "a branch that is rare": (lambda x: fnp.where(x[0] > 12.5, x, 0), lambda x: 0 * x, WIDE),
+    "one integer of many": (lambda x, n: fnp.where(n == 12345, x, 0), lambda x, n: 0 * x, X, INTEGER),
+    "one float of many": (lambda x: fnp.where(x == 12345, 1.0, 0.0), lambda x: 0 * x, X),
+    "an axis": (lambda x: fnp.sum(x, 0), lambda x: fnp.sum(x, 1), MATRIX),
+    "a transpose": (lambda x: x @ x, lambda x: x @ x.T, MATRIX),
+    "the largest": (lambda x: fnp.max(x), lambda x: fnp.min(x), X),
+    "an index": (lambda x: fnp.argmax(x), lambda x: fnp.argmin(x), X),
+    "conjugation": (lambda z: z * z, lambda z: z * fnp.conj(z), COMPLEX),
+    "an integer": (lambda x, n: x * n, lambda x, n: x * (n + 1), X, INTEGER),
+    "the least of unsigned numbers": (lambda n: fnp.minimum(n[0], n[1]), lambda n: -fnp.max(-n), UNSIGNED),
+    "a missing step": (lambda x: lax.fori_loop(0, 4, lambda _, y: y * x, x), lambda x: x * x * x * x, X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUTED)
+def test_a_difference_gives_operands_at_which_the_programs_differ(name: str) -> None:
+    f, g, *specs = REFUTED[name]
+    found = verdict(f, g, *specs)
+    assert isinstance(found, fx.Counterexample), f"{name}: {found}"
+    assert not found
+    results = [np.asarray(fx.interpret(fx.trace(h, *specs), *found.args)) for h in (f, g)]
+    if "1e-12" not in name:
+        assert results[0][found.index] != results[1][found.index]
+    assert found.left != found.right
+
+
+UNDECIDED = {
+    "a law of exp": (lambda x: fnp.exp(x + 1), lambda x: fnp.exp(x) * fnp.exp(np.float32(1)), X),
+    "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
+    "one integer of many": (lambda x, n: fnp.where(n * n * 7 == 1067563, x, 0), lambda x, n: 0 * x, X, INTEGER),
+    "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
+    "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
+    "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
+    "an integer that wraps": (lambda n: (n + 1 > n), lambda n: n == n, INTEGER),
+    "steps that operands decide": (
+        lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y + y * y + 1, x),
+        lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y * y + y + 1, x),
+        X,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_is_not_decided_is_not_guessed(name: str) -> None:
+    f, g, *specs = UNDECIDED[name]
+    found = verdict(f, g, *specs)
+    assert isinstance(found, fx.Unknown), f"{name}: {found}"
+    assert not found
+
+
+def test_one_normal_form_is_a_proof_at_once() -> None:
+    f = fx.trace(lambda x: fnp.sin(x) * fnp.sin(x), X)
+    g = fx.trace(fx.jit(lambda x: fnp.sin(x) * fnp.sin(x)), X)
+    assert str(fx.equal(f, g)) == "equal as real functions, by identity"
+    assert str(fx.equal(f, f, exact="bits")) == "equal as sequences of floating operations, by identity"
+
+
+def test_bits_ask_for_the_same_operations() -> None:
+    def f(x: Any) -> Any:
+        return fnp.sum(fnp.stack([x, x * 2]), 0) * 3
+
+    def moved(x: Any) -> Any:
+        return 3 * fnp.sum(fnp.stack([x[::-1], x[::-1] * 2]).T, 1)[::-1]
+
+    assert isinstance(verdict(f, lambda x: f(x.reshape(3, 1).T[0]), X, exact="bits"), fx.Proof)
+    assert isinstance(verdict(f, moved, X), fx.Proof)
+    assert isinstance(verdict(f, moved, X, exact="bits"), fx.Unknown)
+    found = verdict(lambda x: x / 3, lambda x: x * (1 / 3), X, exact="bits")
+    assert isinstance(found, fx.Counterexample)
+    assert found.of == "bits"
+    left, right = [
+        np.asarray(fx.interpret(fx.trace(h, X), *found.args)) for h in (lambda x: x / 3, lambda x: x * (1 / 3))
+    ]
+    assert left[found.index].item() == found.left != found.right == right[found.index].item()
+
+
+def test_operands_of_a_counterexample_are_simple() -> None:
+    found = verdict(lambda x, y: x * y + fnp.sin(x), lambda x, y: x * y + fnp.sin(x) + 1, X, X)
+    assert isinstance(found, fx.Counterexample)
+    assert [x.tolist() for x in found.args] == [[0, 0, 0], [0, 0, 0]]
+    assert str(found) == (
+        "different: result 0[0] is 0.0 and 1.0 at\n  operand 0: [0.0, 0.0, 0.0]\n  operand 1: [0.0, 0.0, 0.0]"
+    )
+
+
+def test_the_equation_where_the_programs_part_is_named() -> None:
+    found = verdict(lambda x: fnp.exp(x + x) * 2, lambda x: fnp.exp(x) * fnp.exp(x) * 2, X)
+    assert isinstance(found, fx.Unknown)
+    assert found.equation == "equation 0 (exp) of <lambda>"
+    assert "test_equal.py" in found.where
+    assert str(found) == (
+        f"not decided at equation 0 (exp) of <lambda>, {found.where}: the expressions of result 0 differ, and no "
+        "difference was found in float64"
+    )
+
+
+def test_a_loop_whose_steps_are_not_known_is_named() -> None:
+    found = verdict(*UNDECIDED["steps that operands decide"])
+    assert isinstance(found, fx.Unknown)
+    assert found.equation.startswith("equation 0 (while) of ")
+    assert found.reason == "operands decide the number of steps, which may be more than 256"
+
+
+def test_at_gives_the_integers_and_the_types_of_functions() -> None:
+    def f(x: Any, n: Any) -> Any:
+        return lax.fori_loop(0, n, lambda _, y: y * x, x)
+
+    def g(x: Any, n: Any) -> Any:
+        return x * x * x * x
+
+    x = np.ones(3, np.float32)
+    found = fx.equal(f, g, at=(x, np.int32(3)))
+    assert isinstance(found, fx.Proof)
+    assert found.known == (1,)
+    assert str(found).endswith("\n  for the given values of operands 1")
+    assert isinstance(fx.equal(f, g, at=(x, np.int32(2))), fx.Counterexample)
+
+
+def test_arrays_that_programs_close_over_are_constants() -> None:
+    w, twice = np.arange(3.0, dtype=np.float32), np.arange(3.0, dtype=np.float32) * 2
+    f = fx.trace(lambda x: fnp.sin(x) * w, X)
+    assert isinstance(fx.equal(f, fx.trace(lambda x: twice * fnp.sin(x) * 0.5, X)), fx.Proof)
+    assert isinstance(fx.equal(f, fx.trace(lambda x: twice * fnp.sin(x), X)), fx.Counterexample)
+    assert isinstance(fx.equal(f, fx.trace(lambda x: fnp.sin(x) * w.copy(), X)), fx.Proof)
+
+
+def test_a_proof_says_what_it_assumes() -> None:
+    found = verdict(lambda x, n: x * (n + 1).astype("float32"), lambda x, n: x * n + x, X, INTEGER)
+    assert isinstance(found, fx.Proof)
+    assert found.assumptions == ("integers did not wrap before they were converted to floats or wider integers",)
+    assert str(found).endswith(
+        "\n  assuming that integers did not wrap before they were converted to floats or wider integers"
+    )
+
+
+def test_effects_are_part_of_a_program() -> None:
+    def checked(x: Any) -> Any:
+        return fx.error_if(x * 2, x[0] > 0, "positive")
+
+    found = verdict(checked, lambda x: x + x, X)
+    assert isinstance(found, fx.Unknown)
+    assert found.reason == "the effects differ: 1 and 0 calls of the host or checks"
+    assert isinstance(verdict(checked, lambda x: checked(x * 1.5) - x, X), fx.Unknown)
+
+
+def test_jaxprs_are_compared_like_programs() -> None:
+    f, g = fx.trace(lambda x: x + x, X), fx.trace(lambda x: 2 * x, X)
+    assert isinstance(fx.equal(f.jaxpr, g.jaxpr), fx.Proof)
+    assert isinstance(fx.equal(f.jaxpr, g.jaxpr, seed=5), fx.Proof)
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+ADAPT = "equal compares programs with the same arguments and results; adapt one of them"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "remedy", "call"),
+    [
+        (ArgumentError, "equal: exact is 'floats'", 'give "real" or "bits"', lambda f: fx.equal(f, f, exact="floats")),
+        (ArgumentError, "equal: seed is -1", "give an int from 0 to 2^64 - 1", lambda f: fx.equal(f, f, seed=-1)),
+        (
+            ArgumentError,
+            "equal: at is an int, not a tuple",
+            "give all arguments: at=(x, y)",
+            lambda f: fx.equal(f, f, at=3),
+        ),
+        (
+            ArgumentError,
+            "equal: at has 2 leaves, the programs take 1",
+            "give all arguments of the programs",
+            lambda f: fx.equal(f, f, at=(1, 2)),
+        ),
+        (
+            ArgumentError,
+            "equal: a function has no types of arguments",
+            "equal(trace(f, *specs), ...), or give at=(x, ...)",
+            lambda f: fx.equal(f, lambda x: x),
+        ),
+        (
+            ArgumentError,
+            "equal: an int is neither a Program nor a function: 3",
+            "pass the function itself, or trace(f, *examples)",
+            lambda f: fx.equal(f, 3),
+        ),
+        (
+            DTypeError,
+            "equal: argument 0 is f32[3] and f64[3]",
+            ADAPT,
+            lambda f: fx.equal(f, fx.trace(lambda x: x, WIDE)),
+        ),
+        (
+            ShapeError,
+            "equal: result 0 is f32[3] and f32[2]",
+            ADAPT,
+            lambda f: fx.equal(f, fx.trace(lambda x: x[:2], X)),
+        ),
+        (TreeError, "equal: the programs have 1 and 2 arguments", ADAPT, lambda f: fx.equal(f.jaxpr, TWO.jaxpr)),
+        (
+            SizeError,
+            "equal: argument 0 has a symbolic shape: f32[n]",
+            "specialize both programs",
+            lambda f: fx.equal(*[fx.trace(lambda x: x, fx.Spec("n")).jaxpr] * 2),
+        ),
+    ],
+)
+def test_messages(error: type[Exception], message: str, remedy: str, call: Callable[[Any], object]) -> None:
+    f = fx.trace(lambda x: fnp.sin(x), X)
+    with pytest.raises(error) as caught:
+        call(f)
+    assert str(caught.value).startswith(message), str(caught.value)
+    assert str(caught.value).endswith(remedy), str(caught.value)
+
+
+def test_trees_of_programs_must_agree() -> None:
+    f, g = fx.trace(lambda x: (x,), X), fx.trace(lambda x: [x], X)
+    with pytest.raises(TreeError, match="equal: the trees of the results differ") as caught:
+        fx.equal(f, g)
+    assert str(caught.value).endswith(ADAPT)
+
+
+def test_values_at_must_fit() -> None:
+    f = fx.trace(lambda n: n + 1, INTEGER)
+    with pytest.raises(ArgumentError, match=r"equal: argument 0 is i32\[\], at has .* of shape \(2,\)") as caught:
+        fx.equal(f, f, at=(np.arange(2),))
+    assert str(caught.value).endswith("give values of the types of the arguments")
