@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, final
+from typing import Final, final, overload
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
@@ -37,16 +37,18 @@ class Equation:
 class Equations(Sequence[Equation]):
     """All equations of some programs, each distinct body once, the outermost first."""
 
-    __slots__ = ("_by_line", "_by_name", "_rows", "labels")
+    __slots__ = ("_by_line", "_by_name", "_producers", "_rows", "bodies", "labels")
 
     def __init__(self, programs: Sequence[tuple[Jaxpr, int]]) -> None:
         """Number the equations of programs, each of which runs a number of times."""
         bodies = _bodies([p for p, _ in programs])
+        self.bodies = tuple(bodies)
         self.labels = printing.labels(bodies[::-1])
         walk = _Runs(bodies, programs)
         self._rows: list[Equation] = []
         self._by_line: dict[tuple[str, str, int], list[Equation]] = {}
         self._by_name: dict[tuple[str, str], list[Equation]] = {}
+        self._producers: dict[tuple[Jaxpr, Atom], Equation] = {}
         for body in bodies:
             for eqn, line in zip(body.eqns, walk.lines[body], strict=True):
                 self._add(body, eqn, line, walk)
@@ -57,18 +59,27 @@ class Equations(Sequence[Equation]):
             len(self._rows), body, eqn, line, walk.runs[body], walk.again[body], walk.in_loop.get(body), text
         )
         self._rows.append(row)
+        self._producers.update(dict.fromkeys([(body, v) for v in eqn.outs], row))
         self._by_name.setdefault((body.name, eqn.prim.name), []).append(row)
         if line is not None:
             self._by_line.setdefault((eqn.prim.name, line.file, line.line), []).append(row)
 
-    def __getitem__(self, k: object) -> Equation:  # type: ignore[override]  # rows are not sliced
-        return self._rows[k]  # type: ignore[index]
+    @overload
+    def __getitem__(self, k: int) -> Equation: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[Equation]: ...
+    def __getitem__(self, k: int | slice) -> Equation | Sequence[Equation]:
+        return self._rows[k]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[Equation]:
         return iter(self._rows)
+
+    def producer(self, body: Jaxpr, value: Atom) -> Equation | None:
+        """Return the equation that computes a value of a body; None for an operand and a literal."""
+        return self._producers.get((body, value))
 
     def find(self, operation: str, line: SourceLocation | None, kind: str) -> Equation | None:
         """Return the equation that an operation of XLA comes from: `operation` is the path of functions and the

@@ -29,8 +29,8 @@ _READERS: Final = 3  # lines of readers that a row names
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
     """Bytes of temporaries at the peak. `readers` are the lines that read the value. `type` is its type. `steps` are the
-    first and the last step of the schedule during which it is in memory. `number` is that of the equation on the
-    page."""
+    first and the last step of the schedule during which it is in memory. `number` is that of the equation on the page,
+    `instruction` the name in `executable.text()` of what computes the value."""
 
     bytes: int
     type: str
@@ -40,6 +40,7 @@ class MemoryRow:
     readers: tuple[SourceLocation, ...] = ()
     steps: tuple[int, int] = (0, 0)
     number: int | None = None
+    instruction: str = ""
 
 
 @final
@@ -184,6 +185,7 @@ def _row(part: PartOfProgram, origins: Origins, span: Span, size: int) -> Memory
         tuple(dict.fromkeys(readers[-_READERS:])),
         (span.begin, span.end),
         None if equation is None else equation.number,
+        origin.instruction.name,
     )
 
 
@@ -265,15 +267,15 @@ def _waiting_rows(s: Subject, now: int) -> list[MemoryRow]:
 def _waiting_row(s: Subject, slot: int, k: int, j: int, last: int) -> MemoryRow:
     plan = s.plan
     body, aval = plan.units[plan.steps[k].unit].body, plan.slots[slot]
-    equation = next((e for e in s.equations if e.body is body and body.outs[j] in e.eqn.outs), None)
+    equation = s.equations.producer(body, body.outs[j])
     readers = [plan.units[t.unit].body.name for t in plan.steps[k + 1 : last + 1] if slot in t.ins]
-    reads = f" reads it, in step {last}" if last > k else " is called"
+    reads = f"until step {last} ({readers[-1]}) reads it" if readers else "and not read"
     return MemoryRow(
         aval.nbytes,
         str(aval),
         equation.line if equation is not None else None,
         short(equation.text) if equation is not None else "",
-        f"a residual between units: computed in step {k} ({body.name}), stored until {(readers or [body.name])[-1]}{reads}",
+        f"between units: computed in step {k} ({body.name}), stored {reads}",
         (),
         (k, last),
         equation.number if equation is not None else None,
