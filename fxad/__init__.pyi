@@ -127,6 +127,7 @@ from .api.staging import (
 from .api.symbolic_zeros import CustomVJPPrimal as CustomVJPPrimal, SymbolicZero as SymbolicZero
 from .api.vmap import vmap as vmap
 from .core.typecheck import typecheck as typecheck
+from .diagnosis.explain import explain as explain
 from .dtypes import float0 as float0
 from .execution.executable import Executable as Executable, Lowered as Lowered, lower as lower
 from .ir import Aval as Aval, Jaxpr as Jaxpr

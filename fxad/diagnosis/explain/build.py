@@ -117,7 +117,7 @@ def _memory_section(s: Subject, held: Memory) -> Section:
         words = f"{amount(max(held.curve))} in use at the peak, which is step {where} of {len(held.curve)} of XLA's schedule."
         blocks.append(Picture(curve_picture(held, single), words))
     blocks.append(f"The values in memory at the peak, which sum to the {total:,} bytes of temporaries:")
-    blocks.append(_by_line(held.rows, total))
+    blocks.append(_by_line(held.rows))
     rows = [
         (
             f"{r.bytes:,}",
@@ -135,12 +135,13 @@ def _memory_section(s: Subject, held: Memory) -> Section:
     return Section("memory", "Memory", tuple(blocks))
 
 
-def _by_line(rows: Sequence[MemoryRow], total: int) -> Table:
+def _by_line(rows: Sequence[MemoryRow]) -> Table:
     size, count = Counter[_Line](), Counter[_Line]()
     for r in rows:
         size[r.line] += r.bytes
         count[r.line] += 1
     order = sorted(size, key=lambda line: -size[line])
+    total = sum([r.bytes for r in rows if r.bytes > 0])
     cells = [
         (f"{size[k]:,}", f"{100 * size[k] / max(1, total):.1f} %", str(count[k]), place(k) if k else "no line of the user")
         for k in order

@@ -85,9 +85,10 @@ def duration(seconds: float) -> str:
 
 
 def _memory(s: Subject, memory: Memory) -> str:
-    total = s.executable.memory().temp_bytes
-    if not total:
+    temporaries = s.executable.memory().temp_bytes
+    if not temporaries:
         return "no temporaries"
+    total = sum([r.bytes for r in memory.rows if r.bytes > 0])
     parts = []
     if memory.problem:
         parts.append(f"no details: {memory.problem}")
@@ -98,7 +99,7 @@ def _memory(s: Subject, memory: Memory) -> str:
     order = sorted(by_line, key=lambda line: -sum([r.bytes for r in by_line[line]]))
     for line in order[:_NAMED]:
         parts.append(_consumer(by_line[line], line, total))
-    return f"{amount(total)} of temporaries: " + "; ".join(parts)
+    return f"{amount(temporaries)} of temporaries: " + "; ".join(parts)
 
 
 def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
@@ -156,15 +157,17 @@ def recomputed(equations: Equations) -> list[str]:
     for key in sorted(cost, key=lambda k: -cost[k]):
         by_line.setdefault(first[key].line, []).append(key)
     marks = remat_lines(equations)
+    by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
     out = []
     for line, keys in by_line.items():
-        key = max(keys, key=lambda k: (again[k] / plain[k], cost[k]))
+        # equations of the derivative may equal one that it reads: the least ratio counts recomputations only
+        key = min(keys, key=lambda k: ((plain[k] + again[k]) / plain[k], -cost[k]))
         total = (plain[key] + again[key]) / plain[key]
         nested = " (a remat inside another)" if total > 2 else ""
-        by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
-        runs = f"{total:.0f} times" if total != 2 else "twice"
-        out.append(f"{place(line)} runs {runs}{nested}: {first[key].eqn.prim.name} is computed again{by}")
-    return _shortened(out, "lines that are computed again")
+        runs = f"{total:.3g} times" if total != 2 else "twice"
+        text = f"{place(line)} runs {runs}{nested}: {first[key].eqn.prim.name} is computed again{by}"
+        out.append((total <= 2, text))
+    return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
 
 
 def remat_lines(equations: Equations) -> list[str]:
@@ -281,7 +284,7 @@ def stored_twice(memory: Memory) -> list[str]:
 
 def _digits(digits: Sequence[ErrorRow] | None) -> str:
     if digits is None:
-        return "not measured; give the page a table of rounding errors: explain(..., digits=table)"
+        return "not measured (give the page a table of rounding errors, explain(..., digits=table))"
     rows = sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
     if not rows:
         return "no error"

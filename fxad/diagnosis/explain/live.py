@@ -103,8 +103,9 @@ class _Walk:
         ins = [self.nodes.get(k, _NOTHING) for k in i.operands]
         passed = self._passed(i, ins, operands)
         if i.opcode not in _VIEWS:
+            reader = None if i.called and i.opcode != "fusion" else i  # what a loop contains reads
             for node in ins:
-                self._read(node, i)
+                self._read(node, reader)
             self.steps.append(i)
         return self._with_defined(i, passed)
 
@@ -130,12 +131,12 @@ class _Walk:
 
     def _loop(self, i: Instruction, init: _Node) -> _Node:
         """Walk a loop. What its body reads and does not replace is live until its end."""
-        self._read(init, i)
+        self._read(init, None)
         body, condition = i.called if len(i.called) == 2 else (i.called[0], i.called[0])
         for number in dict.fromkeys((condition, body)):
             root = self._computation(number, (init,))
             if number == body:
-                self._read(root, i)
+                self._read(root, None)
         self._read(init, None)
         return init
 

@@ -251,18 +251,18 @@ section{border-top:1px solid var(--line);padding:.8rem 0}summary{cursor:pointer;
 table{border-collapse:collapse;font-size:.88rem;min-width:100%}
 th{text-align:left;color:var(--soft);font-weight:600;white-space:nowrap}
 th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
-td{min-width:3.5rem;max-width:30rem}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+td{min-width:3.5rem;max-width:30rem}td:last-child{overflow-wrap:anywhere;min-width:9rem}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 th[aria-sort],thead.s th{cursor:pointer}
 pre{font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace;background:var(--card);border:1px solid var(--line);
 border-radius:8px;padding:.8rem;margin:.6rem 0}
 pre i{color:var(--soft);font-style:normal}pre span:target{background:var(--bar)}
 .plus{color:var(--plus)}.minus{color:var(--minus)}
 figure{margin:0}figcaption{color:var(--soft);font-size:.88rem}
-svg{width:100%;min-width:600px;height:auto;font:11px system-ui,"DejaVu Sans",sans-serif}
+svg{width:100%;max-width:900px;height:auto;font:11px system-ui,"DejaVu Sans",sans-serif}
 svg text{fill:var(--ink)}.end{text-anchor:end}.start{text-anchor:start}
 .grid{stroke:var(--line)}.area{fill:var(--area)}.peak{stroke:var(--peak);stroke-width:1.5}.bar{fill:var(--bar)}
 @media (max-width:560px){body{padding:10px;font-size:14px}.verdict{grid-template-columns:1fr;gap:.1rem;padding:.7rem}
-dd{margin-bottom:.5rem}}
+dd{margin-bottom:.5rem}svg{font-size:19px}}
 """
 
 # Sorts a table by the column whose head is clicked: numbers by value, other cells by text.

@@ -218,11 +218,11 @@ def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
     if any(["transpose_" in _operation(i, origins) for i in span.readers]):
         last = next((line for line in reversed(lines) if line is not None), None)
         at = f" of {last.short}" if last is not None else ""
-        return f"a residual: stored until the derivative{at} reads it; no policy decided"
+        return f"a residual: stored until the derivative{at} reads it, no policy decided it"
     before = [origin.line, *lines[:-1]]
     last = lines[-1] if lines else None
     if last is not None and last in before and span.end - span.begin > 2 and len(lines) > 1:
-        return f"a residual: stored until the derivative of {last.short} reads it; no policy decided"
+        return f"a residual: stored until the derivative of {last.short} reads it, no policy decided it"
     return ""
 
 
