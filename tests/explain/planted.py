@@ -145,7 +145,7 @@ def retrace() -> Any:
     """The learning rate is a Python number, so it is a constant of the program: each step is a new one."""
     params = all_params()
     programs = []
-    for k in range(3):
+    for k in range(2):
         rate = 0.1 / (k + 1)
 
         def decayed(params: Params, tokens: Any, targets: Any) -> tuple[Params, Any]:
@@ -187,7 +187,8 @@ def nested_remat() -> Any:
 
     def outer(p: Params, x: Any) -> Any:
         x = x + attention(p, normalized(x, p["scale"]))
-        return x + fx.remat(inner)(p, x)  # planted: inner remat
+        x = x + fx.remat(inner)(p, x)  # planted: inner remat
+        return normalized(x, p["scale"])
 
     def deep(params: Params, tokens: Any, targets: Any) -> Any:
         x = params["embed"][tokens]
