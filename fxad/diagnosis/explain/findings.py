@@ -19,7 +19,7 @@ from fxad.primitives.check import CallsHost
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.runtime import active_cache
-from fxad.transforms.costs import microseconds
+from fxad.transforms.costs import Fusion, compile_cost, microseconds
 
 _NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
 _SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
@@ -160,8 +160,10 @@ def recomputed(equations: Equations) -> list[str]:
     by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
     out = []
     for line, keys in by_line.items():
-        # equations of the derivative may equal one that it reads: the least ratio counts recomputations only
-        key = min(keys, key=lambda k: ((plain[k] + again[k]) / plain[k], -cost[k]))
+        # Sums and products of the derivative may equal one of the line: for them, the least ratio is certain.
+        others = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
+        key = max(others, key=lambda k: (again[k] / plain[k], cost[k]), default=None)
+        key = key or min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
         total = (plain[key] + again[key]) / plain[key]
         nested = " (a remat inside another)" if total > 2 else ""
         runs = f"{total:.3g} times" if total != 2 else "twice"

@@ -7,9 +7,10 @@ called computation stand before the one that calls it, once, as in XLA's `HloLiv
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from operator import attrgetter
-from typing import Final, final
+from operator import attrgetter, itemgetter
+from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.hlo import Assignment, Buffer, Instruction, Module
@@ -212,27 +213,53 @@ def _united(spans: list[Span]) -> list[tuple[int, int]]:
     return out
 
 
-def in_use(assignment: Assignment, flat: Schedule, step: int) -> tuple[list[tuple[Span, int]], int]:
-    """Return the buffers that are live at a step, each with the bytes that are its own, and the bytes of the allocations
-    that none has.
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """Bytes of temporaries that one buffer has: at the peak, or, if no buffer has them then, at another time."""
 
-    Law: the bytes and the rest sum to `assignment.bytes`. A byte belongs to one buffer: that which has it longest.
+    span: Span
+    bytes: int
+    at_peak: bool
+
+
+_Piece: TypeAlias = tuple[int, int]  # addresses, the second excluded
+
+
+def shares(assignment: Assignment, flat: Schedule) -> list[Share]:
+    """Divide the bytes of temporaries among buffers. First those that are live at the peak have their places; of two
+    buffers in one place, the larger has it. Then bytes that are not in use at the peak belong to the buffers that have
+    them at other times, the longest-lived ones first.
+
+    Law: no byte belongs to two buffers, so the shares sum to at most `assignment.bytes`.
     """
-    live = [s for s in flat.spans if s.begin <= step <= s.end]
-    shares: list[tuple[Span, int]] = []
-    for number in assignment.sizes:
-        here = [s for s in live if s.buffer.allocation == number]
-        shares += _shares(here)
-    return shares, assignment.bytes - sum([n for _, n in shares])
-
-
-def _shares(spans: list[Span]) -> list[tuple[Span, int]]:
-    """Divide the bytes of one allocation among its live buffers."""
-    order = sorted(spans, key=lambda s: (s.buffer.offset, -s.buffer.size, s.begin - s.end, s.buffer.id))
-    out, reached = [], 0
-    for s in order:
-        start, stop = max(s.buffer.offset, reached), s.buffer.offset + s.buffer.size
-        if stop > start:
-            out.append((s, stop - start))
-            reached = stop
+    peak = flat.peak
+    out: list[Share] = []
+    for number, size in assignment.sizes.items():
+        free: list[_Piece] = [(0, size)]
+        here = [s for s in flat.spans if s.buffer.allocation == number]
+        live = [s for s in here if s.begin <= peak <= s.end]
+        others = [s for s in here if not s.begin <= peak <= s.end]
+        live.sort(key=lambda s: (-s.buffer.size, s.begin - s.end, s.buffer.id))
+        others.sort(key=lambda s: (s.begin - s.end, -s.buffer.size, s.buffer.id))
+        for at_peak, spans in ((True, live), (False, others)):
+            for s in spans:
+                free, n = _taken(free, s.buffer.offset, s.buffer.offset + s.buffer.size)
+                if n:
+                    out.append(Share(s, n, at_peak))
+                if not free:
+                    break
     return out
+
+
+def _taken(free: list[_Piece], begin: int, end: int) -> tuple[list[_Piece], int]:
+    """Return the free pieces without the bytes from `begin` to `end`, and how many of those were free."""
+    first = bisect_right(free, begin, key=itemgetter(1))
+    left: list[_Piece] = []
+    n, last = 0, first
+    while last < len(free) and free[last][0] < end:
+        start, stop = free[last]
+        n += min(stop, end) - max(start, begin)
+        left += [piece for piece in ((start, min(stop, begin)), (max(start, end), stop)) if piece[0] < piece[1]]
+        last += 1
+    return [*free[:first], *left, *free[last:]] if n else free, n

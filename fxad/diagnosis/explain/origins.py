@@ -14,6 +14,7 @@ from fxad.diagnosis.explain.hlo import Buffer, Instruction, Module
 from fxad.ir import SourceLocation
 
 _MOST_STEPS: Final = 400  # from an instruction to one with a line
+TRANSPOSED: Final = "transpose_"  # the names of transposed programs begin so
 _MOVES: Final = frozenset({"copy", "bitcast", "convert", "reshape", "transpose", "copy-start", "copy-done"})
 
 
@@ -31,12 +32,13 @@ class Origin:
 class Origins:
     """The origins of the instructions of a module."""
 
-    __slots__ = ("_callers", "_computation_of", "_equations", "_found", "_module", "_users")
+    __slots__ = ("_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users")
 
     def __init__(self, module: Module, equations: Equations) -> None:
         self._module, self._equations = module, equations
         self._callers: dict[int, Instruction] = {}
         self._users: dict[int, list[Instruction]] = {}
+        self._transposed: dict[int, bool] = {}  # by the number of a computation
         self._found: dict[tuple[int, tuple[int, ...]], Origin] = {}
         self._computation_of: dict[int, int] = {}
         for number, computation in module.computations.items():
@@ -60,6 +62,18 @@ class Origins:
             line = at.line or (equation.line if equation is not None else None)
             self._found[key] = Origin(at, line, equation)
         return self._found[key]
+
+    def in_derivative(self, i: Instruction) -> bool:
+        """Return True if an instruction is in a transposed program, or in a loop that runs one."""
+        if TRANSPOSED in (i.operation or self.of(i.id).instruction.operation):
+            return True
+        number = self._computation_of[i.id]
+        if number == self._module.entry:
+            return False
+        if number not in self._transposed:
+            inside = self._module.computations[number].instructions
+            self._transposed[number] = any([TRANSPOSED in other.operation for other in inside])
+        return self._transposed[number]
 
     def _has_line(self, i: Instruction) -> bool:
         return i.line is not None or self._equations.find(i.operation, None, i.type) is not None

@@ -12,8 +12,8 @@ from typing import Final, final
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equation, Equations, short
 from fxad.diagnosis.explain.hlo import Assignment, Instruction, Module, read_assignment, read_module
-from fxad.diagnosis.explain.live import Schedule, Span, in_use, schedule
-from fxad.diagnosis.explain.origins import Origin, Origins
+from fxad.diagnosis.explain.live import Schedule, Share, Span, schedule, shares
+from fxad.diagnosis.explain.origins import TRANSPOSED, Origin, Origins
 from fxad.execution.executable import Executable
 from fxad.ir import HigherOrder, SourceLocation
 from fxad.primitives.fusion import MOVES, VIEWS
@@ -141,7 +141,7 @@ def _why_rest(part: PartOfProgram, linked: bool) -> str:
         return part.problem
     if linked:
         return "gaps between values, less results that are not written yet and donated memory that is reused"
-    return "gaps between values: XLA's alignment, and memory that is used at other times only"
+    return "gaps between values: XLA's alignment"
 
 
 def _bytes_around_units(s: Subject) -> list[int]:
@@ -167,21 +167,22 @@ def _curve(s: Subject, base: Sequence[int]) -> tuple[int, ...]:
 def _rows_of_part(part: PartOfProgram) -> list[MemoryRow]:
     if part.schedule is None or part.assignment is None or part.origins is None:
         return []
-    shares, _ = in_use(part.assignment, part.schedule, part.schedule.peak)
-    return [_row(part, part.origins, span, n) for span, n in shares]
+    return [_row(part, part.origins, share) for share in shares(part.assignment, part.schedule)]
 
 
-def _row(part: PartOfProgram, origins: Origins, span: Span, size: int) -> MemoryRow:
+def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
+    span = share.span
     origin = origins.of_buffer(span.buffer)
     readers = [line for i in span.readers if (line := origins.of(i.id).line) is not None]
     equation = origin.equation
     text = short(equation.text) if equation is not None else f"{origin.instruction.opcode}, added by XLA"
+    why = _why_stored(span, origin, origins)
     return MemoryRow(
-        size,
+        share.bytes,
         _type_of(part, span, origin),
         origin.line,
         text,
-        _why_stored(span, origin, origins),
+        why if share.at_peak else f"not in use at the peak, before or after it: {why}",
         tuple(dict.fromkeys(readers[-_READERS:])),
         (span.begin, span.end),
         None if equation is None else equation.number,
@@ -203,7 +204,7 @@ def _why_stored(span: Span, origin: Origin, origins: Origins) -> str:
     operation = origin.instruction.operation
     if equation is not None and equation.again and equation.again == equation.runs:
         return "computed again for the derivative, by remat"
-    if "transpose_" in operation:
+    if TRANSPOSED in operation:
         return "a cotangent: the derivative computes it"
     later = _derivative_that_reads(span, origin, origins)
     if later:
@@ -215,7 +216,7 @@ def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
     """Return the reason of a value that the derivative reads: it is read in a transposed program, or again on a line
     that has read it or computed it before, after other lines."""
     lines = [origins.of(i.id).line for i in span.readers]
-    if any(["transpose_" in _operation(i, origins) for i in span.readers]):
+    if any([origins.in_derivative(i) for i in span.readers]):
         last = next((line for line in reversed(lines) if line is not None), None)
         at = f" of {last.short}" if last is not None else ""
         return f"a residual: stored until the derivative{at} reads it, no policy decided it"
@@ -224,10 +225,6 @@ def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
     if last is not None and last in before and span.end - span.begin > 2 and len(lines) > 1:
         return f"a residual: stored until the derivative of {last.short} reads it, no policy decided it"
     return ""
-
-
-def _operation(i: Instruction, origins: Origins) -> str:
-    return i.operation or origins.of(i.id).instruction.operation
 
 
 def _policy_of(equation: Equation) -> str:
