@@ -23,6 +23,8 @@ from fxad.transforms.costs import elements, flops, microseconds
 from fxad.units.plan import UnitPlan
 
 _READERS: Final = 3  # lines of readers that a row names
+_LONG: Final = 4  # steps during which a value waits, at least, and their share of all steps
+_LONG_SHARE: Final = 0.2
 
 
 @final
@@ -132,7 +134,7 @@ def memory(s: Subject) -> Memory:
     rest = total - sum([r.bytes for r in rows])
     if rest:
         rows.append(MemoryRow(rest, "", None, "", _why_rest(part, len(base) > 1)))
-    rows.sort(key=lambda r: -r.bytes)
+    rows.sort(key=lambda r: (-r.bytes, r.steps[0] - r.steps[1]))  # of equal ones those that last longest
     return Memory(tuple(rows), _curve(s, base), part.problem)
 
 
@@ -176,7 +178,7 @@ def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
     readers = [line for i in span.readers if (line := origins.of(i.id).line) is not None]
     equation = origin.equation
     text = short(equation.text) if equation is not None else f"{origin.instruction.opcode}, added by XLA"
-    why = _why_stored(span, origin, origins)
+    why = _why_stored(span, origin, origins, 0 if part.schedule is None else len(part.schedule.steps))
     return MemoryRow(
         share.bytes,
         _type_of(part, span, origin),
@@ -195,7 +197,7 @@ def _type_of(part: PartOfProgram, span: Span, origin: Origin) -> str:
     return (at.type if at is not None and not span.buffer.index else "") or origin.instruction.type
 
 
-def _why_stored(span: Span, origin: Origin, origins: Origins) -> str:
+def _why_stored(span: Span, origin: Origin, origins: Origins, steps: int) -> str:
     """Return which decision keeps a value in memory."""
     equation = origin.equation
     decided = _policy_of(equation) if equation is not None else ""
@@ -209,6 +211,10 @@ def _why_stored(span: Span, origin: Origin, origins: Origins) -> str:
     later = _derivative_that_reads(span, origin, origins)
     if later:
         return later
+    last = next((line for i in reversed(span.readers) if (line := origins.of(i.id).line) is not None), None)
+    lasts = span.end - span.begin
+    if last is not None and lasts >= max(_LONG, _LONG_SHARE * steps):
+        return f"stored for {lasts} of {steps} steps, until {last.short} reads it, no policy decided it"
     return "a temporary: the next equations read it"
 
 
