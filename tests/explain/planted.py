@@ -138,7 +138,7 @@ def lower_step(f: Callable[..., Any] = step, donate: bool = True) -> Any:
     return jitted.lower(all_params(), *batch())
 
 
-# ------------------------------------------------------------------------------------------------------ planted problems
+# ----------------------------------------------------------------------------------------------------- planted problems
 
 
 def retrace() -> Any:

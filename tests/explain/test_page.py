@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -104,15 +103,12 @@ def test_a_lowered_program_a_program_and_an_executable_have_one_page() -> None:
 
 
 def test_texts_of_the_user_are_escaped() -> None:
-    def f(x: Any) -> Any:
-        return fnp.sin(x) * 2.0
-
-    program = fx.trace(f, {"<script>alert('&')</script>\x00": fx.Spec((3,), np.float32)}["<script>alert('&')</script>\x00"])
-    named = program.replace(program.jaxpr, name="<script>alert('&')</script>\x00")
-    page = fx.explain(fx.lower(named))
+    name = "<script>alert('&')</script>\x00"
+    program = fx.trace(lambda x: fnp.sin(x) * 2.0, fx.Spec((3,), np.float32))
+    page = fx.explain(fx.lower(program.replace(program.jaxpr, name=name)))
     checked(page)
+    assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;?" in page.html()
     assert "<script>alert" not in page.html()
-    assert "\x00" not in page.html()
 
 
 def test_a_comparison_names_what_grew() -> None:
@@ -228,15 +224,11 @@ def long_program(equations: int) -> Any:
 
 
 @pytest.mark.deep
-def test_a_page_of_ten_thousand_equations_is_small_and_quick() -> None:
+def test_a_page_of_ten_thousand_equations_is_at_most_a_megabyte() -> None:
     """`python -m pytest -m deep tests/explain/test_page.py`. XLA takes most of the time, to compile it."""
     ready = long_program(10_000).compile()
-    start = time.process_time()
     page = fx.explain(ready)
-    size = len(page.html().encode())
-    seconds = time.process_time() - start
-    print(f"{size:,} bytes in {seconds:.2f} s")
-    assert size <= 10**6
+    assert len(page.html().encode()) <= 10**6
 
 
 def test_a_page_lists_the_first_equations_of_a_long_program() -> None:

@@ -88,7 +88,9 @@ def test_catastrophic_cancellation() -> None:
     eqns = lowered.program.jaxpr.eqns
     lines = [fx.ir.source_location(e.source) for e in eqns]
     of_sub = next(k for k, e in enumerate(eqns) if e.prim.name == "sub")
-    digits = [Error(1e-3 if k == of_sub else 1e-8, line, "cancellation" * (k == of_sub)) for k, line in enumerate(lines)]
+    digits = [
+        Error(1e-3 if k == of_sub else 1e-8, line, "cancellation" * (k == of_sub)) for k, line in enumerate(lines)
+    ]
     page = fx.explain(lowered, digits=digits)
     line = line_of_verdict(page, "digits")
     assert f"{at('cancellation')}in variance adds an error of 1.0e-03 (100 %), cancellation" in line

@@ -28,8 +28,8 @@ def explain(
 ) -> Page:
     """Return the page of a program: what it costs, by lines of the user, and what is worth a change.
 
-    `program` is an `Executable`, a `Lowered` or a `Program`; the last two are compiled, through the cache. With a second
-    program, the page is that of the second one, and begins with what grew and what shrank, by line.
+    `program` is an `Executable`, a `Lowered` or a `Program`; the last two are compiled, through the cache. With a
+    second program, the page is that of the second one, and begins with what grew and what shrank, by line.
 
     `profile` is a folder that `fx.profile` has written while the program ran: times are measured instead of estimated.
     `digits` is a table of rounding errors, with an `error` and a `line` in each row. `residuals` is the table

@@ -58,7 +58,7 @@ def page_of(
     sections = [
         _identity(s),
         _memory_section(s, held),
-        _time_section(s, time),
+        _time_section(time),
         _source_section(held.rows, time),
         *([] if digits is None else [_digits_section(digits)]),
         _stages_section(executable.lowered),
@@ -86,7 +86,11 @@ def _identity(s: Subject) -> Section:
         ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}"),
         ("donated", donated),
         ("device", str(s.parts[0].executable.device)),
-        ("versions", f"fxad {fxad.__version__}, jaxlib {jaxlib_version}, Python {platform.python_version()}, NumPy {np.__version__}"),
+        (
+            "versions",
+            f"fxad {fxad.__version__}, jaxlib {jaxlib_version}, Python {platform.python_version()},"
+            f" NumPy {np.__version__}",
+        ),
         ("arguments", amount(memory.argument_bytes)),
         ("results", f"{amount(memory.output_bytes)}, of which {amount(memory.alias_bytes)} reuse arguments"),
         ("temporaries", f"{amount(memory.temp_bytes)} ({memory.temp_bytes:,} bytes)"),
@@ -99,7 +103,7 @@ def _identity(s: Subject) -> Section:
     return Section(
         "identity",
         "What it is",
-        (Table(("", ""), tuple(facts)), Table(("value", "type"), tuple([*values, *bound, *results]))),
+        (Table(("", ""), tuple(facts)), Table(("value", "type"), (*values, *bound, *results))),
     )
 
 
@@ -114,7 +118,8 @@ def _memory_section(s: Subject, held: Memory) -> Section:
         blocks.append(f"Details are missing: {held.problem}.")
     if held.curve:
         where = held.curve.index(max(held.curve))
-        words = f"{amount(max(held.curve))} in use at the peak, which is step {where} of {len(held.curve)} of XLA's schedule."
+        steps = f"step {where} of {len(held.curve)} of XLA's schedule"
+        words = f"{amount(max(held.curve))} in use at the peak, which is {steps}."
         blocks.append(Picture(curve_picture(held, single), words))
     blocks.append(f"The values in memory at the peak, which sum to the {total:,} bytes of temporaries:")
     blocks.append(_by_line(held.rows))
@@ -143,13 +148,18 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
     order = sorted(size, key=lambda line: -size[line])
     total = sum([r.bytes for r in rows if r.bytes > 0])
     cells = [
-        (f"{size[k]:,}", f"{100 * size[k] / max(1, total):.1f} %", str(count[k]), place(k) if k else "no line of the user")
+        (
+            f"{size[k]:,}",
+            f"{100 * size[k] / max(1, total):.1f} %",
+            str(count[k]),
+            place(k) if k else "no line of the user",
+        )
         for k in order
     ]
     return Table(("bytes", "share", "values", "line"), tuple(cells), right=(0, 1, 2))
 
 
-def _time_section(s: Subject, time: Sequence[TimeRow]) -> Section:
+def _time_section(time: Sequence[TimeRow]) -> Section:
     total = sum([r.seconds for r in time]) or 1.0
     seconds, flops, size = Counter[_Line](), Counter[_Line](), Counter[_Line]()
     for r in time:
@@ -259,7 +269,11 @@ def _digits_section(digits: Sequence[ErrorRow]) -> Section:
 def _stages_section(lowered: Lowered[..., object]) -> Section:
     stages: Stages = lowered.stages
     blocks: list[Block] = [
-        Table(("stage", "equations", "bytes"), tuple([(x.name, f"{x.equations:,}", f"{x.bytes:,}") for x in stages]), (1, 2))
+        Table(
+            ("stage", "equations", "bytes"),
+            tuple([(x.name, f"{x.equations:,}", f"{x.bytes:,}") for x in stages]),
+            (1, 2),
+        )
     ]
     reasons = {p.name: _first_sentence(p.function.__doc__) for p in lowered.passes or BEFORE_COMPILATION}
     for before, after in zip(stages.stages, stages.stages[1:], strict=False):
@@ -294,7 +308,14 @@ def _without_folder(text: str) -> str:
 def _units_section(s: Subject) -> Section:
     blocks: list[Block] = [s.plan.table(places=False).partition("\n")[0]]
     rows = [
-        (str(k), u.body.name, str(u.uses), f"{u.equations:,}", amount(p.executable.memory().temp_bytes), str(len(u.donate)))
+        (
+            str(k),
+            u.body.name,
+            str(u.uses),
+            f"{u.equations:,}",
+            amount(p.executable.memory().temp_bytes),
+            str(len(u.donate)),
+        )
         for k, (u, p) in enumerate(zip(s.plan.units, s.parts, strict=True))
     ]
     head = ("unit", "body", "uses", "equations", "temporaries", "donated operands")
@@ -321,7 +342,9 @@ def _residuals_section(held: Memory, residuals: Residuals | None) -> Section:
         head = ("bytes", "type", "made by", "line", "read by", "decided by")
         blocks.append(Table(head, tuple(rows), right=(0,)))
     else:
-        blocks.append("For the table of the program before it was differentiated: explain(..., residuals=fx.residuals(f, *args)).")
+        blocks.append(
+            "For the table of the program before it was differentiated: explain(..., residuals=fx.residuals(f, *args))."
+        )
     return Section("residuals", "Residuals", tuple(blocks), folded=residuals is None)
 
 
@@ -345,7 +368,13 @@ def _program_section(equations: Equations) -> Section:
             heads[e.number] = f"{equations.labels[e.body]}, runs {runs}"
     entries = tuple(
         [
-            (e.number, _short(e.text), e.line.short if e.line else "", operands[e.number], tuple(readers.get(e.number, ())))
+            (
+                e.number,
+                _short(e.text),
+                e.line.short if e.line else "",
+                operands[e.number],
+                tuple(readers.get(e.number, ())),
+            )
             for e in listed
         ]
     )
@@ -365,7 +394,9 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
     size = _differences([(r.line, r.bytes) for r in before.memory], [(r.line, r.bytes) for r in after.memory])
     time = _differences([(r.line, r.seconds) for r in before.time], [(r.line, r.seconds) for r in after.time])
     rows = []
-    for line in sorted({*size, *time}, key=lambda k: (-abs(size.get(k, (0, 0, 0))[2]), -abs(time.get(k, (0, 0, 0))[2]), k)):
+    for line in sorted(
+        {*size, *time}, key=lambda k: (-abs(size.get(k, (0, 0, 0))[2]), -abs(time.get(k, (0, 0, 0))[2]), k)
+    ):
         b, t = size.get(line, (0, 0, 0)), time.get(line, (0.0, 0.0, 0.0))
         if b[2] or t[2]:
             rows.append(
@@ -402,4 +433,3 @@ def _differences(
         for line, n in rows:
             sums.setdefault(place(line) if line else "no line of the user", [0, 0])[k] += n
     return {key: (a, b, b - a) for key, (a, b) in sums.items()}
-

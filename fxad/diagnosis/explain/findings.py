@@ -193,10 +193,8 @@ def compiled_again(s: Subject) -> list[str]:
         if not difference.path[0].startswith("operand ")
         else "pad to a few sizes (fx.bucketed), or keep one dtype"
     )
-    return [
-        f"{jaxpr.name} was compiled {len(others) + 1} times: the last two differ at {difference}{where}. To compile once,"
-        f" {remedy}"
-    ]
+    count = f"{jaxpr.name} was compiled {len(others) + 1} times"
+    return [f"{count}: the last two differ at {difference}{where}. To compile once, {remedy}"]
 
 
 def _short_place(where: str) -> str:
@@ -230,10 +228,8 @@ def missed_donations(s: Subject) -> list[str]:
     named = ", ".join([program.operand_path(k).removeprefix("argument ") for k in missed[:_NAMED]])
     more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
     size = amount(sum([ins[k].nbytes for k in missed]))
-    return [
-        f"{named}{more} can be donated: results have their types, and reuse {size} (jit(f, donate_argnums=...), or"
-        " compile(donate=...), if nothing reads them after the call)"
-    ]
+    how = "jit(f, donate_argnums=...), or compile(donate=...), if nothing reads them after the call"
+    return [f"{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
 
 
 def wide_values(s: Subject) -> list[str]:
@@ -250,9 +246,7 @@ def wide_values(s: Subject) -> list[str]:
     if not widening:
         return []
     program = s.executable.program
-    brought = [
-        f"{program.operand_path(k)} is {a}" for k, a in enumerate(program.jaxpr.in_avals) if _is_wide(a.dtype)
-    ]
+    brought = [f"{program.operand_path(k)} is {a}" for k, a in enumerate(program.jaxpr.in_avals) if _is_wide(a.dtype)]
     cause = f" ({', '.join(brought[:_NAMED])})" if brought else ""
     out = [f"{place(line)} makes a value 64-bit: {aval}{cause}" for line, (_, aval) in widening.items()]
     return _shortened(out, "lines that make values 64-bit")
@@ -280,7 +274,9 @@ def stored_twice(memory: Memory) -> list[str]:
     out = []
     for rows in places.values():
         if len(rows) > 1 and rows[0].bytes >= _SHARE * total:
-            out.append(f"{place(rows[0].line)} is stored {len(rows)} times: {rows[0].type}, {amount(rows[0].bytes)} each")
+            out.append(
+                f"{place(rows[0].line)} is stored {len(rows)} times: {rows[0].type}, {amount(rows[0].bytes)} each"
+            )
     return _shortened(out, "values that are stored twice")
 
 
@@ -294,7 +290,7 @@ def _digits(digits: Sequence[ErrorRow] | None) -> str:
     parts = []
     for r in rows[:_NAMED]:
         kind = str(getattr(r, "reason", "") or getattr(r, "note", ""))
-        parts.append(f"{place(r.line)} adds an error of {r.error:.1e} ({100 * r.error / total:.0f} %){', ' * bool(kind)}{kind}")
+        parts.append(
+            f"{place(r.line)} adds an error of {r.error:.1e} ({100 * r.error / total:.0f} %){', ' * bool(kind)}{kind}"
+        )
     return "; ".join(parts)
-
-

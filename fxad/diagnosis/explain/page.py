@@ -96,8 +96,8 @@ class Page:
             inner = "".join(map(_block_html, s.blocks))
             opened = "" if s.folded else " open"
             body.append(
-                f'<section id="{s.id}"><details{opened}><summary><h2>{_escaped(s.title)}</h2></summary>{inner}</details>'
-                "</section>"
+                f'<section id="{s.id}"><details{opened}><summary><h2>{_escaped(s.title)}</h2></summary>'
+                f"{inner}</details></section>"
             )
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -113,7 +113,8 @@ class Page:
         """
         if not isinstance(path, str | os.PathLike):
             raise ArgumentError(
-                f"Page.save: {described(path)} is not a path: {shown(path)}", remedy='name a file: page.save("page.html")'
+                f"Page.save: {described(path)} is not a path: {shown(path)}",
+                remedy='name a file: page.save("page.html")',
             )
         write_whole(os.fsdecode(path), [self.html().encode()], 0o666)
 
@@ -178,7 +179,9 @@ def _block_html(block: Block) -> str:
         case Table():
             return _table_html(block)
         case Picture():
-            return f'<figure><div class="wide">{block.svg}</div><figcaption>{_escaped(block.words)}</figcaption></figure>'
+            return (
+                f'<figure><div class="wide">{block.svg}</div><figcaption>{_escaped(block.words)}</figcaption></figure>'
+            )
         case Lines():
             return _lines_html(block)
         case Listing():
@@ -201,7 +204,7 @@ _LINK: Final = re.compile(r"^#(\d+)$")
 def _cell(text: str, tag: str, right: bool) -> str:
     link = _LINK.match(text)
     inner = f'<a href="#e{link[1]}">{link[1]}</a>' if link else _escaped(text)
-    return f'<{tag}{" class=n" if right else ""}>{inner}</{tag}>'
+    return f"<{tag}{' class=n' if right else ''}>{inner}</{tag}>"
 
 
 def _lines_html(block: Lines) -> str:
@@ -242,8 +245,8 @@ body{margin:0 auto;max-width:1240px;padding:16px;background:var(--page);color:va
 font:15px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.15rem;display:inline;margin:0}
 a{color:var(--mark)}
-.verdict{display:grid;grid-template-columns:5.5rem 1fr;gap:.5rem .8rem;background:var(--card);border:1px solid var(--line);
-border-radius:8px;padding:1rem;margin:0}
+.verdict{display:grid;grid-template-columns:5.5rem 1fr;gap:.5rem .8rem;background:var(--card)}
+.verdict{border:1px solid var(--line);border-radius:8px;padding:1rem;margin:0}
 dt{font-weight:600;color:var(--mark)}dd{margin:0}dd ul{margin:0;padding-left:1.1rem}
 nav{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:1rem 0}
 section{border-top:1px solid var(--line);padding:.8rem 0}summary{cursor:pointer;margin-bottom:.6rem}

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equation, Equations, short
-from fxad.diagnosis.explain.hlo import Assignment, Instruction, Module, read_assignment, read_module
+from fxad.diagnosis.explain.hlo import Assignment, Module, read_assignment, read_module
 from fxad.diagnosis.explain.live import Schedule, Share, Span, schedule, shares
 from fxad.diagnosis.explain.origins import TRANSPOSED, Origin, Origins
 from fxad.execution.executable import Executable
@@ -30,9 +30,12 @@ _LONG_SHARE: Final = 0.2
 @final
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """Bytes of temporaries at the peak. `readers` are the lines that read the value. `type` is its type. `steps` are the
-    first and the last step of the schedule during which it is in memory. `number` is that of the equation on the page,
-    `instruction` the name in `executable.text()` of what computes the value."""
+    """Bytes of temporaries at the peak, for a value of type `type`.
+
+    `readers` are the lines that read the value, `steps` the first and the last step of the schedule during which it is
+    in memory, `number` that of the equation on the page, `instruction` the name in `executable.text()` of what computes
+    the value.
+    """
 
     bytes: int
     type: str
@@ -343,5 +346,3 @@ def measured_times(s: Subject, profile: Mapping[str, tuple[float, int]], calls: 
 
 
 _CONTAINERS: Final = frozenset({"while", "conditional", "call"})  # their time is that of what they contain
-
-
