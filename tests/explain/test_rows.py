@@ -77,7 +77,7 @@ def test_rows_of_units_add_up() -> None:
     """A program of several executables: values wait between them, and the rest may be negative."""
     program = fx.grad(fx.trace(network, fx.Spec((32, 32), np.float32), fx.Spec((16, 32), np.float32)))
     outlined = fx.outline(program)
-    executable = fx.lower(outlined, units=lambda body: len(body.eqns) > 1).compile()
+    executable: Any = fx.lower(outlined, units=lambda body: len(body.eqns) > 1).compile()
     page = fx.explain(executable)
     assert sum(r.bytes for r in page.memory) == executable.memory().temp_bytes
     assert len(executable.parts) == len(executable.lowered.units.units)

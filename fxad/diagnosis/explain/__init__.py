@@ -35,9 +35,15 @@ def explain(
     `digits` is a table of rounding errors, with an `error` and a `line` in each row. `residuals` is the table
     `fx.residuals` of the function before it was differentiated.
 
-    >>> page = fx.explain(fx.lower(fx.grad(program)))
-    >>> page.save("page.html")
-    >>> print(page.text())
+    >>> import fxad as fx
+    >>> import fxad.numpy as fnp
+    >>> program = fx.trace(lambda x: fnp.sum(fnp.sin(x)), fx.Spec((300,), "float32"))
+    >>> executable = fx.lower(fx.grad(program)).compile()
+    >>> page = fx.explain(executable)
+    >>> sum([row.bytes for row in page.memory]) == executable.memory().temp_bytes
+    True
+    >>> page.verdict[2]
+    'again: nothing is computed or compiled again'
 
     Law:    the bytes of `page.memory` sum to `executable.memory().temp_bytes`; equal programs give equal pages.
     Raises: ArgumentError for a value that is no program, and for a folder without a profile.

@@ -34,6 +34,7 @@ from fxad.passes import BEFORE_COMPILATION, Stages
 from fxad.support.tables import Table
 from fxad.transforms.memory.residuals import Residuals
 
+_PYTHON: Final = platform.python_version()
 _SOURCE_LINES: Final = 400  # of the user's files
 _CONTEXT: Final = 2  # lines of source before and after one with a cost
 _DIFF_LINES: Final = 80  # of one pass
@@ -88,8 +89,7 @@ def _identity(s: Subject) -> Section:
         ("device", str(s.parts[0].executable.device)),
         (
             "versions",
-            f"fxad {fxad.__version__}, jaxlib {jaxlib_version}, Python {platform.python_version()},"
-            f" NumPy {np.__version__}",
+            f"fxad {fxad.__version__}, jaxlib {jaxlib_version}, NumPy {np.__version__}, Python {_PYTHON}",
         ),
         ("arguments", amount(memory.argument_bytes)),
         ("results", f"{amount(memory.output_bytes)}, of which {amount(memory.alias_bytes)} reuse arguments"),
@@ -216,7 +216,7 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Secti
             flops[t.line.file, t.line.line] += t.flops  # type: ignore[assignment]
     files = Counter[str]()
     for file, line in {*size, *seconds}:
-        files[file] += size[file, line] + seconds[file, line]  # type: ignore[assignment]
+        files[file] += size[file, line]
     blocks: list[Block] = []
     left = _SOURCE_LINES
     for file in sorted(files, key=lambda f: (-files[f], f)):

@@ -37,8 +37,9 @@ class ErrorRow(Protocol):
         """The user's line."""
 
 
-# What a line is of: the file, the number, and the function.
 _Place: TypeAlias = "SourceLocation | None"
+# Equations that are the same work: the file, the number of the line, the primitive, the types of the operands.
+_Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
 
 
 def verdict(
@@ -143,8 +144,8 @@ def _shortened(findings: list[str], what: str) -> list[str]:
 
 def recomputed(equations: Equations) -> list[str]:
     """Return the lines whose equations run again in recomputations, the most expensive first."""
-    plain, again = Counter[tuple[object, ...]](), Counter[tuple[object, ...]]()
-    first: dict[tuple[object, ...], Equation] = {}
+    plain, again = Counter[_Operation](), Counter[_Operation]()
+    first: dict[_Operation, Equation] = {}
     for e in equations:
         if isinstance(e.eqn.prim, (HigherOrder, *VIEWS, *MOVES)) or e.line is None:
             continue
@@ -153,7 +154,7 @@ def recomputed(equations: Equations) -> list[str]:
         plain[key] += e.runs - e.again
         again[key] += e.again
     cost = {key: n * microseconds(first[key].eqn) for key, n in again.items() if n and plain[key]}
-    by_line: dict[_Place, list[tuple[object, ...]]] = {}
+    by_line: dict[_Place, list[_Operation]] = {}
     for key in sorted(cost, key=lambda k: -cost[k]):
         by_line.setdefault(first[key].line, []).append(key)
     marks = remat_lines(equations)
@@ -162,8 +163,10 @@ def recomputed(equations: Equations) -> list[str]:
     for line, keys in by_line.items():
         # Sums and products of the derivative may equal one of the line: for them, the least ratio is certain.
         others = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
-        key = max(others, key=lambda k: (again[k] / plain[k], cost[k]), default=None)
-        key = key or min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
+        if others:
+            key = max(others, key=lambda k: (again[k] / plain[k], cost[k]))
+        else:
+            key = min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
         total = (plain[key] + again[key]) / plain[key]
         nested = " (a remat inside another)" if total > 2 else ""
         runs = f"{total:.3g} times" if total != 2 else "twice"

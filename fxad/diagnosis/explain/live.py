@@ -185,7 +185,8 @@ def _overlaid(
 
 
 def _bytes_in_use(spans: tuple[Span, ...], steps: int) -> list[int]:
-    """Return the bytes in use at each step. Buffers in one place, of which one takes over from the other, count once."""
+    """Return the bytes in use at each step. Buffers in one place, of which one takes over from the other, count
+    once."""
     change = [0] * (steps + 2)
     places: dict[tuple[int, int, int], list[Span]] = {}
     for span in spans:
