@@ -112,7 +112,9 @@ def reason(error: Exception) -> str:
 
 def module_proto(raw: _jax.LoadedExecutable) -> bytes:
     """Return the optimised module as a serialized `HloModuleProto`; empty if there is none."""
-    modules: list[_jax.HloModule] = getattr(raw, "hlo_modules", list)()
+    if not hasattr(raw, "hlo_modules"):
+        return b""
+    modules = raw.hlo_modules()
     return modules[0].as_serialized_hlo_module_proto() if len(modules) == 1 else b""
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import linecache
 import platform
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-import fxad
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.explain.equations import Equations
 from fxad.diagnosis.explain.findings import ErrorRow, amount, duration, place, verdict
@@ -41,6 +41,7 @@ _DIFF_LINES: Final = 80  # of one pass
 _DIFF_EQUATIONS: Final = 3000  # of a program whose passes are shown as diffs
 
 _Line: TypeAlias = "SourceLocation | None"
+_Key = TypeVar("_Key")
 
 
 def page_of(
@@ -74,6 +75,14 @@ def page_of(
 # ------------------------------------------------------------------------------------------------------------ identity
 
 
+def _version() -> str:
+    """Return the version of fxad; that of a checkout is not known."""
+    try:
+        return version("fxad")
+    except PackageNotFoundError:
+        return "of a checkout"
+
+
 def _identity(s: Subject) -> Section:
     program, lowered = s.executable.program, s.executable.lowered
     memory, cost = s.executable.memory(), s.executable.cost()
@@ -89,7 +98,7 @@ def _identity(s: Subject) -> Section:
         ("device", str(s.parts[0].executable.device)),
         (
             "versions",
-            f"fxad {fxad.__version__}, jaxlib {jaxlib_version}, NumPy {np.__version__}, Python {_PYTHON}",
+            f"fxad {_version()}, jaxlib {jaxlib_version}, NumPy {np.__version__}, Python {_PYTHON}",
         ),
         ("arguments", amount(memory.argument_bytes)),
         ("results", f"{amount(memory.output_bytes)}, of which {amount(memory.alias_bytes)} reuse arguments"),
@@ -161,18 +170,15 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
 
 def _time_section(time: Sequence[TimeRow]) -> Section:
     total = sum([r.seconds for r in time]) or 1.0
-    seconds, flops, size = Counter[_Line](), Counter[_Line](), Counter[_Line]()
-    for r in time:
-        seconds[r.line] += r.seconds  # type: ignore[assignment]  # typeshed: counts are ints
-        flops[r.line] += r.flops  # type: ignore[assignment]
-        size[r.line] += r.bytes
+    columns = [r.seconds for r in time], [r.flops for r in time], [float(r.bytes) for r in time]
+    seconds, flops, size = (_sums([(r.line, n) for r, n in zip(time, column, strict=True)]) for column in columns)
     order = sorted(seconds, key=lambda line: -seconds[line])
     lines = [
         (
             duration(seconds[k]),
             f"{100 * seconds[k] / total:.1f} %",
             f"{flops[k]:.3g}",
-            f"{size[k]:,}",
+            f"{size[k]:,.0f}",
             place(k) if k else "no line of the user",
         )
         for k in order
@@ -201,22 +207,30 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
     return Section("time", "Time and flops", (how, table, detail))
 
 
+def _sums(amounts: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    """Return the sum of the amounts of each key."""
+    out: dict[_Key, float] = {}
+    for key, n in amounts:
+        out[key] = out.get(key, 0.0) + n
+    return out
+
+
 # -------------------------------------------------------------------------------------------------------------- source
+
+
+def _number(line: _Line) -> tuple[str, int]:
+    """Return the file of a line and its number; 0 if there is none."""
+    return ("", 0) if line is None else (line.file, line.line)
 
 
 def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Section:
     """Return the lines of the user with their costs in the margin, and those around them."""
-    size, seconds, flops = (Counter[tuple[str, int]]() for _ in range(3))
-    for r in held:
-        if r.line is not None:
-            size[r.line.file, r.line.line] += r.bytes
-    for t in time:
-        if t.line is not None:
-            seconds[t.line.file, t.line.line] += t.seconds  # type: ignore[assignment]  # typeshed: counts are ints
-            flops[t.line.file, t.line.line] += t.flops  # type: ignore[assignment]
+    size = _sums([(_number(r.line), r.bytes) for r in held])
+    seconds = _sums([(_number(t.line), t.seconds) for t in time])
+    flops = _sums([(_number(t.line), t.flops) for t in time])
     files = Counter[str]()
-    for file, line in {*size, *seconds}:
-        files[file] += size[file, line]
+    for file, line in {*size, *seconds} - {("", 0)}:
+        files[file] += int(size.get((file, line), 0))
     blocks: list[Block] = []
     left = _SOURCE_LINES
     for file in sorted(files, key=lambda f: (-files[f], f)):
@@ -233,9 +247,9 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Secti
             at = file, k
             rows.append(
                 (
-                    f"{size[at]:,}" if size[at] else "",
-                    f"{flops[at]:.3g}" if flops[at] else "",
-                    duration(seconds[at]) if seconds[at] else "",
+                    f"{size[at]:,.0f}" if size.get(at) else "",
+                    f"{flops[at]:.3g}" if flops.get(at) else "",
+                    duration(seconds[at]) if seconds.get(at) else "",
                     str(k),
                     text[k - 1].rstrip("\n"),
                 )

@@ -7,6 +7,7 @@ Source: `xla/service/hlo.proto`, `xla/xla_data.proto` of OpenXLA, for the number
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
@@ -19,53 +20,60 @@ from fxad.ir import SourceLocation
 
 # A field: its number, and "int", "text" or the name of a message. A type in brackets is repeated.
 _Field: TypeAlias = tuple[int, str]
-_MESSAGES: Final[Mapping[str, Mapping[str, _Field]]] = {
-    "Module": {
-        "name": (1, "text"),
-        "computations": (3, "[Computation]"),
-        "entry": (6, "int"),
-        "schedule": (7, "Schedule"),
-        "frames": (25, "Frames"),
-    },
-    "Computation": {"name": (1, "text"), "instructions": (2, "[Instruction]"), "id": (5, "int"), "root": (6, "int")},
-    "Instruction": {
-        "name": (1, "text"),
-        "opcode": (2, "text"),
-        "shape": (3, "Shape"),
-        "metadata": (7, "Metadata"),
-        "parameter": (9, "int"),
-        "tuple_index": (13, "int"),
-        "id": (35, "int"),
-        "operands": (36, "[int]"),
-        "called": (38, "[int]"),
-    },
-    "Shape": {"type": (2, "int"), "dimensions": (3, "[int]"), "parts": (4, "[Shape]")},
-    "Metadata": {"name": (2, "text"), "file": (3, "text"), "line": (4, "int"), "frame": (15, "int")},
-    "Schedule": {"sequences": (1, "[Entry]")},
-    "Entry": {"key": (1, "int"), "value": (2, "Sequence")},
-    "Sequence": {"ids": (1, "[int]")},
-    "Frames": {
-        "files": (1, "[text]"),
-        "functions": (2, "[text]"),
-        "locations": (3, "[Location]"),
-        "frames": (4, "[Frame]"),
-    },
-    "Location": {"file": (1, "int"), "function": (2, "int"), "line": (3, "int")},
-    "Frame": {"location": (1, "int"), "parent": (2, "int")},
-    "Assignment": {"buffers": (1, "[Buffer]"), "allocations": (3, "[Allocation]")},
-    "Buffer": {"id": (1, "int"), "size": (2, "int"), "defined": (3, "Definition")},
-    "Definition": {"index": (3, "[int]"), "instruction": (4, "int")},
-    "Allocation": {
-        "index": (1, "int"),
-        "size": (2, "int"),
-        "thread_local": (3, "int"),
-        "parameter": (5, "int"),
-        "live_out": (7, "int"),
-        "assigned": (9, "[Assigned]"),
-        "constant": (12, "int"),
-    },
-    "Assigned": {"buffer": (1, "int"), "offset": (2, "int"), "size": (3, "int")},
-}
+_MESSAGES: Final[Mapping[str, Mapping[str, _Field]]] = MappingProxyType(
+    {
+        "Module": {
+            "name": (1, "text"),
+            "computations": (3, "[Computation]"),
+            "entry": (6, "int"),
+            "schedule": (7, "Schedule"),
+            "frames": (25, "Frames"),
+        },
+        "Computation": {
+            "name": (1, "text"),
+            "instructions": (2, "[Instruction]"),
+            "id": (5, "int"),
+            "root": (6, "int"),
+        },
+        "Instruction": {
+            "name": (1, "text"),
+            "opcode": (2, "text"),
+            "shape": (3, "Shape"),
+            "metadata": (7, "Metadata"),
+            "parameter": (9, "int"),
+            "tuple_index": (13, "int"),
+            "id": (35, "int"),
+            "operands": (36, "[int]"),
+            "called": (38, "[int]"),
+        },
+        "Shape": {"type": (2, "int"), "dimensions": (3, "[int]"), "parts": (4, "[Shape]")},
+        "Metadata": {"name": (2, "text"), "file": (3, "text"), "line": (4, "int"), "frame": (15, "int")},
+        "Schedule": {"sequences": (1, "[Entry]")},
+        "Entry": {"key": (1, "int"), "value": (2, "Sequence")},
+        "Sequence": {"ids": (1, "[int]")},
+        "Frames": {
+            "files": (1, "[text]"),
+            "functions": (2, "[text]"),
+            "locations": (3, "[Location]"),
+            "frames": (4, "[Frame]"),
+        },
+        "Location": {"file": (1, "int"), "function": (2, "int"), "line": (3, "int")},
+        "Frame": {"location": (1, "int"), "parent": (2, "int")},
+        "Assignment": {"buffers": (1, "[Buffer]"), "allocations": (3, "[Allocation]")},
+        "Buffer": {"id": (1, "int"), "size": (2, "int"), "defined": (3, "Definition")},
+        "Definition": {"index": (3, "[int]"), "instruction": (4, "int")},
+        "Allocation": {
+            "index": (1, "int"),
+            "size": (2, "int"),
+            "thread_local": (3, "int"),
+            "parameter": (5, "int"),
+            "live_out": (7, "int"),
+            "assigned": (9, "[Assigned]"),
+            "constant": (12, "int"),
+        },
+        "Assigned": {"buffer": (1, "int"), "offset": (2, "int"), "size": (3, "int")},
+    }
+)
 
 _PACKAGE: Final = "fxad.explain"
 
@@ -95,10 +103,10 @@ def _message_class(name: str) -> Any:
 _module_class: Final = _message_class("Module")
 _assignment_class: Final = _message_class("Assignment")
 
-ELEMENT_TYPES: Final[Mapping[int, str]] = {
+ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType({
     1: "bool", 2: "i8", 3: "i16", 4: "i32", 5: "i64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",
     12: "f64", 15: "c64", 16: "bf16", 18: "c128",
-}  # fmt: skip
+})  # fmt: skip
 
 
 @final
