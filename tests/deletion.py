@@ -30,17 +30,17 @@ TABLES: Final = (
 @final
 @dataclass(frozen=True)
 class PlugIn:
-    """The files of a plug-in, as patterns of paths. `parent` is the folder of its package."""
+    """The files of a plug-in, as patterns of paths."""
 
     package: str
     api: tuple[str, ...]
     testing: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    parent: str = "fxad/transforms"
+    parent: str = "transforms"
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return (f"{self.parent}/{self.package}", *self.api, *self.testing, *self.tests)
+        return (f"fxad/{self.parent}/{self.package}", *self.api, *self.testing, *self.tests)
 
 
 PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
@@ -84,7 +84,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
-            PlugIn("explain", ("fxad/explain.py",), (), ("tests/explain",), "fxad/diagnosis"),
+            PlugIn("explain", ("fxad/explain.py",), (), ("tests/explain",), "diagnosis"),
         )
     }
 )

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from fxad.core.diff import side_by_side
-from fxad.diagnosis.explain.equations import Equations
-from fxad.diagnosis.explain.findings import ErrorRow, amount, duration, place, verdict
+from fxad.diagnosis.explain.equations import Equations, short
+from fxad.diagnosis.explain.findings import ErrorRow, amount, duration, largest_errors, place, verdict
 from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
@@ -263,17 +263,11 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Secti
 
 
 def _digits_section(digits: Sequence[ErrorRow]) -> Section:
-    rows = sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
-    cells = [
-        (
-            f"{r.error:.2e}",
-            place(r.line) if r.line else "",
-            str(getattr(r, "made_by", "") or getattr(r, "equation", "")),
-            str(getattr(r, "reason", "") or getattr(r, "note", "")),
-        )
-        for r in rows
+    rows = [
+        (f"{r.error:.2e}", place(r.line) if r.line else "", short(r.equation), ", ".join(r.causes))
+        for r in largest_errors(digits)
     ]
-    table = Table(("error", "line", "equation", ""), tuple(cells), right=(0,))
+    table = Table(("error", "line", "equation", "cause"), tuple(rows), right=(0,))
     return Section("digits", "Digits", ("The estimated rounding error that each equation adds to the results:", table))
 
 

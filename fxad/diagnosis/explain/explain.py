@@ -25,12 +25,13 @@ def explain(
 ) -> Page:
     """Return the page of a program: what it costs, by lines of the user, and what is worth a change.
 
-    `program` is an `Executable`, a `Lowered` or a `Program`; the last two are compiled, through the cache. With a
-    second program, the page is that of the second one, and begins with what grew and what shrank, by line.
+    `program` is an `Executable`, a `Lowered`, a `Program`, or an object with an attribute `lowered`, such as a recorded
+    call; all but the first are compiled, through the cache. With a second program, the page is that of the second one,
+    and begins with what grew and what shrank, by line.
 
     `profile` is a folder that `fx.profile` has written while the program ran: times are measured instead of estimated.
-    `digits` is a table of rounding errors, with an `error` and a `line` in each row. `residuals` is the table
-    `fx.residuals` of the function before it was differentiated.
+    `digits` is a table of rounding errors: each row has an `error`, a `line`, an `equation` and `causes`. `residuals`
+    is the table `fx.residuals` of the function before it was differentiated.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -64,8 +65,9 @@ def _executable(value: object) -> Executable[..., object]:
         return value
     if isinstance(value, Program):
         return lower(value).compile()
-    if isinstance(value, Lowered):
-        return value.compile()
+    lowered = value if isinstance(value, Lowered) else getattr(value, "lowered", None)
+    if isinstance(lowered, Lowered):
+        return lowered.compile()
     raise ArgumentError(
         f"explain: {described(value)} is not a program: {shown(value)}",
         remedy="give fx.lower(fx.trace(f, *args)), the executable that it compiles to, or fx.jit(f).lower(*args)",

@@ -26,15 +26,23 @@ _SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is 
 
 
 class ErrorRow(Protocol):
-    """A row of a table of rounding errors: the estimated error that an equation adds to the results, and its line."""
+    """A row of a table of rounding errors."""
 
     @property
     def error(self) -> float:
-        """The error."""
+        """The estimated error that the equation adds to the results; nan if it is not known."""
 
     @property
     def line(self) -> SourceLocation | None:
         """The user's line."""
+
+    @property
+    def equation(self) -> str:
+        """The text of the equation."""
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What is wrong beside rounding: "cancellation of 5 digits", "overflow"."""
 
 
 _Place: TypeAlias = "SourceLocation | None"
@@ -283,16 +291,21 @@ def stored_twice(memory: Memory) -> list[str]:
     return _shortened(out, "values that are stored twice")
 
 
+def largest_errors(digits: Sequence[ErrorRow]) -> list[ErrorRow]:
+    """Return the rows with an error, the largest first."""
+    return sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
+
+
 def _digits(digits: Sequence[ErrorRow] | None) -> str:
     if digits is None:
         return "not measured (give the page a table of rounding errors, explain(..., digits=table))"
-    rows = sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
+    rows = largest_errors(digits)
     if not rows:
         return "no error"
     total = sum([r.error for r in rows])
     parts = []
     for r in rows[:_NAMED]:
-        kind = str(getattr(r, "reason", "") or getattr(r, "note", ""))
+        kind = ", ".join(r.causes)
         parts.append(
             f"{place(r.line)} adds an error of {r.error:.1e} ({100 * r.error / total:.0f} %){', ' * bool(kind)}{kind}"
         )
