@@ -208,9 +208,9 @@ def large_residual() -> Any:
 
     def pairwise(params: Params, tokens: Any, targets: Any) -> Any:
         x = hidden(params, tokens)
-        apart = fnp.tanh(x[:, :, None] - x[:, None])  # planted: residual
-        mixed = fnp.sum(apart @ params["layers"][0]["query"], axis=2)
-        return cross_entropy((x + mixed) @ params["head"], targets)
+        query = params["layers"][0]["query"]
+        mixed = fnp.tanh(x[:, :, None] - x[:, None]) @ query  # planted: residual
+        return cross_entropy((x + fnp.sum(mixed, axis=2)) @ params["head"], targets)
 
     def pairwise_step(params: Params, tokens: Any, targets: Any) -> tuple[Params, Any]:
         value, gradient = fx.value_and_grad(pairwise)(params, tokens, targets)

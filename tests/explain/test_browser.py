@@ -1,4 +1,6 @@
-"""The page in a real browser: `apt-get install chromium`, then `python -m pytest -m deep tests/explain/test_browser.py`.
+"""The page in a real browser.
+
+`apt-get install chromium`, then `python -m pytest -m deep tests/explain/test_browser.py`.
 
 It fits 400 and 1400 pixels, in light and dark, without errors, and its links open what they lead to.
 `FXAD_SCREENSHOTS=folder` keeps a picture of each.
@@ -41,10 +43,9 @@ def page() -> str:
 
 
 def chromium(file: Path, width: int, scheme: str, *options: str) -> str:
-    command = [
-        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        f"--window-size={width},2000", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", *options, file.as_uri(),
-    ]  # fmt: skip
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    scheme_setting = f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"
+    command += [f"--window-size={width},2000", scheme_setting, *options, file.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
 
 

@@ -146,6 +146,16 @@ def test_messages_of_xla_are_read_in_a_private_pool() -> None:
     assert hlo.read_assignment(b"").bytes == 0
 
 
+def test_instructions_have_the_lines_of_their_metadata() -> None:
+    module = hlo.read_module(executable().parts[0].hlo_proto())
+    lines = {i.line for i in module.by_id.values() if i.operation}
+    first = loss.__code__.co_firstlineno
+    assert (first + 1, "loss") in {(line.line, line.function) for line in lines if line is not None}
+    assert {line.file for line in lines if line is not None} == {__file__}
+    assert module.entry in module.computations
+    assert {k for i in module.by_id.values() for k in i.operands} <= module.by_id.keys()
+
+
 def test_times_are_measured_if_there_is_a_profile(tmp_path: Path) -> None:
     ready = executable(64)
     w, x = np.ones((64, 64), np.float32), np.ones((8, 64), np.float32)

@@ -15,6 +15,7 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer, transformer_block
 from fxad import lax
+from tests.processes import run_python
 
 
 def gradient(model: Model) -> Any:
@@ -129,3 +130,50 @@ def test_rows_of_an_imported_program_have_its_lines() -> None:
     page = check_rows(fx.lower(fx.grad(program)).compile())
     first = imported.__code__.co_firstlineno
     assert {r.line.line for r in page.memory if r.line is not None} <= {first + 2, first + 3}
+
+
+def branches(x: Any) -> Any:
+    return lax.cond(x.sum() > 0, lambda x: fnp.sin(x) @ x, lambda x: fnp.cos(x) @ x @ x, x)
+
+
+def nested_loops(x: Any) -> Any:
+    def outer(c: Any, _: Any) -> tuple[Any, Any]:
+        return lax.scan(lambda d, _: (fnp.sin(d @ x), None), c, None, length=4)[0], c.sum()
+
+    return lax.scan(outer, x, None, length=3)[0].sum()
+
+
+def unbounded(x: Any) -> Any:
+    return lax.while_loop(lambda c: c.sum() < 10, lambda c: fnp.tanh(c @ c) + 1, x)
+
+
+def with_library(x: Any) -> Any:
+    return fnp.linalg.cholesky(x @ x.T + 8 * fnp.eye(32)).sum()
+
+
+def without_equations(x: Any) -> Any:
+    return x
+
+
+PROGRAMS: tuple[Callable[[Any], Any], ...] = (
+    branches, fx.grad(nested_loops), unbounded, fx.grad(with_library), without_equations,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("f", PROGRAMS, ids=["cond", "nested scans", "while", "cholesky", "no equations"])
+def test_rows_of_programs_with_bodies_add_up(f: Callable[[Any], Any]) -> None:
+    check_rows(fx.lower(fx.trace(f, fx.Spec((32, 32), np.float32))).compile())
+
+
+def test_rows_of_a_program_on_several_devices_add_up() -> None:
+    code = """
+import numpy as np, fxad as fx, fxad.numpy as fnp
+from fxad import lax
+fx.set_cpu_devices(2)
+mesh = fx.make_mesh((2,), ("i",))
+f = fx.shard_map(lambda x: lax.psum(fnp.tanh(x @ x.T), "i"), mesh=mesh, in_specs=fx.P("i"), out_specs=fx.P())
+executable = fx.lower(fx.trace(f, fx.Spec((16, 8), np.float32))).compile()
+page = fx.explain(executable)
+print(sum([r.bytes for r in page.memory]) == executable.memory().temp_bytes, len(page.html()) > 1000)
+"""
+    assert run_python(code).split() == ["True", "True"]

@@ -14,7 +14,7 @@ import numpy as np
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.explain.equations import Equations, short
 from fxad.diagnosis.explain.findings import ErrorRow, amount, duration, largest_errors, place, verdict
-from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section
+from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section, SourceLines
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
 from fxad.diagnosis.explain.rows import (
@@ -256,7 +256,8 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Secti
             )
             before, left = k, left - 1
         if rows:
-            blocks.append(Table(("bytes", "flops", "time", "line", file), tuple(rows), right=(0, 1, 2, 3)))
+            table = Table(("bytes", "flops", "time", "line", file), tuple(rows), right=(0, 1, 2, 3))
+            blocks.append(SourceLines(table))
         else:
             blocks.append(f"{file}: its text is not here")
     return Section("source", "Source", tuple(blocks))

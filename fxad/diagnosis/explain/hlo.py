@@ -27,7 +27,7 @@ _MESSAGES: Final[Mapping[str, Mapping[str, _Field]]] = MappingProxyType(
             "computations": (3, "[Computation]"),
             "entry": (6, "int"),
             "schedule": (7, "Schedule"),
-            "frames": (25, "Frames"),
+            "frames": (17, "Frames"),
         },
         "Computation": {
             "name": (1, "text"),

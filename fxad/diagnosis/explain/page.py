@@ -48,7 +48,15 @@ class Listing:
     left_out: int
 
 
-Block: TypeAlias = str | Table | Picture | Lines | Listing
+@final
+@dataclass(frozen=True, slots=True)
+class SourceLines:
+    """A table whose last column is source text, with its indentation."""
+
+    table: Table
+
+
+Block: TypeAlias = str | Table | Picture | Lines | Listing | SourceLines
 
 
 @final
@@ -135,6 +143,8 @@ def _block_text(block: Block) -> str:
     match block:
         case str():
             return block
+        case SourceLines():
+            return block.table.text()
         case Table():
             more = len(block.rows) - TEXT_ROWS
             text = Table(block.head, tuple([_cut(r) for r in block.rows[:TEXT_ROWS]]), block.right).text()
@@ -176,6 +186,8 @@ def _block_html(block: Block) -> str:
     match block:
         case str():
             return f"<p>{_escaped(block)}</p>"
+        case SourceLines():
+            return _table_html(block.table, ' class="source"', len(block.table.rows))
         case Table():
             return _table_html(block)
         case Picture():
@@ -188,14 +200,14 @@ def _block_html(block: Block) -> str:
             return _listing_html(block)
 
 
-def _table_html(table: Table) -> str:
-    more = len(table.rows) - ROWS
-    cells = ["".join([_cell(c, "td", k in table.right) for k, c in enumerate(row)]) for row in table.rows[:ROWS]]
+def _table_html(table: Table, attributes: str = "", most: int = ROWS) -> str:
+    more = len(table.rows) - most
+    cells = ["".join([_cell(c, "td", k in table.right) for k, c in enumerate(row)]) for row in table.rows[:most]]
     if more > 0:
         cells.append(f'<td colspan="{len(table.head)}">{more:,} more rows</td>')
     head = "".join([_cell(c, "th", k in table.right) for k, c in enumerate(table.head)])
     rows = "".join([f"<tr>{row}</tr>" for row in cells])
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f'<div class="wide"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 _LINK: Final = re.compile(r"^#(\d+)$")
@@ -256,6 +268,8 @@ th{text-align:left;color:var(--soft);font-weight:600;white-space:nowrap}
 th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td{min-width:3.5rem;max-width:30rem}td:last-child{overflow-wrap:anywhere;min-width:9rem}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 th[aria-sort],thead.s th{cursor:pointer}
+.source td:last-child{white-space:pre;max-width:none;font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace}
+.source td{border:0;padding-top:0;padding-bottom:0}
 pre{font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace;background:var(--card);border:1px solid var(--line);
 border-radius:8px;padding:.8rem;margin:.6rem 0}
 pre i{color:var(--soft);font-style:normal}pre span:target{background:var(--bar)}
