@@ -59,9 +59,8 @@ def test_a_residual_that_is_half_of_the_memory() -> None:
     page = fx.explain(planted.large_residual())
     line = line_of_verdict(page, "memory")
     first = line.split("; ")[0]
-    assert f"temporaries: {at('residual')}in pairwise" in first
-    assert "values such as f32[1024,32]" in first
-    assert "stored" in first
+    assert f"temporaries: {at('residual')}in iteration" in first
+    assert f"1 value such as f32[{4 * planted.STEPS},4,16,32], a residual: stored until the derivative of" in first
     of_line = sum(r.bytes for r in page.memory if r.line and r.line.line == planted.line_of("residual"))
     assert 2 * of_line >= sum(r.bytes for r in page.memory)
     assert page.memory[0].line is not None

@@ -112,7 +112,8 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType({
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Instruction:
-    """An instruction of optimised HLO. `type` is the type of its result in the form of fxad, empty for a tuple. `name`
+    """An instruction of optimised HLO. `type` is the type of its result in the form of fxad, empty for a tuple, whose
+    elements have the types `parts`. `name`
     is its name in XLA. `operation` is the path of functions and the primitive that it comes from, `line` the line of
     the user; both may be unknown. `place` is the position of a parameter, or of an element of a tuple."""
 
@@ -120,6 +121,7 @@ class Instruction:
     name: str
     opcode: str
     type: str
+    parts: tuple[str, ...]
     operation: str
     line: SourceLocation | None
     place: int
@@ -177,19 +179,23 @@ def _instruction(i: Any, places: list[SourceLocation | None]) -> Instruction:
     line = places[metadata.frame] if 0 < metadata.frame < len(places) else None
     if line is None and metadata.file:
         line = SourceLocation(_text(metadata.file), metadata.line, "")
-    dims = ",".join(map(str, shape.dimensions))
-    element = ELEMENT_TYPES.get(shape.type, "")
     return Instruction(
         i.id,
         _text(i.name),
         _text(i.opcode),
-        f"{element}[{dims}]" if element else "",
+        _type(shape),
+        tuple([_type(part) for part in shape.parts]),
         _text(metadata.name),
         line,
         i.tuple_index or i.parameter,
         tuple(i.operands),
         tuple(i.called),
     )
+
+
+def _type(shape: Any) -> str:
+    element = ELEMENT_TYPES.get(shape.type, "")
+    return f"{element}[{','.join(map(str, shape.dimensions))}]" if element else ""
 
 
 def _lines(frames: Any) -> list[SourceLocation | None]:

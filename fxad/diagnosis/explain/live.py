@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.hlo import Assignment, Buffer, Instruction, Module
 
+_RUN_BODIES: Final = frozenset({"while", "call", "conditional", "async-start"})
 # These pass the buffers of their operands on, and read none.
 _VIEWS: Final = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "parameter", "constant"})
 
@@ -104,9 +105,8 @@ class _Walk:
         ins = [self.nodes.get(k, _NOTHING) for k in i.operands]
         passed = self._passed(i, ins, operands)
         if i.opcode not in _VIEWS:
-            reader = None if i.called and i.opcode != "fusion" else i  # what a loop contains reads
-            for node in ins:
-                self._read(node, reader)
+            for node in () if i.opcode in _RUN_BODIES else ins:  # what a body contains reads
+                self._read(node, i)
             self.steps.append(i)
         return self._with_defined(i, passed)
 
@@ -123,6 +123,7 @@ class _Walk:
             case "while":
                 return self._loop(i, ins[0])
             case "conditional":
+                self._read(ins[0], i)
                 roots = [self._computation(c, (node,)) for c, node in zip(i.called, ins[1:], strict=False)]
                 return _merged(roots)
             case "call" | "async-start":
@@ -131,14 +132,14 @@ class _Walk:
                 return ins[0] if ins and i.id not in self.defined else _NOTHING
 
     def _loop(self, i: Instruction, init: _Node) -> _Node:
-        """Walk a loop. What its body reads and does not replace is live until its end."""
+        """Walk a loop. The operands of its body are live until its end: the next run reads them."""
         self._read(init, None)
         body, condition = i.called if len(i.called) == 2 else (i.called[0], i.called[0])
         for number in dict.fromkeys((condition, body)):
-            root = self._computation(number, (init,))
-            if number == body:
-                self._read(root, None)
-        self._read(init, None)
+            self._read(self._computation(number, (init,)), None)
+        for inside in self.module.computations[body].instructions:
+            if inside.opcode == "parameter":
+                self._read(self.nodes[inside.id], None)
         return init
 
     def _read(self, node: _Node, reader: Instruction | None) -> None:

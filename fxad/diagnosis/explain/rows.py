@@ -7,11 +7,12 @@ The rows of memory are the values that are live at the peak, as XLA has placed t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equation, Equations, short
-from fxad.diagnosis.explain.hlo import Assignment, Module, read_assignment, read_module
+from fxad.diagnosis.explain.hlo import Assignment, Buffer, Module, read_assignment, read_module
 from fxad.diagnosis.explain.live import Schedule, Share, Span, schedule, shares
 from fxad.diagnosis.explain.origins import TRANSPOSED, Origin, Origins
 from fxad.execution.executable import Executable
@@ -172,7 +173,33 @@ def _curve(s: Subject, base: Sequence[int]) -> tuple[int, ...]:
 def _rows_of_part(part: PartOfProgram) -> list[MemoryRow]:
     if part.schedule is None or part.assignment is None or part.origins is None:
         return []
-    return [_row(part, part.origins, share) for share in shares(part.assignment, part.schedule)]
+    divided = shares(part.assignment, part.schedule)
+    places = {_place(share.span.buffer) for share in divided}
+    spans: dict[tuple[tuple[int, int, int], int], list[Span]] = {}
+    for span in part.schedule.spans:
+        if (at := _place(span.buffer)) in places:
+            spans.setdefault((at, part.origins.of_buffer(span.buffer).instruction.id), []).append(span)
+    rows = []
+    for share in divided:
+        key = _place(share.span.buffer), part.origins.of_buffer(share.span.buffer).instruction.id
+        rows.append(_row(part, part.origins, replace(share, span=_whole_life(share.span, spans[key]))))
+    return rows
+
+
+def _place(buffer: Buffer) -> tuple[int, int, int]:
+    return buffer.allocation, buffer.offset, buffer.size
+
+
+def _whole_life(span: Span, others: Sequence[Span]) -> Span:
+    """Return the span of a value that buffers in one place have one after the other, as the state of a loop has: those
+    of `others` that meet the span."""
+    begin, end = span.begin, span.end
+    for other in sorted(others, key=lambda s: s.begin):
+        if other.begin <= end + 1 and begin <= other.end + 1:
+            begin, end = min(begin, other.begin), max(end, other.end)
+    inside = [other for other in others if begin <= other.begin and other.end <= end]
+    readers = [i for other in sorted(inside, key=lambda s: s.end) for i in other.readers]
+    return replace(span, begin=begin, end=end, readers=tuple(dict.fromkeys(readers)))
 
 
 def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
@@ -196,8 +223,10 @@ def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
 
 
 def _type_of(part: PartOfProgram, span: Span, origin: Origin) -> str:
-    at = part.module.by_id.get(span.buffer.instruction) if part.module is not None else None
-    return (at.type if at is not None and not span.buffer.index else "") or origin.instruction.type
+    at, index = part.module.by_id.get(span.buffer.instruction) if part.module is not None else None, span.buffer.index
+    if at is None or len(index) > 1:
+        return origin.instruction.type
+    return at.parts[index[0]] if index and index[0] < len(at.parts) else at.type
 
 
 def _why_stored(span: Span, origin: Origin, origins: Origins, steps: int) -> str:
