@@ -135,6 +135,7 @@ from .diagnosis.equality.equal import (
     Unknown as Unknown,
     equal as equal,
 )
+from .diagnosis.explain import explain as explain
 from .diagnosis.record.recording import record as record
 from .diagnosis.record.replay import RecordedCall as RecordedCall, replay as replay
 from .diagnosis.reduce.reduce_program import reduce_program as reduce_program

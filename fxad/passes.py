@@ -45,6 +45,7 @@ from fxad.units.stretches import cut_stretches
 
 
 def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
+    """Merge bodies: if one lacks a few equations of a larger one, its calls become calls of that one."""
     return merge_bodies(jaxpr, WASTE)
 
 

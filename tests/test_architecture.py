@@ -73,7 +73,11 @@ TREE_MODULES = (
     "fxad/diagnosis/reduce/",
 )
 # SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type
-ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py")
+# messages of protobuf and JSON have no types
+MESSAGES = ("fxad/diagnosis/explain/hlo.py", "fxad/diagnosis/explain/profiles.py")
+ANY_MODULES = (
+    *JAXLIB_MODULES, *TREE_MODULES, *MESSAGES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py",
+)  # fmt: skip
 
 
 def name(path: Path) -> str:

@@ -148,9 +148,11 @@ def test_a_package_lists_what_its_stub_states(stub: Path) -> None:
     module, seen = importlib.import_module(dotted(stub)), seen_by_type_checkers(stub)
     assert sorted(dir(module)) == sorted(seen)
     assert set(seen) - set(module.__all__) == ({"test_util", "testing"} if module is fx else set())
-    # a file of the same name would be in place of the name, once it is imported. `fx.lower` is set after that, and
-    # an import of `fxad.replay`, a command, gives the function
-    assert {n for n, file in seen.items() if file and (stub.parent / f"{n}.py").exists()} <= {"lower", "replay"}
+    # a file of the same name would be in place of the name, once it is imported. `fx.lower` is set after that, and an
+    # import of the commands `fxad.explain` and `fxad.replay` gives the functions
+    assert {n for n, file in seen.items() if file and (stub.parent / f"{n}.py").exists()} <= {
+        *("explain", "lower", "replay"),
+    }
 
 
 def test_import_star_needs_no_optional_package() -> None:

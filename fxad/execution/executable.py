@@ -182,7 +182,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
         choices = Choices(self.choice, self.passes, how)
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, sharding, choices))
+        dispatcher = Dispatcher(self.program, loaded, load, operands, device, sharding, choices)
+        return Executable(self.program, dispatcher, replace(self, donate=operands))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
@@ -331,15 +332,16 @@ class Executable(_Staged, Generic[P, R_co]):
 
     # `__call__` is a slot with the closure of this program. Its name is no string here, because pyright would take
     # the slot, and not the signature below, as the type of a call.
-    __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "program")
+    __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "lowered", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
     if TYPE_CHECKING:
 
         def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
+    def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher, lowered: Lowered[P, R_co]) -> None:
         self.program = program
+        self.lowered = lowered  # with the operands that the executable donates
         self._dispatcher = dispatcher
         object.__setattr__(self, FAST_CALL, fast_path(dispatcher, dispatcher.call))
 
@@ -350,6 +352,11 @@ class Executable(_Staged, Generic[P, R_co]):
     def in_avals(self) -> tuple[Aval, ...]:
         """Types of the argument leaves."""
         return self._dispatcher.avals
+
+    @property
+    def parts(self) -> tuple[runtime.XlaExecutable, ...]:
+        """The executables of XLA, one for each unit of `lowered.units`."""
+        return runtime.parts_of(self._loaded)
 
     @property
     def _loaded(self) -> runtime.AnyExecutable:

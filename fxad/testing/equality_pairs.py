@@ -68,20 +68,20 @@ def _stacked(program: Jaxpr, size: int) -> Jaxpr:
 
 def gradients(case: Case) -> Iterator[Pair]:
     """Give the cotangents of a program, and those of its `remat`; and those after `simplify`."""
-    mask = differentiable_flags(case)
-    if not any(mask):
+    flags = differentiable_flags(case)
+    if not any(flags):
         return
-    backward = vjp_fused(case.program, mask)
+    backward = vjp_fused(case.program, flags)
     known = [*known_operands(case.program, case.args), *[None] * (len(backward.ins) - len(case.args))]
-    yield backward, vjp_fused(remat(case.program), mask), known
+    yield backward, vjp_fused(remat(case.program), flags), known
     yield backward, simplify(backward), known
 
 
 def transposes(case: Case) -> Iterator[Pair]:
     """Give a linear program, and what two transposes make of it."""
-    mask = differentiable_flags(case)
-    split = linearize(case.program, mask)
-    linear, n, m = split.linear, sum(mask), len(split.linear.outs)
+    flags = differentiable_flags(case)
+    split = linearize(case.program, flags)
+    linear, n, m = split.linear, sum(flags), len(split.linear.outs)
     if not n or not m:
         return
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
@@ -93,10 +93,10 @@ def transposes(case: Case) -> Iterator[Pair]:
 
 def tangents(case: Case) -> Iterator[Pair]:
     """Give `jvp`, and the primal program followed by the linear one."""
-    mask = differentiable_flags(case)
-    if not any(mask):
+    flags = differentiable_flags(case)
+    if not any(flags):
         return
-    split, (pushed, _) = linearize(case.program, mask), jvp(case.program, mask)
+    split, (pushed, _) = linearize(case.program, flags), jvp(case.program, flags)
     b, n, m = Builder(), len(case.program.ins), len(case.program.outs)
     ins = b.inputs(pushed.in_avals)
     primal = b.inline(split.primal, ins[:n])

@@ -60,7 +60,7 @@ def microseconds(eqn: Eqn) -> float:
             else:
                 others += time_of(body.jaxpr) * number_of_runs(runs)
         return max(branches) + others
-    return _flops(eqn) / FLOPS_PER_MICROSECOND + sum([v.aval.nbytes for v in eqn.outs]) / BYTES_PER_MICROSECOND
+    return flops(eqn) / FLOPS_PER_MICROSECOND + sum([v.aval.nbytes for v in eqn.outs]) / BYTES_PER_MICROSECOND
 
 
 def number_of_runs(runs: Runs) -> int:
@@ -99,7 +99,8 @@ def total_time(eqns: Iterable[Eqn]) -> float:
 _COMPUTE: Final[tuple[type, ...]] = (HigherOrder, Contraction, ConvGeneralDilated)
 
 
-def _flops(eqn: Eqn) -> float:
+def flops(eqn: Eqn) -> float:
+    """Return the floating point operations of a product or a convolution; 0 for another equation."""
     prim = eqn.prim
     if isinstance(prim, Contraction):
         shape = eqn.ins[0].aval.shape

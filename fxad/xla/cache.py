@@ -462,6 +462,12 @@ class Cache:
         counted = {n: c.counted(n) for n in _Counts.__slots__}
         return CacheStats(**counted, entries=len(c.held), bytes=c.bytes() + c.call_bytes(), calls=len(c.calls))
 
+    def programs_named(self, name: str) -> tuple[Jaxpr, ...]:
+        """Return the distinct held programs of a name, the most recently used first."""
+        held = [jaxpr for (jaxpr, _), _ in reversed(self._contents.keys())]
+        planned = [*reversed(self._contents.planned.copy())]
+        return tuple(dict.fromkeys([p for p in (*planned, *held) if p.name == name]))
+
     @overload
     def explain(self) -> str: ...
     @overload

@@ -108,3 +108,16 @@ PRODUCTS_ALONE: Final[tuple[tuple[str, str], ...]] = (
 def reason(error: Exception) -> str:
     """Return the text of a jaxlib error, without the C++ source lines that 0.11 and later put after it."""
     return str(error).split("=== Source Location Trace", 1)[0].strip()
+
+
+def module_proto(raw: _jax.LoadedExecutable) -> bytes:
+    """Return the optimised module as a serialized `HloModuleProto`; empty if there is none."""
+    if not hasattr(raw, "hlo_modules"):
+        return b""
+    modules = raw.hlo_modules()
+    return modules[0].as_serialized_hlo_module_proto() if len(modules) == 1 else b""
+
+
+def buffer_assignment_proto(raw: _jax.LoadedExecutable) -> bytes:
+    """Return the assignment of buffers as a serialized `BufferAssignmentProto`; empty if there is none."""
+    return getattr(raw.get_compiled_memory_stats(), "serialized_buffer_assignment_proto", b"")

@@ -23,7 +23,7 @@ from fxad.units.compile_time import is_compiled_without_fusion
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import WITHOUT_FUSION, reason, result_handler
+from fxad.xla.compat import WITHOUT_FUSION, buffer_assignment_proto, module_proto, reason, result_handler
 from fxad.xla.donated_buffers import start_pinned
 from fxad.xla.failures import Producer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
@@ -257,6 +257,15 @@ class XlaExecutable:
     def hlo(self) -> str:
         """Return the optimised HLO text."""
         return self.raw.get_hlo_text()
+
+    def hlo_proto(self) -> bytes:
+        """Return the optimised module as a serialized `HloModuleProto`; empty if jaxlib has none."""
+        return module_proto(self.raw)
+
+    def buffer_assignment_proto(self) -> bytes:
+        """Return XLA's assignment of buffers to memory as a serialized `BufferAssignmentProto`; empty if jaxlib has
+        none."""
+        return buffer_assignment_proto(self.raw)
 
 
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, jaxpr: Jaxpr) -> XlaExecutable:

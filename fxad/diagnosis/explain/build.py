@@ -1,0 +1,444 @@
+"""Makes the page of a program, and that of two programs."""
+
+from __future__ import annotations
+
+import linecache
+import platform
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from fxad.core.diff import side_by_side
+from fxad.diagnosis.explain.equations import Equations, short
+from fxad.diagnosis.explain.findings import ErrorRow, amount, duration, largest_errors, place, verdict
+from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section, SourceLines
+from fxad.diagnosis.explain.picture import curve_picture
+from fxad.diagnosis.explain.profiles import read_profile
+from fxad.diagnosis.explain.rows import (
+    Memory,
+    MemoryRow,
+    Subject,
+    TimeRow,
+    estimated_times,
+    measured_times,
+    memory,
+    subject,
+)
+from fxad.execution.executable import Executable, Lowered
+from fxad.ir import Jaxpr, SourceLocation, Var
+from fxad.lowering.jaxlib import jaxlib_version
+from fxad.passes import BEFORE_COMPILATION, Stages
+from fxad.support.tables import Table
+from fxad.transforms.memory.residuals import Residuals
+
+_PYTHON: Final = platform.python_version()
+_SOURCE_LINES: Final = 400  # of the user's files
+_CONTEXT: Final = 2  # lines of source before and after one with a cost
+_DIFF_LINES: Final = 80  # of one pass
+_DIFF_EQUATIONS: Final = 3000  # of a program whose passes are shown as diffs
+
+_Line: TypeAlias = "SourceLocation | None"
+_Key = TypeVar("_Key")
+
+
+def page_of(
+    executable: Executable[..., object],
+    profile: str | None,
+    digits: Sequence[ErrorRow] | None,
+    residuals: Residuals | None,
+) -> Page:
+    """Return the page of a compiled program."""
+    s = subject(executable)
+    held = memory(s)
+    time = estimated_times(s)
+    measured = None if profile is None else read_profile(profile)
+    if measured is not None:
+        time = measured_times(s, *measured)
+    sections = [
+        _identity(s),
+        _memory_section(s, held),
+        _time_section(time),
+        _source_section(held.rows, time),
+        *([] if digits is None else [_digits_section(digits)]),
+        _stages_section(executable.lowered),
+        _units_section(s),
+        _residuals_section(held, residuals),
+        _program_section(s.equations),
+    ]
+    lines = verdict(s, held, time, digits)
+    return Page(executable.program.name, lines, held.rows, tuple(time), tuple(sections))
+
+
+# ------------------------------------------------------------------------------------------------------------ identity
+
+
+def _version() -> str:
+    """Return the version of fxad; that of a checkout is not known."""
+    try:
+        return version("fxad")
+    except PackageNotFoundError:
+        return "of a checkout"
+
+
+def _identity(s: Subject) -> Section:
+    program, lowered = s.executable.program, s.executable.lowered
+    memory, cost = s.executable.memory(), s.executable.cost()
+    passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
+    units = lowered.choice if isinstance(lowered.choice, str) else f"{len(lowered.choice)} bodies chosen by the user"
+    donated = ", ".join([program.operand_path(k).removeprefix("argument ") for k in lowered.donate]) or "nothing"
+    facts = [
+        ("program", program.name),
+        ("digest", program.jaxpr.digest),
+        ("equations", f"{len(s.equations):,} in {len(s.equations.bodies):,} distinct bodies"),
+        ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}"),
+        ("donated", donated),
+        ("device", str(s.parts[0].executable.device)),
+        (
+            "versions",
+            f"fxad {_version()}, jaxlib {jaxlib_version}, NumPy {np.__version__}, Python {_PYTHON}",
+        ),
+        ("arguments", amount(memory.argument_bytes)),
+        ("results", f"{amount(memory.output_bytes)}, of which {amount(memory.alias_bytes)} reuse arguments"),
+        ("temporaries", f"{amount(memory.temp_bytes)} ({memory.temp_bytes:,} bytes)"),
+        ("peak", amount(memory.peak_bytes)),
+        ("XLA's estimate", f"{cost.flops:.3g} flops, {amount(cost.bytes_accessed)} read and written"),
+    ]
+    values = [(path, str(a)) for path, a in zip(program.paths, program.in_avals, strict=True)]
+    bound = [(f"closed-over array {k}", str(a)) for k, a in enumerate(program.jaxpr.in_avals[: len(program.bound)])]
+    results = [(f"result {k}", str(a)) for k, a in enumerate(program.out_avals)]
+    return Section(
+        "identity",
+        "What it is",
+        (Table(("", ""), tuple(facts)), Table(("value", "type"), (*values, *bound, *results))),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- memory, time
+
+
+def _memory_section(s: Subject, held: Memory) -> Section:
+    total = s.executable.memory().temp_bytes
+    single = len(s.plan.steps) == 1
+    blocks: list[Block] = []
+    if held.problem:
+        blocks.append(f"Details are missing: {held.problem}.")
+    if held.curve:
+        where = held.curve.index(max(held.curve))
+        steps = f"step {where} of {len(held.curve)} of XLA's schedule"
+        words = f"{amount(max(held.curve))} in use at the peak, which is {steps}."
+        blocks.append(Picture(curve_picture(held, single), words))
+    blocks.append(f"The values in memory at the peak, which sum to the {total:,} bytes of temporaries:")
+    blocks.append(_by_line(held.rows))
+    rows = [
+        (
+            f"{r.bytes:,}",
+            r.type,
+            place(r.line) if r.line else "",
+            "" if r.number is None else f"#{r.number}",
+            r.equation,
+            ", ".join([line.short for line in r.readers]),
+            r.reason,
+        )
+        for r in held.rows
+    ]
+    head = ("bytes", "type", "line", "no.", "equation", "read by", "why it is stored")
+    blocks.append(Table(head, tuple(rows), right=(0,)))
+    return Section("memory", "Memory", tuple(blocks))
+
+
+def _by_line(rows: Sequence[MemoryRow]) -> Table:
+    size, count = Counter[_Line](), Counter[_Line]()
+    for r in rows:
+        size[r.line] += r.bytes
+        count[r.line] += 1
+    order = sorted(size, key=lambda line: -size[line])
+    total = sum([r.bytes for r in rows if r.bytes > 0])
+    cells = [
+        (
+            f"{size[k]:,}",
+            f"{100 * size[k] / max(1, total):.1f} %",
+            str(count[k]),
+            place(k) if k else "no line of the user",
+        )
+        for k in order
+    ]
+    return Table(("bytes", "share", "values", "line"), tuple(cells), right=(0, 1, 2))
+
+
+def _time_section(time: Sequence[TimeRow]) -> Section:
+    total = sum([r.seconds for r in time]) or 1.0
+    columns = [r.seconds for r in time], [r.flops for r in time], [float(r.bytes) for r in time]
+    seconds, flops, size = (_sums([(r.line, n) for r, n in zip(time, column, strict=True)]) for column in columns)
+    order = sorted(seconds, key=lambda line: -seconds[line])
+    lines = [
+        (
+            duration(seconds[k]),
+            f"{100 * seconds[k] / total:.1f} %",
+            f"{flops[k]:.3g}",
+            f"{size[k]:,.0f}",
+            place(k) if k else "no line of the user",
+        )
+        for k in order
+    ]
+    how = (
+        "Measured, by a profile of this program."
+        if time and time[0].reason == "measured"
+        else "Estimated by fxad's cost model: give a profile for measured times, explain(..., profile=folder)."
+    )
+    rows = [
+        (
+            duration(r.seconds),
+            f"{r.flops:.3g}",
+            f"{r.bytes:,}",
+            f"{r.runs:,}",
+            place(r.line) if r.line else "",
+            "" if r.number is None else f"#{r.number}",
+            r.equation,
+        )
+        for r in time[:200]
+    ]
+    table = Table(("time", "share", "flops", "bytes written", "line"), tuple(lines), right=(0, 1, 2, 3))
+    detail = Table(
+        ("time", "flops", "bytes written", "runs", "line", "no.", "equation"), tuple(rows), right=(0, 1, 2, 3)
+    )
+    return Section("time", "Time and flops", (how, table, detail))
+
+
+def _sums(amounts: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    """Return the sum of the amounts of each key."""
+    out: dict[_Key, float] = {}
+    for key, n in amounts:
+        out[key] = out.get(key, 0.0) + n
+    return out
+
+
+# -------------------------------------------------------------------------------------------------------------- source
+
+
+def _number(line: _Line) -> tuple[str, int]:
+    """Return the file of a line and its number; 0 if there is none."""
+    return ("", 0) if line is None else (line.file, line.line)
+
+
+def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Section:
+    """Return the lines of the user with their costs in the margin, and those around them."""
+    size = _sums([(_number(r.line), r.bytes) for r in held])
+    seconds = _sums([(_number(t.line), t.seconds) for t in time])
+    flops = _sums([(_number(t.line), t.flops) for t in time])
+    files = Counter[str]()
+    for file, line in {*size, *seconds} - {("", 0)}:
+        files[file] += int(size.get((file, line), 0))
+    blocks: list[Block] = []
+    left = _SOURCE_LINES
+    for file in sorted(files, key=lambda f: (-files[f], f)):
+        wanted = sorted({line for f, line in {*size, *seconds} if f == file})
+        shown = sorted({k for line in wanted for k in range(line - _CONTEXT, line + _CONTEXT + 1) if k > 0})
+        text = linecache.getlines(file)
+        rows = []
+        before = 0
+        for k in shown:
+            if k > len(text) or left <= 0:
+                continue
+            if before and k > before + 1:
+                rows.append(("", "", "", "", "..."))
+            at = file, k
+            rows.append(
+                (
+                    f"{size[at]:,.0f}" if size.get(at) else "",
+                    f"{flops[at]:.3g}" if flops.get(at) else "",
+                    duration(seconds[at]) if seconds.get(at) else "",
+                    str(k),
+                    text[k - 1].rstrip("\n"),
+                )
+            )
+            before, left = k, left - 1
+        if rows:
+            table = Table(("bytes", "flops", "time", "line", file), tuple(rows), right=(0, 1, 2, 3))
+            blocks.append(SourceLines(table))
+        else:
+            blocks.append(f"{file}: its text is not here")
+    return Section("source", "Source", tuple(blocks))
+
+
+def _digits_section(digits: Sequence[ErrorRow]) -> Section:
+    rows = [
+        (f"{r.error:.2e}", place(r.line) if r.line else "", short(r.equation), ", ".join(r.causes))
+        for r in largest_errors(digits)
+    ]
+    table = Table(("error", "line", "equation", "cause"), tuple(rows), right=(0,))
+    return Section("digits", "Digits", ("The estimated rounding error that each equation adds to the results:", table))
+
+
+# ----------------------------------------------------------------------------------------- stages, units, residuals
+
+
+def _stages_section(lowered: Lowered[..., object]) -> Section:
+    stages: Stages = lowered.stages
+    blocks: list[Block] = [
+        Table(
+            ("stage", "equations", "bytes"),
+            tuple([(x.name, f"{x.equations:,}", f"{x.bytes:,}") for x in stages]),
+            (1, 2),
+        )
+    ]
+    reasons = {p.name: _first_sentence(p.function.__doc__) for p in lowered.passes or BEFORE_COMPILATION}
+    for before, after in zip(stages.stages, stages.stages[1:], strict=False):
+        why = reasons.get(after.name, "")
+        if before.program is after.program:
+            blocks.append(f"{after.name}: no change. {why}")
+            continue
+        blocks.append(f"{after.name}: {why}")
+        if max(before.equations, after.equations) <= _DIFF_EQUATIONS:
+            blocks.append(_diff(before.program, after.program))
+    return Section("stages", "Stages", tuple(blocks), folded=True)
+
+
+def _first_sentence(doc: str | None) -> str:
+    return " ".join((doc or "").split(".")[0].split()) + "." if doc else ""
+
+
+def _diff(a: Jaxpr, b: Jaxpr) -> Lines:
+    difference = side_by_side(a, b)
+    lines = [] if difference is None else list(difference.lines)
+    shown = [_without_folder(str(line)) for line in lines[:_DIFF_LINES]]
+    marks = "".join([line.mark for line in lines[:_DIFF_LINES]])
+    more = [f"... {len(lines) - _DIFF_LINES:,} more lines"] if len(lines) > _DIFF_LINES else []
+    return Lines((*shown, *more), marks)
+
+
+def _without_folder(text: str) -> str:
+    head, mark, where = text.rpartition("  # ")
+    return f"{head}{mark}{where.rpartition('/')[2]}" if mark else text
+
+
+def _units_section(s: Subject) -> Section:
+    blocks: list[Block] = [s.plan.table(places=False).partition("\n")[0]]
+    rows = [
+        (
+            str(k),
+            u.body.name,
+            str(u.uses),
+            f"{u.equations:,}",
+            amount(p.executable.memory().temp_bytes),
+            str(len(u.donate)),
+        )
+        for k, (u, p) in enumerate(zip(s.plan.units, s.parts, strict=True))
+    ]
+    head = ("unit", "body", "uses", "equations", "temporaries", "donated operands")
+    blocks.append(Table(head, tuple(rows), right=(0, 2, 3, 4, 5)))
+    return Section("units", "Units", tuple(blocks), folded=True)
+
+
+def _residuals_section(held: Memory, residuals: Residuals | None) -> Section:
+    stored = [r for r in held.rows if "stored" in r.reason and r.equation]
+    text = f"{len(stored)} values at the peak wait for the derivative: {amount(sum([r.bytes for r in stored]))}."
+    blocks: list[Block] = [text]
+    if residuals is not None:
+        rows = [
+            (
+                f"{r.bytes:,}",
+                str(r.aval),
+                r.made_by,
+                " > ".join([line.short for line in r.lines]),
+                r.read_by,
+                r.decided_by if r.stored else "plan: computed again",
+            )
+            for r in residuals
+        ]
+        head = ("bytes", "type", "made by", "line", "read by", "decided by")
+        blocks.append(Table(head, tuple(rows), right=(0,)))
+    else:
+        blocks.append(
+            "For the table of the program before it was differentiated: explain(..., residuals=fx.residuals(f, *args))."
+        )
+    return Section("residuals", "Residuals", tuple(blocks), folded=residuals is None)
+
+
+# ------------------------------------------------------------------------------------------------------------- program
+
+
+def _program_section(equations: Equations) -> Section:
+    readers: dict[int, list[int]] = {}
+    operands: dict[int, tuple[int, ...]] = {}
+    listed = equations[:LISTED]
+    for e in equations:
+        computed = [equations.producer(e.body, a) for a in e.eqn.ins if isinstance(a, Var)]
+        numbers = tuple(dict.fromkeys([p.number for p in computed if p is not None]))
+        operands[e.number] = numbers
+        for n in numbers:
+            readers.setdefault(n, []).append(e.number)
+    heads: dict[int, str] = {}
+    for e in listed:
+        if e.number == 0 or e.body is not equations[e.number - 1].body:
+            runs = "once" if e.runs == 1 else f"{e.runs:,} times"
+            heads[e.number] = f"{equations.labels[e.body]}, runs {runs}"
+    entries = tuple(
+        [
+            (
+                e.number,
+                _short(e.text),
+                e.line.short if e.line else "",
+                operands[e.number],
+                tuple(readers.get(e.number, ())),
+            )
+            for e in listed
+        ]
+    )
+    listing = Listing(entries, tuple(heads.items()), len(equations) - len(entries))
+    return Section("program", "Program", (listing,), folded=True)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 110 else f"{text[:107]}..."
+
+
+# ---------------------------------------------------------------------------------------------------------- comparison
+
+
+def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
+    """Return the page of the second program, with what differs from the first one."""
+    size = _differences([(r.line, r.bytes) for r in before.memory], [(r.line, r.bytes) for r in after.memory])
+    time = _differences([(r.line, r.seconds) for r in before.time], [(r.line, r.seconds) for r in after.time])
+    rows = []
+    for line in sorted(
+        {*size, *time}, key=lambda k: (-abs(size.get(k, (0, 0, 0))[2]), -abs(time.get(k, (0, 0, 0))[2]), k)
+    ):
+        b, t = size.get(line, (0, 0, 0)), time.get(line, (0.0, 0.0, 0.0))
+        if b[2] or t[2]:
+            rows.append(
+                (line, f"{b[0]:,}", f"{b[1]:,}", f"{b[2]:+,}", duration(t[0]), duration(t[1]), f"{1e6 * t[2]:+,.1f} us")
+            )
+    head = ("line", "bytes before", "after", "change", "time before", "after", "change")
+    table = Table(head, tuple(rows), right=(1, 2, 3, 4, 5, 6))
+    grew = _named([(k, v[2]) for k, v in size.items() if v[2] > 0])
+    shrank = _named([(k, v[2]) for k, v in size.items() if v[2] < 0])
+    totals = [sum([r.bytes for r in p.memory]) for p in (before, after)]
+    line = f"change: temporaries {amount(totals[0])} before, {amount(totals[1])} after; grew: {grew}; shrank: {shrank}"
+    same = "The programs are equal." if old is new else "The programs side by side:"
+    blocks: list[Block] = [table, same]
+    if old is not new and max(len(old.eqns), len(new.eqns)) <= _DIFF_EQUATIONS:
+        blocks.append(_diff(old, new))
+    section = Section("change", "What changed", tuple(blocks))
+    return Page(
+        f"{before.name} and {after.name}", (line, *after.verdict), after.memory, after.time, (section, *after.sections)
+    )
+
+
+def _named(changes: list[tuple[str, float]]) -> str:
+    changes.sort(key=lambda c: -abs(c[1]))
+    return ", ".join([f"{k} by {amount(abs(n))}" for k, n in changes[:3]]) or "nothing"
+
+
+def _differences(
+    before: Sequence[tuple[_Line, float]], after: Sequence[tuple[_Line, float]]
+) -> dict[str, tuple[float, float, float]]:
+    """Return the sums by line before and after, and their difference. A line is known by the name of its file, its
+    number and its function."""
+    sums: dict[str, list[float]] = {}
+    for k, rows in enumerate((before, after)):
+        for line, n in rows:
+            sums.setdefault(place(line) if line else "no line of the user", [0, 0])[k] += n
+    return {key: (a, b, b - a) for key, (a, b) in sums.items()}

@@ -1,0 +1,177 @@
+"""The equations of a program, numbered, with the user's line of each, the number of its runs, and its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, final, overload
+
+from fxad.core import printing
+from fxad.core.dataclasses import dataclass
+from fxad.core.layout import InParallel, Times, UpTo
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, SourceLocation, Var, distinct_jaxprs, source_location
+from fxad.primitives.control.remat import Remat
+from fxad.transforms.costs import number_of_runs
+
+_LONGEST: Final = 160  # characters of an equation in a table
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Equation:
+    """An equation of a body. `line` is that of the equation, or of the nearest one that has a line: one that computes
+    an operand, one that reads the result, or the call of the body. `runs` counts the runs in one call of the program,
+    `again` those among them that compute a value again, in a recomputation. `inside` are the lines of the loops
+    around it, the outermost first."""
+
+    number: int
+    body: Jaxpr
+    eqn: Eqn
+    line: SourceLocation | None
+    runs: int
+    again: int
+    in_loop: SourceLocation | None
+    text: str
+
+
+@final
+class Equations(Sequence[Equation]):
+    """All equations of some programs, each distinct body once, the outermost first."""
+
+    __slots__ = ("_by_line", "_by_name", "_producers", "_rows", "bodies", "labels")
+
+    def __init__(self, programs: Sequence[tuple[Jaxpr, int]]) -> None:
+        """Number the equations of programs, each of which runs a number of times."""
+        bodies = _bodies([p for p, _ in programs])
+        self.bodies = tuple(bodies)
+        self.labels = printing.labels(bodies[::-1])
+        walk = _Runs(bodies, programs)
+        self._rows: list[Equation] = []
+        self._by_line: dict[tuple[str, str, int], list[Equation]] = {}
+        self._by_name: dict[tuple[str, str], list[Equation]] = {}
+        self._producers: dict[tuple[Jaxpr, Atom], Equation] = {}
+        for body in bodies:
+            for eqn, line in zip(body.eqns, walk.lines[body], strict=True):
+                self._add(body, eqn, line, walk)
+
+    def _add(self, body: Jaxpr, eqn: Eqn, line: SourceLocation | None, walk: _Runs) -> None:
+        text = printing.equation(eqn, self.labels)
+        row = Equation(
+            len(self._rows), body, eqn, line, walk.runs[body], walk.again[body], walk.in_loop.get(body), text
+        )
+        self._rows.append(row)
+        self._producers.update(dict.fromkeys([(body, v) for v in eqn.outs], row))
+        self._by_name.setdefault((body.name, eqn.prim.name), []).append(row)
+        if line is not None:
+            self._by_line.setdefault((eqn.prim.name, line.file, line.line), []).append(row)
+
+    @overload
+    def __getitem__(self, k: int) -> Equation: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[Equation]: ...
+    def __getitem__(self, k: int | slice) -> Equation | Sequence[Equation]:
+        return self._rows[k]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Equation]:
+        return iter(self._rows)
+
+    def producer(self, body: Jaxpr, value: Atom) -> Equation | None:
+        """Return the equation that computes a value of a body; None for an operand and a literal."""
+        return self._producers.get((body, value))
+
+    def find(self, operation: str, line: SourceLocation | None, kind: str) -> Equation | None:
+        """Return the equation that an operation of XLA comes from: `operation` is the path of functions and the
+        primitive, `kind` the type of the result."""
+        *functions, prim = operation.split("/")
+        found: Sequence[Equation] = ()
+        if line is not None:
+            found = self._by_line.get((prim, line.file, line.line), ())
+        if not found and functions:
+            found = self._by_name.get((functions[-1], prim), ())
+        return next((e for e in found if kind in [str(v.aval) for v in e.eqn.outs]), found[0] if found else None)
+
+
+def short(text: str) -> str:
+    """Return the text of an equation for a table."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+
+
+def _bodies(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
+    """Return the distinct bodies of programs, each before the bodies that it runs."""
+    done: dict[Jaxpr, None] = {}
+    for program in programs:
+        done.update(dict.fromkeys(distinct_jaxprs(program)))
+    order = dict.fromkeys([b for p in programs for b in distinct_jaxprs(p)[::-1]])
+    if len(programs) == 1:
+        return list(order)
+    depth: dict[Jaxpr, int] = {}
+    for body in reversed(distinct_of_all(programs)):
+        for eqn in body.eqns:
+            if isinstance(eqn.prim, HigherOrder):
+                for inner in eqn.prim.bodies:
+                    depth[inner] = max(depth.get(inner, 0), depth.get(body, 0) + 1)
+    return sorted(order, key=lambda b: depth.get(b, 0))
+
+
+def distinct_of_all(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
+    """Return the distinct bodies of several programs, each after its own bodies."""
+    return list(dict.fromkeys([b for p in programs for b in distinct_jaxprs(p)]))
+
+
+@final
+class _Runs:
+    """How often bodies run, and the lines of their equations."""
+
+    __slots__ = ("again", "in_loop", "lines", "runs")
+
+    def __init__(self, bodies: Sequence[Jaxpr], programs: Sequence[tuple[Jaxpr, int]]) -> None:
+        self.runs = dict.fromkeys(bodies, 0)
+        self.again = dict.fromkeys(bodies, 0)
+        self.in_loop: dict[Jaxpr, SourceLocation | None] = {}
+        self.lines: dict[Jaxpr, list[SourceLocation | None]] = {}
+        callers: dict[Jaxpr, SourceLocation | None] = {}
+        for program, n in programs:
+            self.runs[program] += n
+        for body in bodies:
+            lines = self.lines[body] = _lines(body, callers.get(body))
+            for eqn, line in zip(body.eqns, lines, strict=True):
+                if isinstance(eqn.prim, HigherOrder):
+                    self._enter(body, eqn.prim, line)
+                    for inner in eqn.prim.bodies:
+                        callers[inner] = callers.get(inner) or line
+
+    def _enter(self, body: Jaxpr, prim: HigherOrder, line: SourceLocation | None) -> None:
+        """Count the runs of the bodies of an equation."""
+        layout = prim.layout
+        opaque = isinstance(prim, Remat) and prim.opaque
+        for k in layout.running:
+            inner, runs = layout.bodies[k].jaxpr, layout.bodies[k].runs
+            n = number_of_runs(runs)
+            if inner not in self.runs:
+                continue
+            self.runs[inner] += n * self.runs[body]
+            self.again[inner] += n * (self.runs[body] if opaque else self.again[body])
+            loops = isinstance(runs, Times | UpTo | InParallel) or n > 1
+            if loops or body in self.in_loop:
+                self.in_loop.setdefault(inner, line if loops else self.in_loop[body])
+
+
+def _lines(body: Jaxpr, caller: SourceLocation | None) -> list[SourceLocation | None]:
+    """Return the line of each equation; of one without a line that of the nearest one."""
+    lines = [source_location(e.source) for e in body.eqns]
+    if None not in lines:
+        return lines
+    of: dict[Atom, SourceLocation | None] = {}
+    for k, eqn in enumerate(body.eqns):
+        if lines[k] is None:
+            lines[k] = next((line for a in eqn.ins if isinstance(a, Var) and (line := of.get(a))), None)
+        of.update(dict.fromkeys(eqn.outs, lines[k]))
+    readers: dict[Atom, SourceLocation | None] = {}
+    for k in reversed(range(len(lines))):
+        eqn = body.eqns[k]
+        if lines[k] is None:
+            lines[k] = next((line for v in eqn.outs if (line := readers.get(v))), caller)
+        readers.update(dict.fromkeys(eqn.ins, lines[k]))
+    return lines

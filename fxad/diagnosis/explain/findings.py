@@ -1,0 +1,312 @@
+"""The verdict: five lines that say what is worth a change.
+
+Each finding names a line of the user, the amount, and what to do. A line without a finding says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from fxad.core.diff import diff
+from fxad.diagnosis.explain.equations import Equation, Equations
+from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
+from fxad.dtypes import DType
+from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
+from fxad.lower import aliases
+from fxad.primitives.check import CallsHost
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.fusion import MOVES, VIEWS
+from fxad.runtime import active_cache
+from fxad.transforms.costs import Fusion, compile_cost, microseconds
+
+_NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
+_SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
+
+
+class ErrorRow(Protocol):
+    """A row of a table of rounding errors."""
+
+    @property
+    def error(self) -> float:
+        """The estimated error that the equation adds to the results; nan if it is not known."""
+
+    @property
+    def line(self) -> SourceLocation | None:
+        """The user's line."""
+
+    @property
+    def equation(self) -> str:
+        """The text of the equation."""
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What is wrong beside rounding: "cancellation of 5 digits", "overflow"."""
+
+
+_Place: TypeAlias = "SourceLocation | None"
+# Equations that are the same work: the file, the number of the line, the primitive, the types of the operands.
+_Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
+
+
+def verdict(
+    s: Subject, memory: Memory, time: Sequence[TimeRow], digits: Sequence[ErrorRow] | None
+) -> tuple[str, str, str, str, str]:
+    """Return the five lines: memory, time, what repeats, what is wasted, digits."""
+    return (
+        f"memory: {_memory(s, memory)}",
+        f"time: {_time(s, time)}",
+        f"again: {_joined([*recomputed(s.equations), *compiled_again(s)], 'nothing is computed or compiled again')}",
+        f"waste: {_joined([*wide_values(s), *stored_twice(memory), *missed_donations(s)], 'none found')}",
+        f"digits: {_digits(digits)}",
+    )
+
+
+def _joined(findings: Iterable[str], nothing: str) -> str:
+    return "; ".join(findings) or nothing
+
+
+def place(line: SourceLocation | None) -> str:
+    """Return a line for people: `model.py:12 in loss`."""
+    return f"{line.short} in {line.function.rpartition('<locals>.')[2]}" if line is not None else "no line"
+
+
+def amount(n: float) -> str:
+    """Return bytes for people."""
+    size, unit = float(n), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people."""
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:,.1f} {unit}"
+    return f"{seconds * 1e9:,.1f} ns"
+
+
+# -------------------------------------------------------------------------------------------------------- memory, time
+
+
+def _memory(s: Subject, memory: Memory) -> str:
+    temporaries = s.executable.memory().temp_bytes
+    if not temporaries:
+        return "no temporaries"
+    total = sum([r.bytes for r in memory.rows if r.bytes > 0])
+    parts = []
+    if memory.problem:
+        parts.append(f"no details: {memory.problem}")
+    by_line: dict[_Place, list[MemoryRow]] = {}
+    for row in memory.rows:
+        if row.bytes > 0 and row.equation:
+            by_line.setdefault(row.line, []).append(row)
+    order = sorted(by_line, key=lambda line: -sum([r.bytes for r in by_line[line]]))
+    for line in order[:_NAMED]:
+        parts.append(_consumer(by_line[line], line, total))
+    return f"{amount(temporaries)} of temporaries: " + "; ".join(parts)
+
+
+def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
+    size, largest = sum([r.bytes for r in rows]), max(rows, key=lambda r: r.bytes)
+    values = "1 value" if len(rows) == 1 else f"{len(rows)} values"
+    share = f"{100 * size / total:.0f} %"
+    return f"{place(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
+
+
+def _time(s: Subject, time: Sequence[TimeRow]) -> str:
+    total = sum([r.seconds for r in time])
+    parts = []
+    if total:
+        by_line: dict[_Place, float] = {}
+        for r in time:
+            by_line[r.line] = by_line.get(r.line, 0.0) + r.seconds
+        order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
+        shares = [f"{place(line)} {100 * by_line[line] / total:.0f} %" for line in order]
+        parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
+    return _joined([*parts, *host_calls(s.equations)], "nothing runs")
+
+
+def host_calls(equations: Equations) -> list[str]:
+    """Return the calls of the host, with their loops."""
+    out = []
+    for e in equations:
+        if isinstance(e.eqn.prim, CallsHost) and e.runs:
+            where = f" in the loop of {place(e.in_loop)}" if e.in_loop is not None else ""
+            times = "once" if e.runs == 1 else f"{e.runs:,} times"
+            out.append(f"{place(e.line)} calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it")
+    return _shortened(out, "calls of the host")
+
+
+def _shortened(findings: list[str], what: str) -> list[str]:
+    more = len(findings) - _NAMED
+    return [*findings[:_NAMED], f"{more} more {what}"] if more > 0 else findings
+
+
+# --------------------------------------------------------------------------------------------------------------- again
+
+
+def recomputed(equations: Equations) -> list[str]:
+    """Return the lines whose equations run again in recomputations, the most expensive first."""
+    plain, again = Counter[_Operation](), Counter[_Operation]()
+    first: dict[_Operation, Equation] = {}
+    for e in equations:
+        if isinstance(e.eqn.prim, (HigherOrder, *VIEWS, *MOVES)) or e.line is None:
+            continue
+        key = e.line.file, e.line.line, e.eqn.prim, tuple([a.aval for a in e.eqn.ins])
+        first.setdefault(key, e)
+        plain[key] += e.runs - e.again
+        again[key] += e.again
+    cost = {key: n * microseconds(first[key].eqn) for key, n in again.items() if n and plain[key]}
+    by_line: dict[_Place, list[_Operation]] = {}
+    for key in sorted(cost, key=lambda k: -cost[k]):
+        by_line.setdefault(first[key].line, []).append(key)
+    marks = remat_lines(equations)
+    by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
+    out = []
+    for line, keys in by_line.items():
+        # Sums and products of the derivative may equal one of the line: for them, the least ratio is certain.
+        others = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
+        if others:
+            key = max(others, key=lambda k: (again[k] / plain[k], cost[k]))
+        else:
+            key = min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
+        total = (plain[key] + again[key]) / plain[key]
+        nested = " (a remat inside another)" if total > 2 else ""
+        runs = f"{total:.3g} times" if total != 2 else "twice"
+        text = f"{place(line)} runs {runs}{nested}: {first[key].eqn.prim.name} is computed again{by}"
+        out.append((total <= 2, text))
+    return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
+
+
+def remat_lines(equations: Equations) -> list[str]:
+    """Return the lines of the `remat` equations that compute values again."""
+    found = [e.line for e in equations if isinstance(e.eqn.prim, Remat) and (e.eqn.prim.opaque or e.again)]
+    return list(dict.fromkeys([place(line) for line in found if line is not None]))
+
+
+def compiled_again(s: Subject) -> list[str]:
+    """Return why the cache holds several programs of this name, from the first difference to each of them."""
+    jaxpr = s.executable.program.jaxpr
+    others = [p for p in active_cache().programs_named(jaxpr.name) if p is not jaxpr and _is_similar(p, jaxpr)]
+    if not others:
+        return []
+    difference = diff(jaxpr, others[0])
+    if difference is None:
+        return []
+    where = f", {_short_place(difference.where)}" if difference.where else ""
+    remedy = (
+        "pass what changes as an array argument"
+        if not difference.path[0].startswith("operand ")
+        else "pad to a few sizes (fx.bucketed), or keep one dtype"
+    )
+    count = f"{jaxpr.name} was compiled {len(others) + 1} times"
+    return [f"{count}: the last two differ at {difference}{where}. To compile once, {remedy}"]
+
+
+def _short_place(where: str) -> str:
+    """Return `folder/model.py:3 in f` without the folder."""
+    return where.rpartition("/")[2]
+
+
+def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
+    """Return True for programs that are likely traces of one function."""
+    names = [Counter([e.prim.name for e in p.eqns]) for p in (a, b)]
+    shared = sum((names[0] & names[1]).values())
+    return 2 * shared >= 0.8 * (len(a.eqns) + len(b.eqns))
+
+
+# --------------------------------------------------------------------------------------------------------------- waste
+
+
+def missed_donations(s: Subject) -> list[str]:
+    """Return the arguments that have the type of a result, and are not donated, the largest first."""
+    program, donated = s.executable.program, {*s.executable.lowered.donate}
+    first = len(program.bound)
+    ins, outs = program.jaxpr.in_avals, program.jaxpr.out_avals
+    possible = aliases(ins, outs, [*sorted(donated), *[k for k in range(first, len(ins)) if k not in donated]])
+    taken = {*aliases(ins, outs, sorted(donated))}
+    missed = [k for k in possible if k >= first and k not in taken and k not in donated]
+    total = sum([a.nbytes for a in ins]) or 1
+    missed = [k for k in missed if ins[k].nbytes >= _SHARE * total and ins[k].shape]
+    if not missed:
+        return []
+    missed.sort(key=lambda k: -ins[k].nbytes)
+    named = ", ".join([program.operand_path(k).removeprefix("argument ") for k in missed[:_NAMED]])
+    more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
+    size = amount(sum([ins[k].nbytes for k in missed]))
+    how = "jit(f, donate_argnums=...), or compile(donate=...), if nothing reads them after the call"
+    return [f"{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
+
+
+def wide_values(s: Subject) -> list[str]:
+    """Return the lines where a value of fewer bits becomes one of 64 (128, if complex), and the operands that bring
+    such values."""
+    widening: dict[_Place, tuple[Equation, Aval]] = {}
+    for e in s.equations:
+        narrow = [a.aval for a in e.eqn.ins if isinstance(a, Var) and _is_narrow(a.aval.dtype)]
+        wide = [v.aval for v in e.eqn.outs if _is_wide(v.aval.dtype)]
+        if isinstance(e.eqn.prim, HigherOrder) or not narrow or not wide:
+            continue
+        if narrow[0].dtype.kind == wide[0].dtype.kind and _converts(e.eqn.prim):
+            widening.setdefault(e.line, (e, wide[0]))
+    if not widening:
+        return []
+    program = s.executable.program
+    brought = [f"{program.operand_path(k)} is {a}" for k, a in enumerate(program.jaxpr.in_avals) if _is_wide(a.dtype)]
+    cause = f" ({', '.join(brought[:_NAMED])})" if brought else ""
+    out = [f"{place(line)} makes a value 64-bit: {aval}{cause}" for line, (_, aval) in widening.items()]
+    return _shortened(out, "lines that make values 64-bit")
+
+
+def _is_wide(dtype: DType) -> bool:
+    return dtype.kind in "fiuc" and dtype.itemsize >= (16 if dtype.kind == "c" else 8)
+
+
+def _is_narrow(dtype: DType) -> bool:
+    return dtype.kind in "fiuc" and not _is_wide(dtype) and dtype.itemsize >= 2
+
+
+def _converts(prim: Primitive) -> bool:
+    return prim.name == "convert_element_type"
+
+
+def stored_twice(memory: Memory) -> list[str]:
+    """Return the values that are in memory twice at the peak: the result of one instruction, in two places."""
+    places: dict[tuple[str, str], list[MemoryRow]] = {}
+    for row in memory.rows:
+        if row.instruction and row.bytes > 0:
+            places.setdefault((row.instruction, row.type), []).append(row)
+    total = sum([r.bytes for r in memory.rows]) or 1
+    out = []
+    for rows in places.values():
+        if len(rows) > 1 and rows[0].bytes >= _SHARE * total:
+            out.append(
+                f"{place(rows[0].line)} is stored {len(rows)} times: {rows[0].type}, {amount(rows[0].bytes)} each"
+            )
+    return _shortened(out, "values that are stored twice")
+
+
+def largest_errors(digits: Sequence[ErrorRow]) -> list[ErrorRow]:
+    """Return the rows with an error, the largest first."""
+    return sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
+
+
+def _digits(digits: Sequence[ErrorRow] | None) -> str:
+    if digits is None:
+        return "not measured (give the page a table of rounding errors, explain(..., digits=table))"
+    rows = largest_errors(digits)
+    if not rows:
+        return "no error"
+    total = sum([r.error for r in rows])
+    parts = []
+    for r in rows[:_NAMED]:
+        kind = ", ".join(r.causes)
+        parts.append(
+            f"{place(r.line)} adds an error of {r.error:.1e} ({100 * r.error / total:.0f} %){', ' * bool(kind)}{kind}"
+        )
+    return "; ".join(parts)

@@ -1,0 +1,295 @@
+"""The page: sections of tables, pictures and listings, as one HTML file, and as text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Final, TypeAlias, final
+
+from fxad.core.dataclasses import dataclass
+from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
+from fxad.errors import ArgumentError, described, shown
+from fxad.support.atomic_file import write_whole
+from fxad.support.tables import Table
+
+ROWS: Final = 60  # of a table in HTML; the number of the others is shown
+TEXT_ROWS: Final = 12  # of a table in text
+LISTED: Final = 3000  # equations of the program that are listed
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An SVG picture, and what it says in words."""
+
+    svg: str
+    words: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Preformatted lines. `marks` has "+", "-" or " " for each line of a diff."""
+
+    lines: tuple[str, ...]
+    marks: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Equations with their numbers, lines and readers. An equation links to those that compute its operands, and to
+    those that read its results: `operands` and `readers` are their numbers."""
+
+    entries: tuple[tuple[int, str, str, tuple[int, ...], tuple[int, ...]], ...]  # number, text, line, operands, readers
+    heads: tuple[tuple[int, str], ...]  # the first equation of each body, and the name of the body
+    left_out: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SourceLines:
+    """A table whose last column is source text, with its indentation."""
+
+    table: Table
+
+
+Block: TypeAlias = str | Table | Picture | Lines | Listing | SourceLines
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page. `folded`: HTML shows it when it is opened; text leaves it out."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...]
+    folded: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a program costs, by lines of the user. `html()`, `text()` and `save(path)` show it.
+
+    `memory` are the values at the peak, which sum to `executable.memory().temp_bytes`; `time` are the equations, the
+    longest first. `verdict` are five lines: memory, time, what is computed or compiled again, what is wasted, digits.
+
+    Law: equal programs, options and caches give equal bytes.
+    """
+
+    name: str
+    verdict: tuple[str, ...]
+    memory: tuple[MemoryRow, ...]
+    time: tuple[TimeRow, ...]
+    sections: tuple[Section, ...]
+
+    def text(self) -> str:
+        """Return the page as plain text, for terminals."""
+        parts = [f"explain {self.name}", "", *[f"  {line}" for line in self.verdict], ""]
+        for section in self.sections:
+            if not section.folded:
+                parts += [f"{section.title}", "=" * len(section.title), *map(_block_text, section.blocks), ""]
+        return "\n".join(parts)
+
+    def html(self) -> str:
+        """Return the page as one HTML file. It needs no network and no JavaScript, which only sorts tables."""
+        body = [f"<header><h1>{_escaped(self.name)}</h1>", _verdict_html(self.verdict), "</header><nav>"]
+        body += [f'<a href="#{s.id}">{_escaped(s.title)}</a>' for s in self.sections]
+        body.append("</nav><main>")
+        for s in self.sections:
+            inner = "".join(map(_block_html, s.blocks))
+            opened = "" if s.folded else " open"
+            body.append(
+                f'<section id="{s.id}"><details{opened}><summary><h2>{_escaped(s.title)}</h2></summary>'
+                f"{inner}</details></section>"
+            )
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>explain {_escaped(self.name)}</title><style>{_STYLE}</style></head><body>"
+            f"{''.join(body)}</main><script>{_SCRIPT}</script></body></html>\n"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page as an HTML file. An existing file is replaced as a whole.
+
+        Raises: ArgumentError if `path` is not a path; OSError if the file cannot be written.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ArgumentError(
+                f"Page.save: {described(path)} is not a path: {shown(path)}",
+                remedy='name a file: page.save("page.html")',
+            )
+        write_whole(os.fsdecode(path), [self.html().encode()], 0o666)
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self.html())}" style="width:100%;height:640px;border:0"></iframe>'
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Page of {self.name}: {len(self.memory)} values in memory, {len(self.time)} equations>"
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+
+
+def _block_text(block: Block) -> str:
+    match block:
+        case str():
+            return block
+        case SourceLines():
+            return block.table.text()
+        case Table():
+            more = len(block.rows) - TEXT_ROWS
+            text = Table(block.head, tuple([_cut(r) for r in block.rows[:TEXT_ROWS]]), block.right).text()
+            return f"{text}\n... {more:,} more rows" if more > 0 else text
+        case Picture():
+            return block.words
+        case Lines():
+            return "\n".join(block.lines)
+        case Listing():
+            return "\n".join([f"{n:5d}  {text}  # {line}" for n, text, line, _, _ in block.entries])
+
+
+def _cut(row: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the cells of a row for a terminal."""
+    return tuple([c if len(c) <= 72 else f"{c[:69]}..." for c in row[:-1]]) + row[-1:]
+
+
+# ---------------------------------------------------------------------------------------------------------------- HTML
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+def _escaped(text: str) -> str:
+    """Return a text as HTML. Characters that a page cannot have are shown as question marks."""
+    return escape(_CONTROL.sub("?", text))
+
+
+def _verdict_html(verdict: Sequence[str]) -> str:
+    rows = []
+    for line in verdict:
+        head, _, rest = line.partition(": ")
+        findings = "".join([f"<li>{_escaped(part)}</li>" for part in rest.split("; ")])
+        rows.append(f"<dt>{_escaped(head)}</dt><dd><ul>{findings}</ul></dd>")
+    return f'<dl class="verdict">{"".join(rows)}</dl>'
+
+
+def _block_html(block: Block) -> str:
+    match block:
+        case str():
+            return f"<p>{_escaped(block)}</p>"
+        case SourceLines():
+            return _table_html(block.table, ' class="source"', len(block.table.rows))
+        case Table():
+            return _table_html(block)
+        case Picture():
+            return (
+                f'<figure><div class="wide">{block.svg}</div><figcaption>{_escaped(block.words)}</figcaption></figure>'
+            )
+        case Lines():
+            return _lines_html(block)
+        case Listing():
+            return _listing_html(block)
+
+
+def _table_html(table: Table, attributes: str = "", most: int = ROWS) -> str:
+    more = len(table.rows) - most
+    cells = ["".join([_cell(c, "td", k in table.right) for k, c in enumerate(row)]) for row in table.rows[:most]]
+    if more > 0:
+        cells.append(f'<td colspan="{len(table.head)}">{more:,} more rows</td>')
+    head = "".join([_cell(c, "th", k in table.right) for k, c in enumerate(table.head)])
+    rows = "".join([f"<tr>{row}</tr>" for row in cells])
+    return f'<div class="wide"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+_LINK: Final = re.compile(r"^#(\d+)$")
+
+
+def _cell(text: str, tag: str, right: bool) -> str:
+    link = _LINK.match(text)
+    inner = f'<a href="#e{link[1]}">{link[1]}</a>' if link else _escaped(text)
+    return f"<{tag}{' class=n' if right else ''}>{inner}</{tag}>"
+
+
+def _lines_html(block: Lines) -> str:
+    kinds = {"+": "plus", "-": "minus"}
+    out = []
+    for k, line in enumerate(block.lines):
+        kind = kinds.get(block.marks[k : k + 1])
+        out.append(f'<span class="{kind}">{_escaped(line)}</span>' if kind else _escaped(line))
+    return f'<pre class="wide">{chr(10).join(out)}</pre>'
+
+
+def _listing_html(listing: Listing) -> str:
+    heads, shown_numbers = dict(listing.heads), {n for n, *_ in listing.entries}
+    out = []
+    for n, text, line, operands, readers in listing.entries:
+        if n in heads:
+            out.append(f"<b>{_escaped(heads[n])}</b>")
+        links = [_links("reads", operands, shown_numbers), _links("read by", readers, shown_numbers)]
+        out.append(f'<span id="e{n}">{n} {_escaped(text)} <i>{_escaped(line)}</i>{"".join(links)}</span>')
+    if listing.left_out:
+        out.append(f"{listing.left_out:,} more equations: print the program")
+    return f'<pre class="wide">{chr(10).join(out)}</pre>'
+
+
+def _links(what: str, numbers: Sequence[int], known: set[int]) -> str:
+    links = [f'<a href="#e{n}">{n}</a>' if n in known else str(n) for n in numbers[:3]]
+    more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
+    return f" {what} {' '.join(links)}{more}" if links else ""
+
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--ink:#1c2126;--soft:#5c6670;--page:#fff;--card:#f5f7f9;--line:#dce1e6;--mark:#2563a8;
+--area:#9fc1e6;--bar:#d9e7f5;--peak:#b4530f;--plus:#12703a;--minus:#b3261e}
+@media (prefers-color-scheme:dark){:root{--ink:#e4e8ec;--soft:#9aa5b0;--page:#14181c;--card:#1d2328;--line:#353d45;
+--mark:#7db4ee;--area:#2f5f92;--bar:#28435f;--peak:#f0a35e;--plus:#6fce93;--minus:#f2918a}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1240px;padding:16px;background:var(--page);color:var(--ink);
+font:15px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.15rem;display:inline;margin:0}
+a{color:var(--mark)}
+.verdict{display:grid;grid-template-columns:5.5rem 1fr;gap:.5rem .8rem;background:var(--card)}
+.verdict{border:1px solid var(--line);border-radius:8px;padding:1rem;margin:0}
+dt{font-weight:600;color:var(--mark)}dd{margin:0}dd ul{margin:0;padding-left:1.1rem}
+nav{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:1rem 0}
+section{border-top:1px solid var(--line);padding:.8rem 0}summary{cursor:pointer;margin-bottom:.6rem}
+.wide{overflow-x:auto;overflow-wrap:normal;max-width:100%}
+table{border-collapse:collapse;font-size:.88rem;min-width:100%}
+th{text-align:left;color:var(--soft);font-weight:600;white-space:nowrap}
+th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td{min-width:3.5rem;max-width:30rem}td:last-child{overflow-wrap:anywhere;min-width:9rem}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+th[aria-sort],thead.s th{cursor:pointer}
+.source td:last-child{white-space:pre;max-width:none;font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace}
+.source td{border:0;padding-top:0;padding-bottom:0}
+pre{font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace;background:var(--card);border:1px solid var(--line);
+border-radius:8px;padding:.8rem;margin:.6rem 0}
+pre i{color:var(--soft);font-style:normal}pre span:target{background:var(--bar)}
+.plus{color:var(--plus)}.minus{color:var(--minus)}
+figure{margin:0}figcaption{color:var(--soft);font-size:.88rem}
+svg{width:100%;max-width:900px;height:auto;font:11px system-ui,"DejaVu Sans",sans-serif}
+svg text{fill:var(--ink)}.end{text-anchor:end}.start{text-anchor:start}
+.grid{stroke:var(--line)}.area{fill:var(--area)}.peak{stroke:var(--peak);stroke-width:1.5}.bar{fill:var(--bar)}
+@media (max-width:560px){body{padding:10px;font-size:14px}.verdict{grid-template-columns:1fr;gap:.1rem;padding:.7rem}
+dd{margin-bottom:.5rem}svg{font-size:15px}}
+"""
+
+# Sorts a table by the column whose head is clicked: numbers by value, other cells by text.
+_SCRIPT: Final = """
+for(const table of document.querySelectorAll("table")){table.tHead.className="s";
+[...table.tHead.rows[0].cells].forEach((head,k)=>head.onclick=()=>{
+const value=row=>(row.cells[k]||{textContent:""}).textContent,number=t=>parseFloat(t.replace(/,/g,""));
+const up=head.getAttribute("aria-sort")!=="descending";
+const rows=[...table.tBodies[0].rows].sort((a,b)=>{const x=number(value(a)),y=number(value(b));
+return(isNaN(x)||isNaN(y)?value(a).localeCompare(value(b)):x-y)*(up?-1:1)});
+for(const other of table.tHead.rows[0].cells)other.removeAttribute("aria-sort");
+head.setAttribute("aria-sort",up?"descending":"ascending");table.tBodies[0].append(...rows)})}
+"""
