@@ -1,0 +1,181 @@
+"""The rounding error of one equation: its exact result minus its result, for the operands that it has.
+
+An equation of 32 bits or less is evaluated again in a wider dtype, over the same operands. One of 64 bits has no wider
+dtype: the error of a sum, a product, a quotient or a square root is computed by error-free transformations; that of
+another operation is estimated as half a unit roundoff of its result, or of the sum of its terms.
+
+Source: Dekker, A floating-point technique for extending the available precision (1971); Ogita, Rump, Oishi, Accurate
+        sum and dot product (2005), algorithms 3.1 to 3.5; Langlois, Automatic linear correction of rounding errors
+        (2001), for errors of quotients and roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.ir import Atom, Atoms, Eqn, Lit, LinearMap, Primitive
+from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.collectives import AllGather, AllToAll, Extremum, Ppermute
+from fxad.primitives.cumulative import CumExtremum
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, Add, Div, Max, Min, Mul, Neg, Rem, Sub
+from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
+from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType, StopGradient
+from fxad.primitives.elementwise.logic import AND
+from fxad.primitives.elementwise.powers import ABS, Abs, Sign, Sqrt
+from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Nextafter, Round, SelectN
+from fxad.primitives.families import Bilinear, WithoutTangent, of_family
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterExtremum
+from fxad.primitives.index import Index
+from fxad.primitives.marks import Mark
+from fxad.primitives.reduce import ExtremumReduction
+from fxad.primitives.reduce_window import WindowExtremum
+from fxad.primitives.shape import BroadcastInDim, Permutation
+from fxad.primitives.sharding_constraint import ShardingConstraint
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.sort import Sort
+from fxad.primitives.top_k import TopK
+from fxad.transforms.precision.retype import ROUNDS, converted, evaluated, wider
+
+# Operations that copy, move or choose elements, or whose result is a floating value without an error.
+_EXACT: Final = (
+    AllGather, AllToAll, BitcastConvertType, BroadcastInDim, Ceil, Clamp, Complex, Concatenate, Conj, CumExtremum,
+    DynamicSlice, DynamicUpdateSlice, Extremum, ExtremumReduction, Floor, Gather, Imag, Index, Mark, Max, Min, Neg,
+    Nextafter, OptimizationBarrier, Ppermute, Pad, Permutation, Real, Rem, Round, Scatter, ScatterExtremum, SelectN,
+    ShardingConstraint, Slice, Sort, StopGradient, TopK, WindowExtremum, WithoutTangent,
+)  # fmt: skip
+
+
+
+def rounds(eqn: Eqn) -> bool:
+    """Return True if the results of an equation may have a rounding error."""
+    if not any([v.aval.inexact and v.aval.size for v in eqn.outs]):
+        return False
+    if isinstance(eqn.prim, ConvertElementType):
+        return _narrows(eqn)
+    if isinstance(eqn.prim, (Abs, Sign)):
+        return eqn.ins[0].aval.dtype in dtypes.COMPLEX
+    return not isinstance(eqn.prim, _EXACT)
+
+
+def _narrows(eqn: Eqn) -> bool:
+    """Return True for a conversion that does not keep every value."""
+    return not np.can_cast(eqn.ins[0].aval.dtype, eqn.outs[0].aval.dtype, "safe")
+
+
+def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> tuple[Atoms, tuple[Atom | None, ...]] | None:
+    """Add the errors of the floating results of an equation, each in the dtype of its result. `outs` are the floating
+    results, as the program computes them.
+
+    Also returns the exact results in the wider dtype; None where there is none. Returns None if the error is unknown:
+    the equation calls the host, or has no meaning in another dtype.
+    """
+    inexact = [k for k, v in enumerate(eqn.outs) if v.aval.inexact]
+    types = wider([*[a.aval for a in ins], *[v.aval for v in eqn.outs]])
+    if isinstance(eqn.prim, ROUNDS):
+        exact: Atoms | None = ins
+        wide = ins[0].aval.dtype
+        if not ins[0].aval.inexact:
+            wide = dtypes.float64
+            exact = (converted(b, ins[0], wide),)
+        error = b.one(SUB, exact[0], converted(b, outs[0], wide))
+        return (converted(b, error, outs[0].aval.dtype),), exact
+    if types is None:
+        if len(inexact) != 1 or isinstance(eqn.prim, WithoutTangent):
+            errors = tuple([_half_a_roundoff(b, y) for y in outs])
+            return errors, (None,) * len(outs)
+        return (_of_64_bits(b, eqn.prim, ins, outs[0]),), (None,)
+    mapping = dict(types)
+    wide_ins = tuple([converted(b, a, mapping.get(a.aval.dtype, a.aval.dtype)) for a in ins])
+    exact = evaluated(b, eqn.prim, wide_ins, [v.aval for v in eqn.outs], types)
+    if exact is None:
+        return None
+    exact = tuple([exact[k] for k in inexact])
+    errors = tuple(
+        [
+            converted(b, b.one(SUB, x, converted(b, y, x.aval.dtype)), y.aval.dtype)
+            for x, y in zip(exact, outs, strict=True)
+        ]
+    )
+    return errors, exact
+
+
+# ------------------------------------------------------------------------------------------------ operations of 64 bits
+
+
+def _half_a_roundoff(b: Builder, y: Atom) -> Atom:
+    """Return 2^-54 |y|, in the dtype of y: the mean size of the error of a result rounded to nearest."""
+    size = b.one(ABS, y)
+    half = b.one(MUL, size, Lit.of(2.0**-54, size.aval))
+    return converted(b, half, y.aval.dtype)
+
+
+def _of_64_bits(b: Builder, prim: Primitive, ins: Atoms, y: Atom) -> Atom:
+    rule = of_family(_ERROR_FREE, type(prim))
+    if rule is not None and y.aval.dtype == dtypes.float64:
+        return rule(b, ins, y)
+    if isinstance(prim, Bilinear | LinearMap) and y.aval.dtype == dtypes.float64 and not prim_is_complex(ins):
+        sizes = tuple([b.one(ABS, a) if a.aval.inexact else a for a in ins])
+        return _half_a_roundoff(b, b.one(prim, *sizes))  # of the sum of the sizes of its terms
+    return _half_a_roundoff(b, y)
+
+
+def prim_is_complex(ins: Atoms) -> bool:
+    """Return True if an operand is complex."""
+    return any([a.aval.dtype in dtypes.COMPLEX for a in ins])
+
+
+def _of_sum(b: Builder, ins: Atoms, y: Atom) -> Atom:
+    """Return x1 + x2 - y by TwoSum."""
+    x1, x2 = ins
+    part = b.one(SUB, y, x1)
+    return b.one(ADD, b.one(SUB, x1, b.one(SUB, y, part)), b.one(SUB, x2, part))
+
+
+def _of_difference(b: Builder, ins: Atoms, y: Atom) -> Atom:
+    """Return x1 - x2 - y by TwoSum."""
+    x1, x2 = ins
+    part = b.one(SUB, y, x1)
+    return b.one(SUB, b.one(SUB, x1, b.one(SUB, y, part)), b.one(ADD, x2, part))
+
+
+def _of_product(b: Builder, ins: Atoms, y: Atom) -> Atom:
+    """Return x1 x2 - y by TwoProduct. Factors of 27 bits have exact products, so a fused multiply-add changes
+    nothing."""
+    (high1, low1), (high2, low2) = _halves(b, ins[0]), _halves(b, ins[1])
+    rest = b.one(SUB, b.one(MUL, high1, high2), y)
+    rest = b.one(ADD, b.one(ADD, rest, b.one(MUL, high1, low2)), b.one(MUL, low1, high2))
+    return b.one(ADD, rest, b.one(MUL, low1, low2))
+
+
+def _halves(b: Builder, x: Atom) -> tuple[Atom, Atom]:
+    """Return x as a sum of its leading 26 bits and the others."""
+    bits = b.one(BitcastConvertType(dtypes.int64), x)
+    high = b.one(BitcastConvertType(dtypes.float64), b.one(AND, bits, Lit.of(-(1 << 27), bits.aval)))
+    return high, b.one(SUB, x, high)
+
+
+def _of_quotient(b: Builder, ins: Atoms, y: Atom) -> Atom:
+    """Return x1 / x2 - y = (x1 - y x2) / x2."""
+    x1, x2 = ins
+    product = b.one(MUL, y, x2)
+    rest = b.one(SUB, b.one(SUB, x1, product), _of_product(b, (y, x2), product))
+    return b.one(DIV, rest, x2)
+
+
+def _of_root(b: Builder, ins: Atoms, y: Atom) -> Atom:
+    """Return sqrt(x) - y = (x - y^2) / (2 y), up to second order."""
+    square = b.one(MUL, y, y)
+    rest = b.one(SUB, b.one(SUB, ins[0], square), _of_product(b, (y, y), square))
+    return b.one(DIV, rest, b.one(ADD, y, y))
+
+
+_ERROR_FREE: Final[Mapping[type[Primitive], Callable[[Builder, Atoms, Atom], Atom]]] = MappingProxyType(
+    {Add: _of_sum, Sub: _of_difference, Mul: _of_product, Div: _of_quotient, Sqrt: _of_root}
+)

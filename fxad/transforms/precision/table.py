@@ -1,0 +1,235 @@
+"""The table of rounding errors: what each equation adds to the error of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf, isfinite, isnan, log10, sqrt
+from typing import Final, final, overload
+
+import numpy as np
+
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
+from fxad.support.tables import Table, headed
+from fxad.transforms.locate import body_label, describe, lines_of
+from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
+
+_CANCELLATION: Final = 100.0  # operands this many times larger than their difference: two digits
+_SHOWN: Final = 30  # rows of the text
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RoundingError:
+    """What the rounding of one equation adds to the error of the results.
+
+    `error` is the size of the change of the results that it causes, to first order: exact for one real result, and an
+    estimate of the Euclidean norm for more. nan if the error of the equation is unknown: it calls the host. `signed` is
+    the change of the weighted sum of the results: exact minus computed. `bound` is the norm of the changes that its
+    elements cause one by one, without those that cancel each other. `sensitivity` is the norm of the change that errors
+    as large as its own elements would cause: times a unit roundoff, what the equation may add in another dtype.
+
+    `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that contain
+    it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the numbers of
+    the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of 5 digits",
+    "overflow in 3 elements", "underflow in 3 elements", "not measured".
+    """
+
+    error: float
+    equation: str
+    primitive: str
+    dtype: str
+    lines: tuple[SourceLocation, ...]
+    inside: tuple[str, ...]
+    path: Path
+    causes: tuple[str, ...]
+    signed: float
+    bound: float
+    sensitivity: float
+    digits: float = 0.0
+
+    @property
+    def line(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return self.lines[-1] if self.lines else None
+
+    @property
+    def where(self) -> SourceLocation | None:
+        """The same as `line`, by the name that rows of `residuals` have."""
+        return self.line
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundingErrors(Sequence[RoundingError]):
+    """The rounding errors of a program for some operands, a row for each equation that rounds, in the order of the
+    program. `print` shows the largest ones first.
+
+    `error` is the estimated error of all floating results together (their Euclidean norm), `size` the norm of these
+    results, `relative` the quotient. `shadow()` runs the program beside one in higher precision.
+    """
+
+    jaxpr: Jaxpr
+    rows: tuple[RoundingError, ...]
+    error: float
+    size: float
+    operands: tuple[NDArray, ...]
+
+    @overload
+    def __getitem__(self, k: int) -> RoundingError: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[RoundingError]: ...
+    def __getitem__(self, k: int | slice) -> RoundingError | Sequence[RoundingError]:
+        return self.rows[k]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[RoundingError]:
+        return iter(self.rows)
+
+    @property
+    def relative(self) -> float:
+        """The estimated error, relative to the size of the results."""
+        return relative_to(self.error, self.size)
+
+    @property
+    def worst(self) -> tuple[RoundingError, ...]:
+        """The rows, those with the largest errors first; unknown errors, and then those of rows without one, last."""
+        return tuple(sorted(self.rows, key=lambda r: (-inf if isnan(r.error) else r.error, len(r.causes)), reverse=True))
+
+    def by_line(self) -> tuple[tuple[SourceLocation | None, float], ...]:
+        """Return the errors of the user's lines, the largest first: that of a line is the norm of those of its
+        equations."""
+        sums: dict[SourceLocation | None, float] = {}
+        for row in self.rows:
+            if not isnan(row.error):
+                sums[row.line] = sums.get(row.line, 0.0) + row.error**2
+        return tuple(sorted([(line, sqrt(total)) for line, total in sums.items()], key=lambda x: -x[1]))
+
+    def __repr__(self) -> str:
+        return f"<RoundingErrors of {self.jaxpr.name}: {self._total}>"
+
+    @property
+    def _total(self) -> str:
+        unknown = sum([isnan(r.error) for r in self.rows])
+        more = f", without {unknown} unknown" if unknown else ""
+        return f"error {self.error:.2g}, {self.relative:.2g} of the results{more}"
+
+    @property
+    def _table(self) -> Table:
+        rows = [r for r in self.worst if r.error > 0 or r.causes]
+        head = ("error", "of the results", "equation", "where", "causes")
+        return Table(head, tuple([_cells(r, self.size) for r in rows[:_SHOWN]]), right=(0, 1))
+
+    def __str__(self) -> str:
+        shown = sum([r.error > 0 or bool(r.causes) for r in self.rows])
+        more = f"\n{shown - _SHOWN:,} more rows" if shown > _SHOWN else ""
+        return f"{self._table.text()}{more}\n{self._total}"
+
+    def _repr_html_(self) -> str:
+        return headed(f"Rounding errors of {self.jaxpr.name}: {self._total}", self._table.html())
+
+
+def relative_to(error: float, size: float) -> float:
+    """Return error / size; 0 for no error, inf for one of a size that is zero or not finite."""
+    if error == 0:
+        return 0.0
+    return error / size if size > 0 and isfinite(size) else inf
+
+
+def _cells(r: RoundingError, size: float) -> tuple[str, ...]:
+    where = f"{r.line.short}{f', {r.line.scope}' if r.line.scope else ''}" if r.line else ""
+    return f"{r.error:.2g}", f"{relative_to(r.error, size):.2g}", r.equation, where, "; ".join(r.causes)
+
+
+def table_of(
+    jaxpr: Jaxpr, sites: Sequence[Site], sums: NDArray, results: Sequence[NDArray], operands: tuple[NDArray, ...]
+) -> RoundingErrors:
+    """Return the table of a program, from the sums of its sites and its floating results."""
+    single = len(results) == 1 and results[0].size == 1 and results[0].dtype.kind != "c"
+    rows = tuple([_row(jaxpr, site, row, single) for site, row in zip(sites, sums, strict=True)])
+    measured = np.array([site.measured for site in sites], bool)
+    signed, squares = sums[measured, :2].sum(axis=0) if len(sites) else (0.0, 0.0)
+    with np.errstate(all="ignore"):
+        size = sqrt(sum([float((np.abs(x.astype(_wide(x))) ** 2).sum()) for x in results]))
+    if any([r.error == inf for r in rows]):
+        error = inf
+    else:
+        error = abs(float(signed)) if single else max(abs(float(signed)), sqrt(float(squares)))
+    return RoundingErrors(jaxpr, rows, inf if isnan(error) else error, size, operands)
+
+
+def _wide(x: NDArray) -> str:
+    return "complex128" if x.dtype.kind == "c" else "float64"
+
+
+def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, single: bool) -> RoundingError:
+    signed, squares, size_squares, operand_squares, overflows, underflows = [float(x) for x in sums]
+    around, eqn, inside = located(jaxpr, site.path)
+    causes = []
+    digits = 0.0
+    if not site.measured:
+        causes.append("not measured")
+    else:
+        if overflows:
+            causes.append(f"overflow in {_elements(overflows)}")
+        if underflows:
+            causes.append(f"underflow in {_elements(underflows)}")
+        if operand_squares > _CANCELLATION**2 * size_squares:
+            digits = log10(operand_squares / size_squares) / 2 if size_squares else inf
+            causes.append(f"cancellation of {digits:.0f} digits" if isfinite(digits) else "cancellation of all digits")
+        elif size_squares and (lost := sqrt(squares / size_squares) / _roundoff(eqn)) > _CANCELLATION:
+            digits = log10(lost)
+            causes.append(f"{digits:.0f} digits lost inside")
+    error = abs(signed) if single else max(abs(signed), sqrt(squares) if squares >= 0 else squares)
+    error = float("nan") if not site.measured else inf if not isfinite(error) else error
+    return RoundingError(
+        error, describe(eqn), eqn.prim.name, str(eqn.outs[0].aval.dtype), lines_of((*around, eqn)), inside, site.path,
+        tuple(causes), signed, sqrt(squares) if squares >= 0 else squares, sqrt(size_squares) if size_squares >= 0 else
+        size_squares, digits,
+    )  # fmt: skip
+
+
+def _elements(n: float) -> str:
+    return f"{n:,.0f} element{'s' * (n != 1)}"
+
+
+def _roundoff(eqn: Eqn) -> float:
+    """Return the unit roundoff of the coarsest floating result."""
+    return max([unit_roundoff(str(v.aval.dtype)) for v in eqn.outs if v.aval.inexact])
+
+
+# significant bits of the floating dtypes, the implicit one included
+_BITS: Final = (
+    ("float64", 53), ("complex128", 53), ("float32", 24), ("complex64", 24), ("float16", 11), ("bfloat16", 8),
+    ("float8_e4m3fn", 4), ("float8_e4m3fnuz", 4), ("float8_e4m3b11fnuz", 4), ("float8_e5m2", 3), ("float8_e5m2fnuz", 3),
+)  # fmt: skip
+
+
+def unit_roundoff(dtype: str) -> float:
+    """Return half the distance from 1 to the next number of a dtype."""
+    return 2.0 ** -dict(_BITS)[dtype]
+
+
+def located(jaxpr: Jaxpr, path: Path) -> tuple[tuple[Eqn, ...], Eqn, tuple[str, ...]]:
+    """Return the equations around the equation at a path, the equation, and the names of the bodies around it."""
+    around: list[Eqn] = []
+    inside: list[str] = []
+    program = jaxpr
+    for at, body in zip(path[:-1:2], path[1::2], strict=True):
+        eqn = program.eqns[at]
+        around.append(eqn)
+        program = body_of(eqn.prim, body)
+        inside.append(body_label(eqn, program))
+    return tuple(around), program.eqns[path[-1]], tuple(inside)
+
+
+def body_of(prim: Primitive, number: int) -> Jaxpr:
+    """Return the body of a primitive that has a number in a path."""
+    assert isinstance(prim, HigherOrder), "an equation with bodies"
+    applied = applied_body(prim)
+    return prim.layout.bodies[number].jaxpr if applied is None else applied
+
+
+assert len(SUMS) == 6, "the sums that a row reads"
