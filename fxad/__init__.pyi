@@ -106,7 +106,7 @@ from .api.rewrite import (
 )
 from .api.shard_map import shard_map as shard_map
 from .api.soft_pmap import soft_pmap as soft_pmap
-from .api.precision import rounding_errors as rounding_errors
+from .api.precision import rounding_errors as rounding_errors, shadow as shadow
 from .api.sparse import (
     Sparse as Sparse,
     sparse_hessian as sparse_hessian,

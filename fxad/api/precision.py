@@ -16,6 +16,7 @@ from fxad.runtime import CompileOptions
 from fxad.tracing.program import Program, numpy_operands
 from fxad.transforms.precision.bounds import with_bounds
 from fxad.transforms.precision.rounding import SUMS, weighted_errors, with_accumulators
+from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
 from fxad.transforms.precision.table import RoundingErrors, table_of
 
 # without it, XLA may compute in float32 what a program computes in bfloat16
@@ -69,6 +70,27 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
     outs = executable(weighted_errors(bounded))(*operands, *_weights(inexact))
     results = [np.asarray(x) for x, a in zip(outs, jaxpr.out_avals, strict=False) if a.inexact]
     return table_of(jaxpr, with_accumulators(bounded).sites, np.asarray(outs[-1]), results, tuple(operands))
+
+
+def shadow(program: Program[..., object], /, *args: object, **kwargs: object) -> Shadow:
+    """Run a program beside one in higher precision, equation by equation, and return how far they are apart.
+
+    >>> import fxad as fx
+    >>> import fxad.numpy as fnp
+    >>> program = fx.trace(lambda b: fnp.sqrt(b * b - 4) - b, fx.Spec((), "float32"))
+    >>> [row.causes for row in fx.shadow(program, 1000.0) if row.causes]
+    [('cancellation of 5 digits',)]
+
+    The higher precision is float64 for programs of 32 bits and less, and pairs of float64 (106 bits) for programs in
+    float64. Both runs are interpreted in NumPy, and take the same steps and branches. This is what `rounding_errors`
+    estimates without a second run.
+
+    Raises: ArgumentError for a value that is not a Program, and what a call of it raises for arguments that do not fit.
+    Cost:   that of `interpret`, in both precisions.
+    """
+    check_program("shadow", program)
+    jaxpr, operands = numpy_operands(program, args, kwargs)
+    return shadow_of_jaxpr(jaxpr, operands)
 
 
 def executable(jaxpr: Jaxpr) -> Executable[..., tuple[object, ...]]:

@@ -43,14 +43,21 @@ from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.precision.retype import ROUNDS, converted, evaluated, wider
 
-# Operations that copy, move or choose elements, or whose result is a floating value without an error.
+# Operations that copy, move or choose elements by their positions or by integers.
+_COPIES: Final = (
+    AllGather, AllToAll, BroadcastInDim, Concatenate, DynamicSlice, DynamicUpdateSlice, Gather, Index, Mark,
+    OptimizationBarrier, Pad, Permutation, Ppermute, Scatter, SelectN, ShardingConstraint, Slice, StopGradient,
+)  # fmt: skip
+# Other operations whose floating results have no error.
 _EXACT: Final = (
-    AllGather, AllToAll, BitcastConvertType, BroadcastInDim, Ceil, Clamp, Complex, Concatenate, Conj, CumExtremum,
-    DynamicSlice, DynamicUpdateSlice, Extremum, ExtremumReduction, Floor, Gather, Imag, Index, Mark, Max, Min, Neg,
-    Nextafter, OptimizationBarrier, Ppermute, Pad, Permutation, Real, Rem, Round, Scatter, ScatterExtremum, SelectN,
-    ShardingConstraint, Slice, Sort, StopGradient, TopK, WindowExtremum, WithoutTangent,
+    BitcastConvertType, Ceil, Clamp, Complex, Conj, CumExtremum, Extremum, ExtremumReduction, Floor, Imag, Max, Min,
+    Neg, Nextafter, Real, Rem, Round, ScatterExtremum, Sort, TopK, WindowExtremum, WithoutTangent,
 )  # fmt: skip
 
+
+def copies(prim: Primitive) -> bool:
+    """Return True for an operation that copies elements, whatever their values."""
+    return isinstance(prim, _COPIES)
 
 
 def rounds(eqn: Eqn) -> bool:
@@ -61,7 +68,7 @@ def rounds(eqn: Eqn) -> bool:
         return _narrows(eqn)
     if isinstance(eqn.prim, (Abs, Sign)):
         return eqn.ins[0].aval.dtype in dtypes.COMPLEX
-    return not isinstance(eqn.prim, _EXACT)
+    return not isinstance(eqn.prim, _COPIES + _EXACT)
 
 
 def _narrows(eqn: Eqn) -> bool:
