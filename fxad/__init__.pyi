@@ -104,9 +104,14 @@ from .api.rewrite import (
     simplify as simplify,
     specialize as specialize,
 )
+from .api.precision import (
+    cast as cast,
+    plan_precision as plan_precision,
+    rounding_errors as rounding_errors,
+    shadow as shadow,
+)
 from .api.shard_map import shard_map as shard_map
 from .api.soft_pmap import soft_pmap as soft_pmap
-from .api.precision import rounding_errors as rounding_errors, shadow as shadow
 from .api.sparse import (
     Sparse as Sparse,
     sparse_hessian as sparse_hessian,
@@ -153,6 +158,7 @@ from .storage.programs import load as load, save as save
 from .tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as asarray
 from .tracing.program import Program as Program, ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec, trace as trace
 from .transforms.memory import checkpoint_policies as checkpoint_policies, policies as policies
+from .transforms.precision.cast import sensitive as sensitive_operations
 from .transforms.sparse.coloring import Coloring as Coloring
 from .transforms.sparse.pattern import Pattern as Pattern
 from .xla.profiler import profile as profile

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Lit, LinearMap, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.collectives import AllGather, AllToAll, Extremum, Ppermute
@@ -32,6 +33,7 @@ from fxad.primitives.elementwise.powers import ABS, Abs, Sign, Sqrt
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Nextafter, Round, SelectN
 from fxad.primitives.families import Bilinear, WithoutTangent, of_family
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterExtremum
+from fxad.primitives.host_call import HostCall
 from fxad.primitives.index import Index
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce import ExtremumReduction
@@ -76,13 +78,22 @@ def _narrows(eqn: Eqn) -> bool:
     return not np.can_cast(eqn.ins[0].aval.dtype, eqn.outs[0].aval.dtype, "safe")
 
 
-def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> tuple[Atoms, tuple[Atom | None, ...]] | None:
-    """Add the errors of the floating results of an equation, each in the dtype of its result. `outs` are the floating
-    results, as the program computes them.
+@final
+@dataclass(frozen=True, slots=True)
+class LocalErrors:
+    """The errors of the floating results of an equation, each in the dtype of its result.
 
-    Also returns the exact results in the wider dtype; None where there is none. Returns None if the error is unknown:
-    the equation calls the host, or has no meaning in another dtype.
+    `exact` are the results in the wider dtype; None where there is none. `estimated`: the errors are sizes only.
     """
+
+    errors: Atoms
+    exact: tuple[Atom | None, ...]
+    estimated: bool = False
+
+
+def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors | None:
+    """Add the errors of an equation. `outs` are its floating results, as the program computes them. None if they are
+    unknown: the equation calls the host, or has no meaning in another dtype."""
     inexact = [k for k, v in enumerate(eqn.outs) if v.aval.inexact]
     types = wider([*[a.aval for a in ins], *[v.aval for v in eqn.outs]])
     if isinstance(eqn.prim, ROUNDS):
@@ -92,12 +103,15 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> tuple[Atoms, 
             wide = dtypes.float64
             exact = (converted(b, ins[0], wide),)
         error = b.one(SUB, exact[0], converted(b, outs[0], wide))
-        return (converted(b, error, outs[0].aval.dtype),), exact
+        return LocalErrors((converted(b, error, outs[0].aval.dtype),), exact)
     if types is None:
-        if len(inexact) != 1 or isinstance(eqn.prim, WithoutTangent):
-            errors = tuple([_half_a_roundoff(b, y) for y in outs])
-            return errors, (None,) * len(outs)
-        return (_of_64_bits(b, eqn.prim, ins, outs[0]),), (None,)
+        none = (None,) * len(outs)
+        rule = of_family(_ERROR_FREE, type(eqn.prim))
+        if rule is not None and outs[0].aval.dtype == dtypes.float64:
+            return LocalErrors((rule(b, ins, outs[0]),), none)
+        if isinstance(eqn.prim, HostCall):
+            return None
+        return LocalErrors(tuple([_estimate(b, eqn.prim, ins, y) for y in outs]), none, estimated=True)
     mapping = dict(types)
     wide_ins = tuple([converted(b, a, mapping.get(a.aval.dtype, a.aval.dtype)) for a in ins])
     exact = evaluated(b, eqn.prim, wide_ins, [v.aval for v in eqn.outs], types)
@@ -110,7 +124,7 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> tuple[Atoms, 
             for x, y in zip(exact, outs, strict=True)
         ]
     )
-    return errors, exact
+    return LocalErrors(errors, exact)
 
 
 # ------------------------------------------------------------------------------------------------ operations of 64 bits
@@ -123,19 +137,11 @@ def _half_a_roundoff(b: Builder, y: Atom) -> Atom:
     return converted(b, half, y.aval.dtype)
 
 
-def _of_64_bits(b: Builder, prim: Primitive, ins: Atoms, y: Atom) -> Atom:
-    rule = of_family(_ERROR_FREE, type(prim))
-    if rule is not None and y.aval.dtype == dtypes.float64:
-        return rule(b, ins, y)
-    if isinstance(prim, Bilinear | LinearMap) and y.aval.dtype == dtypes.float64 and not prim_is_complex(ins):
-        sizes = tuple([b.one(ABS, a) if a.aval.inexact else a for a in ins])
-        return _half_a_roundoff(b, b.one(prim, *sizes))  # of the sum of the sizes of its terms
+def _estimate(b: Builder, prim: Primitive, ins: Atoms, y: Atom) -> Atom:
+    """Return the size of the error of a result: that of the sum of the sizes of its terms, if it is such a sum."""
+    if isinstance(prim, Bilinear | LinearMap) and all([a.aval.dtype == dtypes.float64 for a in ins]):
+        return _half_a_roundoff(b, b.one(prim, *[b.one(ABS, a) for a in ins]))
     return _half_a_roundoff(b, y)
-
-
-def prim_is_complex(ins: Atoms) -> bool:
-    """Return True if an operand is complex."""
-    return any([a.aval.dtype in dtypes.COMPLEX for a in ins])
 
 
 def _of_sum(b: Builder, ins: Atoms, y: Atom) -> Atom:

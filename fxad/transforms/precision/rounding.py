@@ -61,10 +61,11 @@ _ELEMENT: Final = Aval((1,), dtypes.float64)
 @final
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An equation that rounds. `measured`: its error is known."""
+    """An equation that rounds. `measured`: its error is known, or at least its size if it is `estimated`."""
 
     path: Path
     measured: bool = True
+    estimated: bool = False
 
 
 @final
@@ -107,7 +108,7 @@ def with_accumulators(jaxpr: Jaxpr) -> WithAccumulators:
         else:
             outs = b.copy(eqn, ins)
             if rounds(eqn):
-                outs = _tapped(b, eqn, ins, outs, lambda measured, k=k: accumulator_for(Site((k,), measured)))
+                outs = _tapped(b, eqn, ins, outs, k, accumulator_for)
         env.update(zip(eqn.outs, outs, strict=True))
     # the operands of the program come first: accumulators were added behind them, in the order of the sites
     return WithAccumulators(b.build(substitute(jaxpr.outs, env), jaxpr.name), tuple(sites))
@@ -184,22 +185,24 @@ def _with_further(prim: HigherOrder, ins: Atoms, atoms: dict[int, list[Atom]]) -
 
 
 def _tapped(
-    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, accumulator_for: Callable[[bool], Var]
+    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, accumulator_for: Callable[[Site], Var]
 ) -> tuple[Atom, ...]:
-    """Return the results of an equation, the floating ones behind a tap."""
+    """Return the results of equation k, the floating ones behind a tap."""
     ys = tuple([y for y in outs if y.aval.inexact])
     tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]))
-    accumulator = accumulator_for(tap is not None)
     if tap is None:
+        accumulator_for(Site((k,), measured=False))
         return outs
+    prim, estimated = tap
+    accumulator = accumulator_for(Site((k,), estimated=estimated))
     operands = [b.one(STOP_GRADIENT, a) if a.aval.inexact else a for a in ins if not isinstance(a, Lit)]
-    tapped = iter(b(tap, *ys, *operands, accumulator))
+    tapped = iter(b(prim, *ys, *operands, accumulator))
     return tuple([next(tapped) if y.aval.inexact else y for y in outs])
 
 
-def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> CallWithRules | None:
-    """Return the function (floating results, operands that are no literals, accumulator) -> results; None if the error
-    of the equation is unknown."""
+def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> tuple[CallWithRules, bool] | None:
+    """Return the function (floating results, operands that are no literals, accumulator) -> results, and True if the
+    errors are estimates. None if the error of the equation is unknown."""
     avals = [v.aval for v in eqn.outs if v.aval.inexact]
     n = len(avals)
     operand_avals = [a for a, lit in zip(ins, literals, strict=True) if lit is None]
@@ -219,8 +222,8 @@ def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> C
     found = local_errors(b, eqn, operands, same)
     if found is None:
         return None
-    errors, exact = found
-    counts = _counts(b, same, exact)
+    errors = found.errors
+    counts = _counts(b, same, found.exact)
     sizes = [_largest_operand(b, eqn.prim, operands)] if isinstance(eqn.prim, Add | Sub) else []
     residuals = [*same, *errors, *sizes, counts]
     forward = b.build([*same, *residuals], f"forward_tap_{eqn.prim.name}")
@@ -247,7 +250,8 @@ def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> C
         sums = b.one(ADD, sums, row)
     pull = b.build([*cts, b.one(Concatenate(0), sums, kept[-1])], f"pull_tap_{eqn.prim.name}")
     moving = (*[True] * n, *[False] * len(operand_avals), True)
-    return CallWithRules(Function(body, 0, Rules(vjp=(Derivative(moving, forward, push, pull),))))
+    rules = Rules(vjp=(Derivative(moving, forward, push, pull),))
+    return CallWithRules(Function(body, 0, rules)), found.estimated
 
 
 def _filled(b: Builder, scalar: Atom, aval: Aval) -> Atom:

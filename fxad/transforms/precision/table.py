@@ -28,11 +28,13 @@ class RoundingError:
     the change of the weighted sum of the results: exact minus computed. `bound` is the norm of the changes that its
     elements cause one by one, without those that cancel each other. `sensitivity` is the norm of the change that errors
     as large as its own elements would cause: times a unit roundoff, what the equation may add in another dtype.
+    `operand_sensitivity` is the same for the larger operand of a sum or a difference, and 0 for other operations.
 
     `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that contain
     it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the numbers of
     the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of 5 digits",
-    "overflow in 3 elements", "underflow in 3 elements", "not measured".
+    "overflow in 3 elements", "underflow in 3 elements", "not measured". `digits` are the decimal digits lost by
+    cancellation. `estimated`: the error is a typical one of such an operation, not that of this run.
     """
 
     error: float
@@ -46,7 +48,9 @@ class RoundingError:
     signed: float
     bound: float
     sensitivity: float
+    operand_sensitivity: float = 0.0
     digits: float = 0.0
+    estimated: bool = False
 
     @property
     def line(self) -> SourceLocation | None:
@@ -149,14 +153,16 @@ def table_of(
     """Return the table of a program, from the sums of its sites and its floating results."""
     single = len(results) == 1 and results[0].size == 1 and results[0].dtype.kind != "c"
     rows = tuple([_row(jaxpr, site, row, single) for site, row in zip(sites, sums, strict=True)])
-    measured = np.array([site.measured for site in sites], bool)
-    signed, squares = sums[measured, :2].sum(axis=0) if len(sites) else (0.0, 0.0)
+    exact = np.array([site.measured and not site.estimated for site in sites], bool)
+    known = np.array([site.measured for site in sites], bool)
+    signed = float(sums[exact, 0].sum())
+    squares, of_estimates = float(sums[known, 1].sum()), float(sums[known & ~exact, 1].sum())
     with np.errstate(all="ignore"):
         size = sqrt(sum([float((np.abs(x.astype(_wide(x))) ** 2).sum()) for x in results]))
     if any([r.error == inf for r in rows]):
         error = inf
     else:
-        error = abs(float(signed)) if single else max(abs(float(signed)), sqrt(float(squares)))
+        error = sqrt(signed**2 + of_estimates) if single else max(abs(signed), sqrt(squares))
     return RoundingErrors(jaxpr, rows, inf if isnan(error) else error, size, operands)
 
 
@@ -182,13 +188,18 @@ def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, single: bool) -> RoundingError
         elif size_squares and (lost := sqrt(squares / size_squares) / _roundoff(eqn)) > _CANCELLATION:
             digits = log10(lost)
             causes.append(f"{digits:.0f} digits lost inside")
-    error = abs(signed) if single else max(abs(signed), sqrt(squares) if squares >= 0 else squares)
+    bound = _root(squares)
+    error = bound if site.estimated else abs(signed) if single else max(abs(signed), bound)
     error = float("nan") if not site.measured else inf if not isfinite(error) else error
     return RoundingError(
         error, describe(eqn), eqn.prim.name, str(eqn.outs[0].aval.dtype), lines_of((*around, eqn)), inside, site.path,
-        tuple(causes), signed, sqrt(squares) if squares >= 0 else squares, sqrt(size_squares) if size_squares >= 0 else
-        size_squares, digits,
+        tuple(causes), signed, bound, _root(size_squares), _root(operand_squares), digits, site.estimated,
     )  # fmt: skip
+
+
+def _root(squares: float) -> float:
+    """Return the square root of a sum of squares, which may be nan."""
+    return sqrt(squares) if squares >= 0 else squares
 
 
 def _elements(n: float) -> str:
