@@ -21,7 +21,7 @@ from fxad.runtime import CompileOptions
 from fxad.tracing.program import Program, numpy_operands
 from fxad.transforms.memory.policies import Policy, check_policy
 from fxad.transforms.precision.bounds import with_bounds
-from fxad.transforms.precision.cast import cast as cast_of_jaxpr, sensitive
+from fxad.transforms.precision.cast import cast as cast_of_jaxpr, sensitive_operations
 from fxad.transforms.precision.plan import PrecisionPlan, planned
 from fxad.transforms.precision.rounding import SUMS, weighted_errors, with_accumulators
 from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
@@ -143,7 +143,7 @@ def cast(f: Callable[..., object], /, dtype: Any, *, keep: Policy | PrecisionPla
     Source: Micikevicius et al., Mixed precision training (2018).
     """
     to = _floating("cast", dtype)
-    policy = sensitive if keep is None else keep
+    policy = sensitive_operations if keep is None else keep
     if not isinstance(policy, PrecisionPlan):
         policy = check_policy("cast", policy)
 

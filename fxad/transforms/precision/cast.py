@@ -69,10 +69,10 @@ class Sensitive(Policy):
         return isinstance(eqn.prim, _SENSITIVE) or all([v.aval.size == 1 for v in eqn.outs])
 
     def __str__(self) -> str:
-        return "sensitive"
+        return "sensitive_operations"
 
 
-sensitive: Final = Sensitive()
+sensitive_operations: Final = Sensitive()
 
 
 @final
@@ -87,7 +87,7 @@ Keep: TypeAlias = Policy | KeptEquations
 
 
 @by_value
-def cast(jaxpr: Jaxpr, dtype: DType, keep: Keep = sensitive) -> Jaxpr:
+def cast(jaxpr: Jaxpr, dtype: DType, keep: Keep = sensitive_operations) -> Jaxpr:
     """Return the program with its equations in `dtype` where their floating values are wider, except those that `keep`
     selects.
 
