@@ -80,7 +80,7 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
             remedy="return the floating values whose errors matter; integers and bools are exact",
         )
     bounded = with_bounds(jaxpr, operands)
-    outs = executable(weighted_errors(bounded))(*operands, *_weights(inexact))
+    outs = _as_written(weighted_errors(bounded))(*operands, *_weights(inexact))
     results = [np.asarray(x) for x, a in zip(outs, jaxpr.out_avals, strict=False) if a.inexact]
     return table_of(jaxpr, with_accumulators(bounded).sites, np.asarray(outs[-1]), results, tuple(operands))
 
@@ -260,8 +260,7 @@ def _check_wider(what: str, program: Program[..., object], dtype: DType) -> None
 
 def _run(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> list[NDArray]:
     """Return the floating results of a program, compiled as for users."""
-    ins, outs = tree.structure(((0,) * len(jaxpr.ins), {})), tree.structure((0,) * len(jaxpr.outs))
-    run = lower(Program(jaxpr, ins, outs, (), _names(jaxpr), jaxpr.name)).compile()
+    run = lower(_flat(jaxpr)).compile()
     return [np.asarray(x) for x, a in zip(run(*operands), jaxpr.out_avals, strict=True) if a.inexact]
 
 
@@ -274,14 +273,25 @@ def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
     return inf if isnan(error) else relative_to(error, size)
 
 
-def _names(jaxpr: Jaxpr) -> tuple[str, ...]:
-    return tuple([f"operand_{k}" for k in range(len(jaxpr.ins))])
+def weighted_executable(
+    program: Program[..., object], /, *args: object
+) -> tuple[Executable[..., tuple[Any, ...]], list[NDArray]]:
+    """Return the executable of the pass of `rounding_errors`, and its operands."""
+    jaxpr, operands = numpy_operands(program, args, {})
+    bounded = with_bounds(jaxpr, operands)
+    weights = _weights([a for a in jaxpr.out_avals if a.inexact])
+    return _as_written(weighted_errors(bounded)), [*operands, *weights]
 
 
-def executable(jaxpr: Jaxpr) -> Executable[..., tuple[object, ...]]:
-    """Return a program over flat operands, compiled so that each equation rounds to its dtype."""
+def _flat(jaxpr: Jaxpr) -> Program[..., tuple[Any, ...]]:
+    """Return a program over flat operands."""
     ins, outs = tree.structure(((0,) * len(jaxpr.ins), {})), tree.structure((0,) * len(jaxpr.outs))
-    return lower(Program(jaxpr, ins, outs, (), _names(jaxpr), jaxpr.name)).compile(_AS_WRITTEN)
+    return Program(jaxpr, ins, outs, (), tuple([f"operand_{k}" for k in range(len(jaxpr.ins))]), jaxpr.name)
+
+
+def _as_written(jaxpr: Jaxpr) -> Executable[..., tuple[Any, ...]]:
+    """Return a program, compiled so that each equation rounds to its dtype."""
+    return lower(_flat(jaxpr)).compile(_AS_WRITTEN)
 
 
 def _weights(results: Sequence[Aval]) -> list[NDArray]:

@@ -81,13 +81,10 @@ def _narrows(eqn: Eqn) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class LocalErrors:
-    """The errors of the floating results of an equation, each in the dtype of its result.
-
-    `exact` are the results in the wider dtype; None where there is none. `estimated`: the errors are sizes only.
-    """
+    """The errors of the floating results of an equation, each in the dtype of its result. `estimated`: they are sizes
+    only."""
 
     errors: Atoms
-    exact: tuple[Atom | None, ...]
     estimated: bool = False
 
 
@@ -97,21 +94,16 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
     inexact = [k for k, v in enumerate(eqn.outs) if v.aval.inexact]
     types = wider([*[a.aval for a in ins], *[v.aval for v in eqn.outs]])
     if isinstance(eqn.prim, ROUNDS):
-        exact: Atoms | None = ins
-        wide = ins[0].aval.dtype
-        if not ins[0].aval.inexact:
-            wide = dtypes.float64
-            exact = (converted(b, ins[0], wide),)
-        error = b.one(SUB, exact[0], converted(b, outs[0], wide))
-        return LocalErrors((converted(b, error, outs[0].aval.dtype),), exact)
+        wide = ins[0].aval.dtype if ins[0].aval.inexact else dtypes.float64
+        error = b.one(SUB, converted(b, ins[0], wide), converted(b, outs[0], wide))
+        return LocalErrors((converted(b, error, outs[0].aval.dtype),))
     if types is None:
-        none = (None,) * len(outs)
         rule = of_family(_ERROR_FREE, type(eqn.prim))
         if rule is not None and outs[0].aval.dtype == dtypes.float64:
-            return LocalErrors((rule(b, ins, outs[0]),), none)
+            return LocalErrors((rule(b, ins, outs[0]),))
         if isinstance(eqn.prim, HostCall):
             return None
-        return LocalErrors(tuple([_estimate(b, eqn.prim, ins, y) for y in outs]), none, estimated=True)
+        return LocalErrors(tuple([_estimate(b, eqn.prim, ins, y) for y in outs]), estimated=True)
     mapping = dict(types)
     wide_ins = tuple([converted(b, a, mapping.get(a.aval.dtype, a.aval.dtype)) for a in ins])
     exact = evaluated(b, eqn.prim, wide_ins, [v.aval for v in eqn.outs], types)
@@ -124,7 +116,7 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
             for x, y in zip(exact, outs, strict=True)
         ]
     )
-    return LocalErrors(errors, exact)
+    return LocalErrors(errors)
 
 
 # ------------------------------------------------------------------------------------------------ operations of 64 bits

@@ -27,12 +27,13 @@ from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, 
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
-from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, Add, Sub
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, Add, Sub
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
-from fxad.primitives.elementwise.logic import AND, EQ, IS_FINITE, NE, NOT
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.families import Bilinear
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.shape import ReduceSum, Reshape, emit_broadcast
@@ -49,9 +50,7 @@ SUMS: Final = (
     "error",  # a e
     "error_squares",  # (a e)^2
     "size_squares",  # (a y)^2
-    "operand_squares",  # (a max |x|)^2, of sums and differences
-    "overflows",  # elements that are infinite or nan, and finite in the wider dtype
-    "underflows",  # elements that are zero, and not in the wider dtype
+    "operand_squares",  # (a x)^2 for the first operand of a sum or difference, which is large where it cancels
 )
 _SUMS_AVAL: Final = Aval((len(SUMS),), dtypes.float64)
 _SCALAR: Final = Aval((), dtypes.float64)
@@ -79,8 +78,9 @@ class WithAccumulators:
 
 @by_value
 @with_enough_stack
-def with_accumulators(jaxpr: Jaxpr) -> WithAccumulators:
-    """Return the program with one further operand for each equation that rounds.
+def with_accumulators(jaxpr: Jaxpr, sizes: bool = False) -> WithAccumulators:
+    """Return the program with one further operand for each equation that rounds. `sizes`: an accumulator gets
+    `size_squares` of every equation; else of sums, differences and contractions only, of which it tells cancellation.
 
     Law: the results are those of the program if the accumulators are -0.0.
     """
@@ -98,7 +98,7 @@ def with_accumulators(jaxpr: Jaxpr) -> WithAccumulators:
         b.source = eqn.source
         ins = substitute(eqn.ins, env)
         prim = eqn.prim
-        if isinstance(prim, HigherOrder) and (bodies := _bodies_with_sites(prim)):
+        if isinstance(prim, HigherOrder) and (bodies := _bodies_with_sites(prim, sizes)):
             entered, further = _entered(prim, bodies)
             atoms: dict[int, list[Atom]] = {}
             for group, body, paths in further:
@@ -108,7 +108,7 @@ def with_accumulators(jaxpr: Jaxpr) -> WithAccumulators:
         else:
             outs = b.copy(eqn, ins)
             if rounds(eqn):
-                outs = _tapped(b, eqn, ins, outs, k, accumulator_for)
+                outs = _tapped(b, eqn, ins, outs, k, sizes, accumulator_for)
         env.update(zip(eqn.outs, outs, strict=True))
     # the operands of the program come first: accumulators were added behind them, in the order of the sites
     return WithAccumulators(b.build(substitute(jaxpr.outs, env), jaxpr.name), tuple(sites))
@@ -125,17 +125,17 @@ def applied_body(prim: Primitive) -> Jaxpr | None:
     return None if any([isinstance(p, HostCall) for p in all_prims(prim.applied)]) else prim.applied
 
 
-def _bodies_with_sites(prim: HigherOrder) -> dict[int, WithAccumulators]:
+def _bodies_with_sites(prim: HigherOrder, sizes: bool) -> dict[int, WithAccumulators]:
     """Return the bodies of an equation that have sites, by number, if they can take further constants."""
     if (applied := applied_body(prim)) is not None:
-        inner = with_accumulators(applied)
+        inner = with_accumulators(applied, sizes)
         return {0: inner} if inner.sites else {}
     layout = prim.layout
     if not layout.transparent or isinstance(prim, Applied):
         return {}
     found = {}
     for k in layout.running:
-        if layout.group_of(k, Constant) is not None and (inner := with_accumulators(layout.bodies[k].jaxpr)).sites:
+        if layout.group_of(k, Constant) is not None and (inner := with_accumulators(layout.bodies[k].jaxpr, sizes)).sites:
             found[k] = inner
     return found
 
@@ -185,11 +185,12 @@ def _with_further(prim: HigherOrder, ins: Atoms, atoms: dict[int, list[Atom]]) -
 
 
 def _tapped(
-    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, accumulator_for: Callable[[Site], Var]
+    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, sizes: bool, accumulator_for: Callable[[Site], Var]
 ) -> tuple[Atom, ...]:
     """Return the results of equation k, the floating ones behind a tap."""
     ys = tuple([y for y in outs if y.aval.inexact])
-    tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]))
+    sized = sizes or isinstance(eqn.prim, Add | Sub | ReduceSum | Bilinear)
+    tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]), sized)
     if tap is None:
         accumulator_for(Site((k,), measured=False))
         return outs
@@ -200,7 +201,9 @@ def _tapped(
     return tuple([next(tapped) if y.aval.inexact else y for y in outs])
 
 
-def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> tuple[CallWithRules, bool] | None:
+def _tap(
+    eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], sized: bool
+) -> tuple[CallWithRules, bool] | None:
     """Return the function (floating results, operands that are no literals, accumulator) -> results, and True if the
     errors are estimates. None if the error of the equation is unknown."""
     avals = [v.aval for v in eqn.outs if v.aval.inexact]
@@ -223,9 +226,8 @@ def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> t
     if found is None:
         return None
     errors = found.errors
-    counts = _counts(b, same, found.exact)
-    sizes = [_largest_operand(b, eqn.prim, operands)] if isinstance(eqn.prim, Add | Sub) else []
-    residuals = [*same, *errors, *sizes, counts]
+    summands = [a for a in operands if not isinstance(a, Lit)][:1] if isinstance(eqn.prim, Add | Sub) else []
+    residuals = [*errors, *(same if sized else ()), *summands]
     forward = b.build([*same, *residuals], f"forward_tap_{eqn.prim.name}")
     types = [a.aval for a in residuals]
 
@@ -235,20 +237,20 @@ def _tap(eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...]) -> t
     first = b.one(Reshape(()), b.one(Slice((0,), (1,), (1,)), dot))
     pushed = [
         b.one(ADD, t, b.one(MUL, e, _filled(b, converted(b, first, t.aval.dtype), t.aval)))
-        for t, e in zip(dots, kept[n : 2 * n], strict=True)
+        for t, e in zip(dots, kept[:n], strict=True)
     ]
     push = b.build(pushed, f"push_tap_{eqn.prim.name}")
 
     b = Builder()
     cts, kept = b.inputs(avals), b.inputs(types)
     rows = [
-        _sums(b, ct, y, e, kept[2 * n] if sizes else None)
-        for ct, y, e in zip(cts, kept[:n], kept[n : 2 * n], strict=True)
+        _sums(b, ct, e, y, kept[2 * n] if summands else None)
+        for ct, e, y in zip(cts, kept[:n], kept[n : 2 * n] if sized else [None] * n, strict=True)
     ]
     sums = rows[0]
     for row in rows[1:]:
         sums = b.one(ADD, sums, row)
-    pull = b.build([*cts, b.one(Concatenate(0), sums, kept[-1])], f"pull_tap_{eqn.prim.name}")
+    pull = b.build([*cts, sums], f"pull_tap_{eqn.prim.name}")
     moving = (*[True] * n, *[False] * len(operand_avals), True)
     rules = Rules(vjp=(Derivative(moving, forward, push, pull),))
     return CallWithRules(Function(body, 0, rules)), found.estimated
@@ -265,33 +267,8 @@ def _sum(b: Builder, x: Atom) -> Atom:
     return b.one(Reshape((1,)), total)
 
 
-def _counts(b: Builder, ys: Atoms, exact: Sequence[Atom | None]) -> Atom:
-    """Return the numbers of elements that overflow, and that underflow to zero."""
-    overflows, underflows = [], []
-    for y, x in zip(ys, exact, strict=True):
-        if x is None or y.aval.dtype in dtypes.COMPLEX:
-            continue
-        infinite = b.one(AND, b.one(NOT, b.one(IS_FINITE, y)), b.one(IS_FINITE, x))
-        zero = b.one(EQ, y, Lit.zero(y.aval))
-        vanished = b.one(AND, zero, b.one(NE, x, Lit.zero(x.aval)))
-        overflows.append(_sum(b, infinite))
-        underflows.append(_sum(b, vanished))
-    totals = []
-    for counts in (overflows, underflows):
-        total: Atom = Lit.zero(_ELEMENT)
-        for count in counts:
-            total = b.one(ADD, total, count)
-        totals.append(total)
-    return b.one(Concatenate(0), *totals)
-
-
-def _largest_operand(b: Builder, prim: Primitive, operands: Atoms) -> Atom:
-    x1, x2 = [b.one(ABS, x) for x in operands]
-    return b.one(MAX, x1, x2)
-
-
-def _sums(b: Builder, ct: Atom, y: Atom, e: Atom, operand: Atom | None) -> Atom:
-    """Return the first four of `SUMS`, for one result."""
+def _sums(b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None) -> Atom:
+    """Return `SUMS` for one result."""
     weighted = _times(b, ct, e)
     sums = [_sum(b, weighted), _sum(b, b.one(MUL, weighted, weighted))]
     for size in (y, operand):
@@ -318,8 +295,9 @@ def _times(b: Builder, ct: Atom, x: Atom) -> Atom:
 
 
 @by_value
-def weighted_errors(jaxpr: Jaxpr) -> Jaxpr:
+def weighted_errors(jaxpr: Jaxpr, sizes: bool = False) -> Jaxpr:
     """Return the program (operands, an accumulator, weights of the floating results) -> (results, sums).
+    `sizes` is that of `with_accumulators`.
 
     `sums` is f64[sites, SUMS]. The accumulator is f64[SUMS], filled with -0.0. Weights have the types of the results.
 
@@ -327,7 +305,7 @@ def weighted_errors(jaxpr: Jaxpr) -> Jaxpr:
     Raises: NotDifferentiableError for an equation without a derivative.
     Cost:   one gradient, each equation once more in the wider dtype, and one reading of each result.
     """
-    inner = with_accumulators(jaxpr)
+    inner = with_accumulators(jaxpr, sizes)
     n_in, n_sites = len(jaxpr.ins), len(inner.sites)
     b = Builder.like(jaxpr)
     accumulator = b.input(_SUMS_AVAL)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
+from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.support.tables import Table, headed
 from fxad.transforms.locate import body_label, describe, lines_of
 from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
@@ -33,7 +34,8 @@ class RoundingError:
     `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that contain
     it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the numbers of
     the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of 5 digits",
-    "overflow in 3 elements", "underflow in 3 elements", "not measured". `digits` are the decimal digits lost by
+    "7 digits lost inside" (of a sum or product of many terms), "overflow" (of an element that the results depend on),
+    "underflow" (of all elements), "not measured". `digits` are the decimal digits lost by
     cancellation. `estimated`: the error is a typical one of such an operation, not that of this run.
     """
 
@@ -171,17 +173,17 @@ def _wide(x: NDArray) -> str:
 
 
 def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, single: bool) -> RoundingError:
-    signed, squares, size_squares, operand_squares, overflows, underflows = [float(x) for x in sums]
+    signed, squares, size_squares, operand_squares = [float(x) for x in sums]
     around, eqn, inside = located(jaxpr, site.path)
     causes = []
     digits = 0.0
     if not site.measured:
         causes.append("not measured")
     else:
-        if overflows:
-            causes.append(f"overflow in {_elements(overflows)}")
-        if underflows:
-            causes.append(f"underflow in {_elements(underflows)}")
+        if squares == inf:
+            causes.append("overflow")
+        elif squares > 0 and size_squares == 0 and not isinstance(eqn.prim, Add | Sub):
+            causes.append("underflow")
         if operand_squares > _CANCELLATION**2 * size_squares:
             digits = log10(operand_squares / size_squares) / 2 if size_squares else inf
             causes.append(f"cancellation of {digits:.0f} digits" if isfinite(digits) else "cancellation of all digits")
@@ -200,10 +202,6 @@ def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, single: bool) -> RoundingError
 def _root(squares: float) -> float:
     """Return the square root of a sum of squares, which may be nan."""
     return sqrt(squares) if squares >= 0 else squares
-
-
-def _elements(n: float) -> str:
-    return f"{n:,.0f} element{'s' * (n != 1)}"
 
 
 def _roundoff(eqn: Eqn) -> float:
@@ -243,4 +241,4 @@ def body_of(prim: Primitive, number: int) -> Jaxpr:
     return prim.layout.bodies[number].jaxpr if applied is None else applied
 
 
-assert len(SUMS) == 6, "the sums that a row reads"
+assert len(SUMS) == 4, "the sums that a row reads"
