@@ -23,9 +23,10 @@ from fxad.transforms.memory.policies import Policy, check_policy
 from fxad.transforms.precision.bounds import with_bounds
 from fxad.transforms.precision.cast import cast as cast_of_jaxpr, sensitive_operations
 from fxad.transforms.precision.plan import PrecisionPlan, planned
-from fxad.transforms.precision.rounding import SUMS, weighted_errors, with_accumulators
+from fxad.transforms.precision.retype import unit_roundoff
+from fxad.transforms.precision.rounding import SUMS, Wants, weighted_errors, with_accumulators
 from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
-from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of, unit_roundoff
+from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,10 +80,7 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
             f" ({', '.join([str(a) for a in jaxpr.out_avals])})",
             remedy="return the floating values whose errors matter; integers and bools are exact",
         )
-    bounded = with_bounds(jaxpr, operands)
-    outs = _as_written(weighted_errors(bounded))(*operands, *_weights(inexact))
-    results = [np.asarray(x) for x, a in zip(outs, jaxpr.out_avals, strict=False) if a.inexact]
-    return table_of(jaxpr, with_accumulators(bounded).sites, np.asarray(outs[-1]), results, tuple(operands))
+    return _table(jaxpr, operands, Wants(squares=not _is_single(inexact)))
 
 
 def shadow(program: Program[..., object], /, *args: object, **kwargs: object) -> Shadow:
@@ -223,7 +221,7 @@ def plan_precision(
                 remedy="keep more rows, or give a larger tolerance",
             )
         return replace(plan, error=error, tolerance=float(tolerance))
-    table = rounding_errors(program, *args, **kwargs)
+    table = _table(jaxpr, operands, Wants(squares=True, sizes=True))
     share = 1.0
     for _ in range(_TRIES):
         found = planned(jaxpr, table, to, float(tolerance), share)
@@ -246,7 +244,7 @@ def _floating(what: str, dtype: Any) -> DType:
 
 
 def _check_wider(what: str, program: Program[..., object], dtype: DType) -> None:
-    wide = {d for d in dtypes.FLOATING if unit_roundoff(str(d)) < unit_roundoff(str(dtype))}
+    wide = {d for d in dtypes.FLOATING if unit_roundoff(d) < unit_roundoff(dtype)}
     for body in distinct_jaxprs(program.jaxpr):
         if any([a.dtype in wide for a in body.in_avals]) or any(
             [v.aval.dtype in wide for e in body.eqns for v in e.outs]
@@ -273,14 +271,27 @@ def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
     return inf if isnan(error) else relative_to(error, size)
 
 
+def _table(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingErrors:
+    bounded = with_bounds(jaxpr, operands)
+    inexact = [a for a in jaxpr.out_avals if a.inexact]
+    *_, size, sums = _as_written(weighted_errors(bounded, wants))(*operands, *_weights(inexact))
+    sites = with_accumulators(bounded, wants).sites
+    return table_of(jaxpr, sites, np.asarray(sums), float(np.asarray(size)), _is_single(inexact), tuple(operands))
+
+
+def _is_single(results: Sequence[Aval]) -> bool:
+    """Return True for one real result."""
+    return len(results) == 1 and results[0].size == 1 and results[0].dtype.kind != "c"
+
+
 def weighted_executable(
     program: Program[..., object], /, *args: object
 ) -> tuple[Executable[..., tuple[Any, ...]], list[NDArray]]:
     """Return the executable of the pass of `rounding_errors`, and its operands."""
     jaxpr, operands = numpy_operands(program, args, {})
     bounded = with_bounds(jaxpr, operands)
-    weights = _weights([a for a in jaxpr.out_avals if a.inexact])
-    return _as_written(weighted_errors(bounded)), [*operands, *weights]
+    inexact = [a for a in jaxpr.out_avals if a.inexact]
+    return _as_written(weighted_errors(bounded, Wants(not _is_single(inexact)))), [*operands, *_weights(inexact)]
 
 
 def _flat(jaxpr: Jaxpr) -> Program[..., tuple[Any, ...]]:
@@ -300,7 +311,7 @@ def _weights(results: Sequence[Aval]) -> list[NDArray]:
     With random signs the weighted sum of errors has their Euclidean norm as its root mean square.
     """
     accumulator = np.full(len(SUMS), -0.0)
-    if len(results) == 1 and results[0].size == 1 and results[0].dtype.kind != "c":
+    if _is_single(results):
         return [accumulator, np.ones(results[0].shape, results[0].dtype)]
     generator = np.random.default_rng(0)
 

@@ -42,8 +42,7 @@ from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.transforms.memory.policies import Policy, decided
 from fxad.transforms.precision.local_errors import copies
-from fxad.transforms.precision.retype import Types, converted, evaluated
-from fxad.transforms.precision.table import unit_roundoff
+from fxad.transforms.precision.retype import Types, converted, evaluated, unit_roundoff
 
 # Sums of many terms, functions with a large range or slope: PyTorch's autocast computes these in float32.
 _SENSITIVE: Final = (
@@ -105,9 +104,9 @@ def cast(jaxpr: Jaxpr, dtype: DType, keep: Keep = sensitive_operations) -> Jaxpr
 
 def _types(dtype: DType) -> Types:
     """Return the floating dtypes with more significant bits, each with `dtype`."""
-    at = unit_roundoff(str(dtype))
+    at = unit_roundoff(dtype)
     order = [d for d in dtypes.ALL if d in dtypes.FLOATING]
-    return tuple([(d, dtype) for d in order if unit_roundoff(str(d)) < at])
+    return tuple([(d, dtype) for d in order if unit_roundoff(d) < at])
 
 
 @final

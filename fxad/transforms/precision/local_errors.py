@@ -12,6 +12,7 @@ Source: Dekker, A floating-point technique for extending the available precision
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import frexp, isfinite
 from types import MappingProxyType
 from typing import Final, final
 
@@ -20,7 +21,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Eqn, Lit, LinearMap, Primitive
+from fxad.dtypes import DType
+from fxad.ir import Atom, Atoms, Eqn, LinearMap, Lit, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.collectives import AllGather, AllToAll, Extremum, Ppermute
 from fxad.primitives.cumulative import CumExtremum
@@ -43,7 +45,7 @@ from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.transforms.precision.retype import ROUNDS, converted, evaluated, wider
+from fxad.transforms.precision.retype import ROUNDS, converted, evaluated, unit_roundoff, wider
 
 # Operations that copy, move or choose elements by their positions or by integers.
 _COPIES: Final = (
@@ -70,7 +72,17 @@ def rounds(eqn: Eqn) -> bool:
         return _narrows(eqn)
     if isinstance(eqn.prim, (Abs, Sign)):
         return eqn.ins[0].aval.dtype in dtypes.COMPLEX
+    if isinstance(eqn.prim, Mul | Div) and any([_is_power_of_two(a) for a in eqn.ins[isinstance(eqn.prim, Div) :]]):
+        return False
     return not isinstance(eqn.prim, _COPIES + _EXACT)
+
+
+def _is_power_of_two(a: Atom) -> bool:
+    """Return True for a literal by which a product is exact, up to underflow."""
+    if not isinstance(a, Lit) or a.size is not None or a.aval.dtype in dtypes.COMPLEX:
+        return False
+    value = abs(float(a.value))
+    return isfinite(value) and frexp(value)[0] == 0.5 and 2.0**-30 <= value <= 2.0**30
 
 
 def _narrows(eqn: Eqn) -> bool:
@@ -81,8 +93,8 @@ def _narrows(eqn: Eqn) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class LocalErrors:
-    """The errors of the floating results of an equation, each in the dtype of its result. `estimated`: they are sizes
-    only."""
+    """The errors of the floating results of an equation, each in the dtype of its result and in units of its roundoff
+    (`unit_roundoff`), so that they do not underflow. `estimated`: they are sizes only."""
 
     errors: Atoms
     estimated: bool = False
@@ -96,11 +108,11 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
     if isinstance(eqn.prim, ROUNDS):
         wide = ins[0].aval.dtype if ins[0].aval.inexact else dtypes.float64
         error = b.one(SUB, converted(b, ins[0], wide), converted(b, outs[0], wide))
-        return LocalErrors((converted(b, error, outs[0].aval.dtype),))
+        return LocalErrors((_in_units(b, error, outs[0].aval.dtype),))
     if types is None:
         rule = of_family(_ERROR_FREE, type(eqn.prim))
         if rule is not None and outs[0].aval.dtype == dtypes.float64:
-            return LocalErrors((rule(b, ins, outs[0]),))
+            return LocalErrors((_in_units(b, rule(b, ins, outs[0]), dtypes.float64),))
         if isinstance(eqn.prim, HostCall):
             return None
         return LocalErrors(tuple([_estimate(b, eqn.prim, ins, y) for y in outs]), estimated=True)
@@ -112,21 +124,26 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
     exact = tuple([exact[k] for k in inexact])
     errors = tuple(
         [
-            converted(b, b.one(SUB, x, converted(b, y, x.aval.dtype)), y.aval.dtype)
+            _in_units(b, b.one(SUB, x, converted(b, y, x.aval.dtype)), y.aval.dtype)
             for x, y in zip(exact, outs, strict=True)
         ]
     )
     return LocalErrors(errors)
 
 
+def _in_units(b: Builder, error: Atom, dtype: DType) -> Atom:
+    """Return an error in units of the roundoff of a dtype, in that dtype."""
+    return converted(b, b.one(MUL, error, Lit.of(1 / unit_roundoff(dtype), error.aval)), dtype)
+
+
 # ------------------------------------------------------------------------------------------------ operations of 64 bits
 
 
 def _half_a_roundoff(b: Builder, y: Atom) -> Atom:
-    """Return 2^-54 |y|, in the dtype of y: the mean size of the error of a result rounded to nearest."""
+    """Return |y| / 2, in the dtype of y: in units of roundoff, the mean size of the error of a result rounded to
+    nearest."""
     size = b.one(ABS, y)
-    half = b.one(MUL, size, Lit.of(2.0**-54, size.aval))
-    return converted(b, half, y.aval.dtype)
+    return converted(b, b.one(MUL, size, Lit.of(0.5, size.aval)), y.aval.dtype)
 
 
 def _estimate(b: Builder, prim: Primitive, ins: Atoms, y: Atom) -> Atom:

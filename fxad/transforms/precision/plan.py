@@ -16,7 +16,8 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.support.tables import Table, headed
 from fxad.transforms.costs import microseconds
 from fxad.transforms.precision.cast import KeptEquations
-from fxad.transforms.precision.table import RoundingErrors, body_of, relative_to, unit_roundoff
+from fxad.transforms.precision.retype import unit_roundoff
+from fxad.transforms.precision.table import RoundingErrors, body_of, relative_to
 
 _OPERANDS: Final = 2.0  # the operands of an equation are rounded too: they add about as much as its result
 
@@ -169,7 +170,7 @@ def _reason(r: PlannedEquation) -> str:
 
 def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[PlannedEquation]:
     """Return the equations that may compute in a narrower dtype, all uses of a body as one."""
-    roundoff = unit_roundoff(str(dtype))
+    roundoff = unit_roundoff(dtype)
     found: dict[tuple[str, int], PlannedEquation] = {}
     for row in table.rows:
         program = jaxpr
@@ -177,7 +178,7 @@ def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[Plann
             program = body_of(program.eqns[at].prim, body)
         eqn = program.eqns[row.path[-1]]
         if isinstance(eqn.prim, ConvertElementType) or not any(
-            [v.aval.inexact and v.aval.dtype.kind != "c" and unit_roundoff(str(v.aval.dtype)) < roundoff for v in eqn.outs]
+            [v.aval.inexact and v.aval.dtype.kind != "c" and unit_roundoff(v.aval.dtype) < roundoff for v in eqn.outs]
         ):
             continue
         key = (program.digest, row.path[-1])

@@ -27,32 +27,35 @@ from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, 
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, Add, Sub
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, Add, Sub
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
-from fxad.primitives.elementwise.logic import EQ
-from fxad.primitives.elementwise.powers import ABS
+from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE
+from fxad.primitives.elementwise.powers import ABS, SQRT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import Bilinear
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.shape import ReduceSum, Reshape, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.ad.vjp import vjp_fused
+from fxad.transforms.ad.vjp import vjp
 from fxad.transforms.precision.local_errors import local_errors, rounds
 from fxad.transforms.precision.retype import converted
 
 # The position of an equation: the numbers of the equations and bodies around it, from the outside in, then its own.
 Path: TypeAlias = tuple[int, ...]
 
-# What a pullback sums over the elements of a result y with the adjoint a, the rounding error e and the operands x.
+# What a pullback sums over the elements of a result y with the adjoint a, the rounding error e in units of roundoff and
+# the operands x.
 SUMS: Final = (
     "error",  # a e
     "error_squares",  # (a e)^2
     "size_squares",  # (a y)^2
     "operand_squares",  # (a x)^2 for the first operand of a sum or difference, which is large where it cancels
 )
-_SUMS_AVAL: Final = Aval((len(SUMS),), dtypes.float64)
+_SAMPLE: Final = 4096  # elements, evenly spaced, of which a tap tells cancellation
+ACCUMULATOR: Final = Aval((len(SUMS),), dtypes.float64)
+_ERROR: Final = (0,)  # the sums of an equation whose error is unknown
 _SCALAR: Final = Aval((), dtypes.float64)
 _ELEMENT: Final = Aval((1,), dtypes.float64)
 
@@ -60,11 +63,18 @@ _ELEMENT: Final = Aval((1,), dtypes.float64)
 @final
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An equation that rounds. `measured`: its error is known, or at least its size if it is `estimated`."""
+    """An equation that rounds. `sums` are the numbers of the sums of its accumulator. `measured`: its error is known,
+    or at least its size if it is `estimated`."""
 
     path: Path
+    sums: tuple[int, ...] = _ERROR
     measured: bool = True
     estimated: bool = False
+
+    @property
+    def accumulator(self) -> Aval:
+        """The type of its accumulator."""
+        return Aval((len(self.sums),), dtypes.float64)
 
 
 @final
@@ -76,11 +86,24 @@ class WithAccumulators:
     sites: tuple[Site, ...]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """The sums that are wanted beside `error`, each a reading of the results.
+
+    `squares`: `error_squares`, without which an error is known for one real result only. `sizes`: the exact
+    `size_squares` of every equation; else those of a sample of elements of sums, differences and contractions, which
+    tell cancellation.
+    """
+
+    squares: bool
+    sizes: bool = False
+
+
 @by_value
 @with_enough_stack
-def with_accumulators(jaxpr: Jaxpr, sizes: bool = False) -> WithAccumulators:
-    """Return the program with one further operand for each equation that rounds. `sizes`: an accumulator gets
-    `size_squares` of every equation; else of sums, differences and contractions only, of which it tells cancellation.
+def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
+    """Return the program with one further operand for each equation that rounds.
 
     Law: the results are those of the program if the accumulators are -0.0.
     """
@@ -91,14 +114,14 @@ def with_accumulators(jaxpr: Jaxpr, sizes: bool = False) -> WithAccumulators:
 
     def accumulator_for(site: Site) -> Var:
         sites.append(site)
-        accumulators.append(b.input(_SUMS_AVAL))
+        accumulators.append(b.input(site.accumulator))
         return accumulators[-1]
 
     for k, eqn in enumerate(jaxpr.eqns):
         b.source = eqn.source
         ins = substitute(eqn.ins, env)
         prim = eqn.prim
-        if isinstance(prim, HigherOrder) and (bodies := _bodies_with_sites(prim, sizes)):
+        if isinstance(prim, HigherOrder) and (bodies := _bodies_with_sites(prim, wants)):
             entered, further = _entered(prim, bodies)
             atoms: dict[int, list[Atom]] = {}
             for group, body, paths in further:
@@ -108,7 +131,7 @@ def with_accumulators(jaxpr: Jaxpr, sizes: bool = False) -> WithAccumulators:
         else:
             outs = b.copy(eqn, ins)
             if rounds(eqn):
-                outs = _tapped(b, eqn, ins, outs, k, sizes, accumulator_for)
+                outs = _tapped(b, eqn, ins, outs, k, wants, accumulator_for)
         env.update(zip(eqn.outs, outs, strict=True))
     # the operands of the program come first: accumulators were added behind them, in the order of the sites
     return WithAccumulators(b.build(substitute(jaxpr.outs, env), jaxpr.name), tuple(sites))
@@ -125,17 +148,17 @@ def applied_body(prim: Primitive) -> Jaxpr | None:
     return None if any([isinstance(p, HostCall) for p in all_prims(prim.applied)]) else prim.applied
 
 
-def _bodies_with_sites(prim: HigherOrder, sizes: bool) -> dict[int, WithAccumulators]:
+def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumulators]:
     """Return the bodies of an equation that have sites, by number, if they can take further constants."""
     if (applied := applied_body(prim)) is not None:
-        inner = with_accumulators(applied, sizes)
+        inner = with_accumulators(applied, wants)
         return {0: inner} if inner.sites else {}
     layout = prim.layout
     if not layout.transparent or isinstance(prim, Applied):
         return {}
     found = {}
     for k in layout.running:
-        if layout.group_of(k, Constant) is not None and (inner := with_accumulators(layout.bodies[k].jaxpr, sizes)).sites:
+        if layout.group_of(k, Constant) is not None and (inner := with_accumulators(layout.bodies[k].jaxpr, wants)).sites:
             found[k] = inner
     return found
 
@@ -167,7 +190,7 @@ def _entered(
             wants += range(first, first + layout.operands[g].size)
             first += layout.operands[g].size
             wants += [(at, n) for group, at, sites in further if group == g for n in range(len(sites))]
-        types = {key: _SUMS_AVAL for key in wants if key not in has}
+        types = {(k, n): site.accumulator for k, inside in inner.items() for n, site in enumerate(inside.sites)}
         bodies.append(rebind_operands(new, wants, has=has, types=types))  # type: ignore[type-var, arg-type]
     return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), further
 
@@ -185,56 +208,63 @@ def _with_further(prim: HigherOrder, ins: Atoms, atoms: dict[int, list[Atom]]) -
 
 
 def _tapped(
-    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, sizes: bool, accumulator_for: Callable[[Site], Var]
+    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, wants: Wants, accumulator_for: Callable[[Site], Var]
 ) -> tuple[Atom, ...]:
     """Return the results of equation k, the floating ones behind a tap."""
     ys = tuple([y for y in outs if y.aval.inexact])
-    sized = sizes or isinstance(eqn.prim, Add | Sub | ReduceSum | Bilinear)
-    tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]), sized)
+    tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]), wants)
     if tap is None:
         accumulator_for(Site((k,), measured=False))
         return outs
-    prim, estimated = tap
-    accumulator = accumulator_for(Site((k,), estimated=estimated))
+    prim, sums, estimated = tap
+    accumulator = accumulator_for(Site((k,), sums, estimated=estimated))
     operands = [b.one(STOP_GRADIENT, a) if a.aval.inexact else a for a in ins if not isinstance(a, Lit)]
     tapped = iter(b(prim, *ys, *operands, accumulator))
     return tuple([next(tapped) if y.aval.inexact else y for y in outs])
 
 
 def _tap(
-    eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], sized: bool
-) -> tuple[CallWithRules, bool] | None:
-    """Return the function (floating results, operands that are no literals, accumulator) -> results, and True if the
-    errors are estimates. None if the error of the equation is unknown."""
+    eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], wants: Wants
+) -> tuple[CallWithRules, tuple[int, ...], bool] | None:
+    """Return the function (floating results, operands that are no literals, accumulator) -> results, the numbers of the
+    sums of its accumulator, and True if the errors are estimates. None if the error of the equation is unknown."""
     avals = [v.aval for v in eqn.outs if v.aval.inexact]
     n = len(avals)
     operand_avals = [a for a, lit in zip(ins, literals, strict=True) if lit is None]
 
-    def begun() -> tuple[Builder, tuple[Var, ...], Atoms, tuple[Atom, ...]]:
+    summed = isinstance(eqn.prim, Add | Sub)
+    sized = wants.sizes or summed or isinstance(eqn.prim, ReduceSum | Bilinear)
+
+    def begun(accumulator: Aval) -> tuple[Builder, Atoms, Atoms]:
         b = Builder()
         ys = b.inputs(avals)
         given = iter(b.inputs(operand_avals))
         operands = tuple([lit or next(given) for lit in literals])
-        zero = b.one(Reshape(()), b.one(Slice((0,), (1,), (1,)), b.input(_SUMS_AVAL)))
-        same = tuple([b.one(ADD, y, _filled(b, converted(b, zero, y.aval.dtype), y.aval)) for y in ys])
-        return b, ys, operands, same
+        zero = _first(b, b.input(accumulator))
+        return b, operands, tuple([b.one(ADD, y, _filled(b, converted(b, zero, y.aval.dtype), y.aval)) for y in ys])
 
-    b, _, _, same = begun()
-    body = b.build(same, f"tap_{eqn.prim.name}")
-    b, _, operands, same = begun()
-    found = local_errors(b, eqn, operands, same)
+    probe, operands, same = begun(ACCUMULATOR)
+    found = local_errors(probe, eqn, operands, same)
     if found is None:
         return None
-    errors = found.errors
-    summands = [a for a in operands if not isinstance(a, Lit)][:1] if isinstance(eqn.prim, Add | Sub) else []
-    residuals = [*errors, *(same if sized else ()), *summands]
+    chosen = (True, wants.squares or found.estimated, sized, summed)
+    sums = tuple([k for k, c in enumerate(chosen) if c])
+    accumulator = Aval((len(sums),), dtypes.float64)
+
+    b, _, same = begun(accumulator)
+    body = b.build(same, f"tap_{eqn.prim.name}")
+    b, operands, same = begun(accumulator)
+    found = local_errors(b, eqn, operands, same)
+    assert found is not None, "as before"
+    summands = [a for a in operands if not isinstance(a, Lit)][:1] if summed else []
+    residuals = [*found.errors, *(same if sized else ()), *summands]
     forward = b.build([*same, *residuals], f"forward_tap_{eqn.prim.name}")
     types = [a.aval for a in residuals]
 
     b = Builder()
-    dots, dot = b.inputs(avals), b.input(_SUMS_AVAL)
+    dots, dot = b.inputs(avals), b.input(accumulator)
     kept = b.inputs(types)
-    first = b.one(Reshape(()), b.one(Slice((0,), (1,), (1,)), dot))
+    first = _first(b, dot)
     pushed = [
         b.one(ADD, t, b.one(MUL, e, _filled(b, converted(b, first, t.aval.dtype), t.aval)))
         for t, e in zip(dots, kept[:n], strict=True)
@@ -243,17 +273,24 @@ def _tap(
 
     b = Builder()
     cts, kept = b.inputs(avals), b.inputs(types)
+    # a sum or a difference of literals has no other operand than its result
+    operand = kept[-1] if summed else None
     rows = [
-        _sums(b, ct, e, y, kept[2 * n] if summands else None)
+        _sums(b, ct, e, y, operand, sums, wants)
         for ct, e, y in zip(cts, kept[:n], kept[n : 2 * n] if sized else [None] * n, strict=True)
     ]
-    sums = rows[0]
+    total = rows[0]
     for row in rows[1:]:
-        sums = b.one(ADD, sums, row)
-    pull = b.build([*cts, sums], f"pull_tap_{eqn.prim.name}")
+        total = b.one(ADD, total, row)
+    pull = b.build([*cts, total], f"pull_tap_{eqn.prim.name}")
     moving = (*[True] * n, *[False] * len(operand_avals), True)
     rules = Rules(vjp=(Derivative(moving, forward, push, pull),))
-    return CallWithRules(Function(body, 0, rules)), found.estimated
+    return CallWithRules(Function(body, 0, rules)), sums, found.estimated
+
+
+def _first(b: Builder, accumulator: Atom) -> Atom:
+    """Return the first element of an accumulator."""
+    return b.one(Reshape(()), b.one(Slice((0,), (1,), (1,)), accumulator))
 
 
 def _filled(b: Builder, scalar: Atom, aval: Aval) -> Atom:
@@ -262,59 +299,103 @@ def _filled(b: Builder, scalar: Atom, aval: Aval) -> Atom:
 
 def _sum(b: Builder, x: Atom) -> Atom:
     """Return the sum of all elements, in float64, as an array of one."""
-    wide = converted(b, x, dtypes.float64)
-    total = b.one(ReduceSum(tuple(range(len(x.aval.shape)))), wide) if x.aval.shape else wide
-    return b.one(Reshape((1,)), total)
+    total = b.one(ReduceSum(tuple(range(len(x.aval.shape)))), x) if x.aval.shape else x
+    return b.one(Reshape((1,)), converted(b, total, dtypes.float64))
 
 
-def _sums(b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None) -> Atom:
-    """Return `SUMS` for one result."""
+def _sums(
+    b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None, wanted: tuple[int, ...], wants: Wants
+) -> Atom:
+    """Return the wanted ones of `SUMS` for one result."""
     weighted = _times(b, ct, e)
-    sums = [_sum(b, weighted), _sum(b, b.one(MUL, weighted, weighted))]
-    for size in (y, operand):
-        if size is None:
-            sums.append(Lit.zero(_ELEMENT))
-        else:
-            product = _times(b, b.one(ABS, ct), b.one(ABS, size) if size.aval.dtype in dtypes.COMPLEX else size)
-            sums.append(_sum(b, b.one(MUL, product, product)))
-    return b.one(Concatenate(0), *sums)
+    sums = [_sum(b, weighted)]
+    if 1 in wanted:
+        sums.append(_sum(b, b.one(MUL, weighted, weighted)))
+    for size in [x for x in (y, operand) if x is not None]:
+        a, x = (ct, size) if wants.sizes else (_sampled(b, ct), _sampled(b, size))
+        product = _times(b, b.one(ABS, a), b.one(ABS, x))
+        sums.append(_sum(b, b.one(MUL, product, product)))
+    return sums[0] if len(sums) == 1 else b.one(Concatenate(0), *sums)
+
+
+def _sampled(b: Builder, x: Atom) -> Atom:
+    """Return evenly spaced elements of a large array, the same ones of each array of a shape."""
+    if x.aval.symbolic or x.aval.size <= 2 * _SAMPLE:
+        return x
+    flat = b.one(Reshape((x.aval.size,)), x)
+    return b.one(Slice((0,), (x.aval.size,), (x.aval.size // _SAMPLE,)), flat)
 
 
 def _times(b: Builder, ct: Atom, x: Atom) -> Atom:
-    """Return the product in float64, the real part of a complex one; 0 where the adjoint is 0, also if x is
-    infinite."""
-    is_zero = b.one(EQ, ct, Lit.zero(ct.aval))
-    if x.aval.dtype in dtypes.COMPLEX:
-        wide = b.one(REAL, b.one(MUL, converted(b, ct, dtypes.complex128), converted(b, x, dtypes.complex128)))
+    """Return the product, the real part of a complex one; 0 where the adjoint is 0, also if x is infinite."""
+    if ct.aval.dtype in dtypes.COMPLEX or x.aval.dtype in dtypes.COMPLEX:
+        product = b.one(REAL, b.one(MUL, converted(b, ct, dtypes.complex128), converted(b, x, dtypes.complex128)))
     else:
-        wide = b.one(MUL, converted(b, ct, dtypes.float64), converted(b, x, dtypes.float64))
-    return emit_where(b, is_zero, Lit.zero(wide.aval), wide)
+        dtype = dtypes.float64 if ct.aval.dtype == dtypes.float64 else dtypes.float32
+        product = b.one(MUL, converted(b, ct, dtype), converted(b, x, dtype))
+    return emit_where(b, b.one(EQ, ct, Lit.zero(ct.aval)), Lit.zero(product.aval), product)
 
 
 # ------------------------------------------------------------------------------------------------------ the whole pass
 
 
 @by_value
-def weighted_errors(jaxpr: Jaxpr, sizes: bool = False) -> Jaxpr:
-    """Return the program (operands, an accumulator, weights of the floating results) -> (results, sums).
-    `sizes` is that of `with_accumulators`.
+def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
+    """Return the program (operands, an accumulator, weights of the floating results) -> (results, their size, sums).
 
-    `sums` is f64[sites, SUMS]. The accumulator is f64[SUMS], filled with -0.0. Weights have the types of the results.
+    The size is the Euclidean norm of the floating results, in float64. `sums` is f64[sites, SUMS], relative to the size
+    and in units of roundoff. The accumulator is f64[SUMS], filled with -0.0. Weights have the types of the results.
 
-    Law:    to first order, the sum of `error` over the sites is the sum of weight times error over the results.
+    Law:    to first order, the sum of `error` over the sites, each times its roundoff, is the sum of weight times error
+            over the results, divided by their size.
     Raises: NotDifferentiableError for an equation without a derivative.
-    Cost:   one gradient, each equation once more in the wider dtype, and one reading of each result.
+    Cost:   one gradient, each equation once more in the wider dtype, and one reading of each result for each sum.
     """
-    inner = with_accumulators(jaxpr, sizes)
-    n_in, n_sites = len(jaxpr.ins), len(inner.sites)
+    inner = with_accumulators(jaxpr, wants)
+    n_in, n_out, n_sites = len(jaxpr.ins), len(jaxpr.outs), len(inner.sites)
+    vjp_of_program = vjp(inner.jaxpr, (*[False] * n_in, *[True] * n_sites))
     b = Builder.like(jaxpr)
-    accumulator = b.input(_SUMS_AVAL)
+    accumulator = b.input(ACCUMULATOR)
     weights = b.inputs([a for a in jaxpr.out_avals if a.inexact])
-    if not n_sites:
-        return b.build([*jaxpr.outs, Lit.zero(Aval((0, len(SUMS)), dtypes.float64))], jaxpr.name)
-    both = vjp_fused(inner.jaxpr, (*[False] * n_in, *[True] * n_sites))
-    results = b.inline(both, [*jaxpr.ins, *[accumulator] * n_sites, *weights])
-    n_out = len(jaxpr.outs)
-    rows = [b.one(Reshape((1, len(SUMS))), row) for row in results[n_out:]]
-    sums = rows[0] if len(rows) == 1 else b.one(Concatenate(0), *rows)
-    return dce(b.build([*results[:n_out], sums], f"rounding_errors_{jaxpr.name}"))
+    parts = {n: b.one(Slice((0,), (n,), (1,)), accumulator) for n in sorted({len(site.sums) for site in inner.sites})}
+    forward = b.inline(vjp_of_program.forward, [*jaxpr.ins, *[parts[len(site.sums)] for site in inner.sites]])
+    results = forward[:n_out]
+    size = _norm(b, [y for y in results if y.aval.inexact])
+    # weights relative to the size of the results: then no sum overflows or underflows in float32
+    scale = emit_where(b, b.one(AND, b.one(IS_FINITE, size), b.one(GT, size, _zero())), size, Lit.of(1.0, _SCALAR))
+    cts = [_divided(b, w, scale) for w in weights]
+    rows = b.inline(vjp_of_program.backward, [*cts, *forward[n_out:]]) if n_sites else ()
+    rows = [_row_of_all(b, row, site) for row, site in zip(rows, inner.sites, strict=True)]
+    empty: Atom = Lit.zero(Aval((0, len(SUMS)), dtypes.float64))
+    sums = empty if not rows else rows[0] if len(rows) == 1 else b.one(Concatenate(0), *rows)
+    return dce(b.build([*results, size, sums], f"rounding_errors_{jaxpr.name}"))
+
+
+def _row_of_all(b: Builder, sums: Atom, site: Site) -> Atom:
+    """Return the sums of a site in a row of `SUMS`, with 0 for those that it does not have."""
+    zero: Atom = Lit.zero(_ELEMENT)
+    at = {k: n for n, k in enumerate(site.sums)}
+    row = [b.one(Slice((at[k],), (at[k] + 1,), (1,)), sums) if k in at else zero for k in range(len(SUMS))]
+    return b.one(Reshape((1, len(SUMS))), b.one(Concatenate(0), *row))
+
+
+def _zero() -> Lit:
+    return Lit.zero(_SCALAR)
+
+
+def _norm(b: Builder, values: Sequence[Atom]) -> Atom:
+    """Return the Euclidean norm of floating values, in float64."""
+    total: Atom = _zero()
+    for x in values:
+        wide = converted(b, b.one(ABS, x), dtypes.float64)
+        square = b.one(MUL, wide, wide)
+        axes = tuple(range(len(x.aval.shape)))
+        total = b.one(ADD, total, b.one(ReduceSum(axes), square) if axes else square)
+    return b.one(SQRT, total)
+
+
+def _divided(b: Builder, weight: Atom, size: Atom) -> Atom:
+    """Return a weight divided by the size of the results, in its dtype."""
+    wide = dtypes.complex128 if weight.aval.dtype in dtypes.COMPLEX else dtypes.float64
+    divisor = converted(b, size, wide)
+    return converted(b, b.one(DIV, converted(b, weight, wide), _filled(b, divisor, weight.aval)), weight.aval.dtype)

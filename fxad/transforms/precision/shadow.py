@@ -23,9 +23,9 @@ from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.support.tables import Table, headed
 from fxad.transforms.locate import describe, lines_of
 from fxad.transforms.precision import double_double
-from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped
+from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped, unit_roundoff
 from fxad.transforms.precision.rounding import Path, applied_body
-from fxad.transforms.precision.table import located, relative_to, unit_roundoff
+from fxad.transforms.precision.table import located, relative_to
 
 _GROWTH: Final = 100.0  # a relative error that grows by two digits is named
 
@@ -309,7 +309,7 @@ class _Walker:
                 yield "overflow"
             if bool(((low == 0) & (x["high"] != 0) & ~_cancels(eqn, ins, x)).any()):
                 yield "underflow"
-        roundoff = max([unit_roundoff(str(x["low"].dtype)) for x in outs])
+        roundoff = max([unit_roundoff(x["low"].dtype) for x in outs])
         reference = max(of_operands, roundoff)
         if relative > _GROWTH * reference and relative != inf:
             digits = f"{log10(relative / reference):.0f} digits"

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import inf, isfinite, isnan, log10, sqrt
 from typing import Final, final, overload
 
-import numpy as np
-
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.support.tables import Table, headed
 from fxad.transforms.locate import body_label, describe, lines_of
+from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
 
 _CANCELLATION: Final = 100.0  # operands this many times larger than their difference: two digits
@@ -35,7 +34,7 @@ class RoundingError:
     it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the numbers of
     the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of 5 digits",
     "7 digits lost inside" (of a sum or product of many terms), "overflow" (of an element that the results depend on),
-    "underflow" (of all elements), "not measured". `digits` are the decimal digits lost by
+    "not measured". `digits` are the decimal digits lost by
     cancellation. `estimated`: the error is a typical one of such an operation, not that of this run.
     """
 
@@ -150,52 +149,47 @@ def _cells(r: RoundingError, size: float) -> tuple[str, ...]:
 
 
 def table_of(
-    jaxpr: Jaxpr, sites: Sequence[Site], sums: NDArray, results: Sequence[NDArray], operands: tuple[NDArray, ...]
+    jaxpr: Jaxpr, sites: Sequence[Site], sums: NDArray, size: float, single: bool, operands: tuple[NDArray, ...]
 ) -> RoundingErrors:
-    """Return the table of a program, from the sums of its sites and its floating results."""
-    single = len(results) == 1 and results[0].size == 1 and results[0].dtype.kind != "c"
-    rows = tuple([_row(jaxpr, site, row, single) for site, row in zip(sites, sums, strict=True)])
-    exact = np.array([site.measured and not site.estimated for site in sites], bool)
-    known = np.array([site.measured for site in sites], bool)
-    signed = float(sums[exact, 0].sum())
-    squares, of_estimates = float(sums[known, 1].sum()), float(sums[known & ~exact, 1].sum())
-    with np.errstate(all="ignore"):
-        size = sqrt(sum([float((np.abs(x.astype(_wide(x))) ** 2).sum()) for x in results]))
+    """Return the table of a program, from the sums of its sites and the size of its floating results. `single`: there
+    is one real result."""
+    scale = size if 0 < size < inf else 1.0
+    rows = tuple([_row(jaxpr, site, row, scale, single) for site, row in zip(sites, sums, strict=True)])
+    known = [r for r, site in zip(rows, sites, strict=True) if site.measured]
+    signed = sum([r.signed for r in known if not r.estimated])
     if any([r.error == inf for r in rows]):
         error = inf
+    elif single:
+        error = sqrt(signed**2 + sum([r.bound**2 for r in known if r.estimated]))
     else:
-        error = sqrt(signed**2 + of_estimates) if single else max(abs(signed), sqrt(squares))
-    return RoundingErrors(jaxpr, rows, inf if isnan(error) else error, size, operands)
+        error = max(abs(signed), sqrt(sum([r.bound**2 for r in known])))
+    return RoundingErrors(jaxpr, rows, error, size, operands)
 
 
-def _wide(x: NDArray) -> str:
-    return "complex128" if x.dtype.kind == "c" else "float64"
-
-
-def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, single: bool) -> RoundingError:
-    signed, squares, size_squares, operand_squares = [float(x) for x in sums]
+def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) -> RoundingError:
     around, eqn, inside = located(jaxpr, site.path)
+    error_sum, squares, size_squares, operand_squares = [float(x) for x in sums]
+    unit = _roundoff(eqn)
+    signed = scale * unit * error_sum
+    bound = scale * unit * max(_root(squares), abs(error_sum) if single and not site.estimated else 0.0)
     causes = []
     digits = 0.0
     if not site.measured:
         causes.append("not measured")
     else:
-        if squares == inf:
+        if not isfinite(bound):
             causes.append("overflow")
-        elif squares > 0 and size_squares == 0 and not isinstance(eqn.prim, Add | Sub):
-            causes.append("underflow")
         if operand_squares > _CANCELLATION**2 * size_squares:
             digits = log10(operand_squares / size_squares) / 2 if size_squares else inf
             causes.append(f"cancellation of {digits:.0f} digits" if isfinite(digits) else "cancellation of all digits")
-        elif size_squares and (lost := sqrt(squares / size_squares) / _roundoff(eqn)) > _CANCELLATION:
+        elif size_squares and (lost := bound / (scale * unit * _root(size_squares))) > _CANCELLATION:
             digits = log10(lost)
             causes.append(f"{digits:.0f} digits lost inside")
-    bound = _root(squares)
     error = bound if site.estimated else abs(signed) if single else max(abs(signed), bound)
     error = float("nan") if not site.measured else inf if not isfinite(error) else error
     return RoundingError(
         error, describe(eqn), eqn.prim.name, str(eqn.outs[0].aval.dtype), lines_of((*around, eqn)), inside, site.path,
-        tuple(causes), signed, bound, _root(size_squares), _root(operand_squares), digits, site.estimated,
+        tuple(causes), signed, bound, scale * _root(size_squares), scale * _root(operand_squares), digits, site.estimated,
     )  # fmt: skip
 
 
@@ -206,19 +200,7 @@ def _root(squares: float) -> float:
 
 def _roundoff(eqn: Eqn) -> float:
     """Return the unit roundoff of the coarsest floating result."""
-    return max([unit_roundoff(str(v.aval.dtype)) for v in eqn.outs if v.aval.inexact])
-
-
-# significant bits of the floating dtypes, the implicit one included
-_BITS: Final = (
-    ("float64", 53), ("complex128", 53), ("float32", 24), ("complex64", 24), ("float16", 11), ("bfloat16", 8),
-    ("float8_e4m3fn", 4), ("float8_e4m3fnuz", 4), ("float8_e4m3b11fnuz", 4), ("float8_e5m2", 3), ("float8_e5m2fnuz", 3),
-)  # fmt: skip
-
-
-def unit_roundoff(dtype: str) -> float:
-    """Return half the distance from 1 to the next number of a dtype."""
-    return 2.0 ** -dict(_BITS)[dtype]
+    return max([unit_roundoff(v.aval.dtype) for v in eqn.outs if v.aval.inexact])
 
 
 def located(jaxpr: Jaxpr, path: Path) -> tuple[tuple[Eqn, ...], Eqn, tuple[str, ...]]:
