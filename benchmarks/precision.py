@@ -60,8 +60,20 @@ def memory(layers: int) -> list[Row]:
     ours, peer = [fx.lower(fx.value_and_grad(f)).compile() for f in (mixed, program)]
     error = abs(float(np.asarray(ours(*args)[0])) / float(np.asarray(peer(*args)[0])) - 1)
     return [
-        Row(f"transformer, {layers} layers: temporaries", ours.memory().temp_bytes, peer.memory().temp_bytes, 0.75, "bytes"),
-        Row(f"transformer, {layers} layers: stored values", _residual_bytes(mixed), _residual_bytes(program), 0.75, "bytes"),
+        Row(
+            f"transformer, {layers} layers: temporaries",
+            ours.memory().temp_bytes,
+            peer.memory().temp_bytes,
+            0.75,
+            "bytes",
+        ),
+        Row(
+            f"transformer, {layers} layers: stored values",
+            _residual_bytes(mixed),
+            _residual_bytes(program),
+            0.75,
+            "bytes",
+        ),
         Row("relative error of the loss", error, 1.0, unit=""),
     ]
 

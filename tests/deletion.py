@@ -82,6 +82,12 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/budget_laws.py",),
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
+            PlugIn(
+                "precision",
+                ("fxad/api/precision.py",),
+                ("fxad/testing/precision_laws.py",),
+                ("tests/precision",),
+            ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
         )
     }

@@ -24,7 +24,14 @@ from fxad.transforms.precision.bounds import with_bounds
 from fxad.transforms.precision.cast import cast as cast_of_jaxpr, sensitive_operations
 from fxad.transforms.precision.plan import PrecisionPlan, planned
 from fxad.transforms.precision.retype import unit_roundoff
-from fxad.transforms.precision.rounding import SUMS, Wants, weighted_errors, with_accumulators
+from fxad.transforms.precision.rounding import (
+    ACCUMULATOR,
+    Wants,
+    is_single,
+    weighted_errors,
+    weights_of,
+    with_accumulators,
+)
 from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
 from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of
 
@@ -58,7 +65,7 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
     rules, each rounded as `interpret` does: a compiler that fuses a product with a sum rounds less often.
 
     For one real result, `table.error` is the size of its error to first order. For several, or arrays, it is an
-    estimate of their Euclidean norm, with the results weighted by random signs. An unbounded `while` counts with the
+    estimate of their Euclidean norm, with the results weighted by random numbers. An unbounded `while` counts with the
     steps that it takes for these arguments.
 
     An equation of 64 bits has no wider dtype. The errors of sums, products, quotients and square roots are computed by
@@ -76,11 +83,10 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
     inexact = [a for a in jaxpr.out_avals if a.inexact]
     if not inexact:
         raise NotDifferentiableError(
-            f"rounding_errors: {program.name} has no floating result:"
-            f" ({', '.join([str(a) for a in jaxpr.out_avals])})",
+            f"rounding_errors: {program.name} has no floating result: ({', '.join([str(a) for a in jaxpr.out_avals])})",
             remedy="return the floating values whose errors matter; integers and bools are exact",
         )
-    return _table(jaxpr, operands, Wants(squares=not _is_single(inexact)))
+    return _table(jaxpr, operands, Wants(squares=not is_single(inexact)))
 
 
 def shadow(program: Program[..., object], /, *args: object, **kwargs: object) -> Shadow:
@@ -105,9 +111,7 @@ def shadow(program: Program[..., object], /, *args: object, **kwargs: object) ->
 
 
 @overload
-def cast(
-    f: Program[P, R], /, dtype: Any, *, keep: Policy | PrecisionPlan | None = None
-) -> Program[P, R]: ...
+def cast(f: Program[P, R], /, dtype: Any, *, keep: Policy | PrecisionPlan | None = None) -> Program[P, R]: ...
 @overload
 def cast(f: Callable[P, R], /, dtype: Any, *, keep: Policy | None = None) -> Callable[P, R]: ...
 def cast(f: Callable[..., object], /, dtype: Any, *, keep: Policy | PrecisionPlan | None = None) -> object:
@@ -265,7 +269,10 @@ def _run(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> list[NDArray]:
 def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
     """Return the Euclidean norm of the difference, relative to that of the exact results; inf if it is not finite."""
     with np.errstate(all="ignore"):
-        wide = [(np.asarray(x, _WIDE[x.dtype.kind]), np.asarray(y, _WIDE[x.dtype.kind])) for x, y in zip(exact, results, strict=True)]
+        wide = [
+            (np.asarray(x, _WIDE[x.dtype.kind]), np.asarray(y, _WIDE[x.dtype.kind]))
+            for x, y in zip(exact, results, strict=True)
+        ]
         error = sqrt(sum([float((np.abs(np.where(x == y, 0, x - y)) ** 2).sum()) for x, y in wide]))
         size = sqrt(sum([float((np.abs(x) ** 2).sum()) for x, _ in wide]))
     return inf if isnan(error) else relative_to(error, size)
@@ -276,12 +283,7 @@ def _table(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingE
     inexact = [a for a in jaxpr.out_avals if a.inexact]
     *_, size, sums = _as_written(weighted_errors(bounded, wants))(*operands, *_weights(inexact))
     sites = with_accumulators(bounded, wants).sites
-    return table_of(jaxpr, sites, np.asarray(sums), float(np.asarray(size)), _is_single(inexact), tuple(operands))
-
-
-def _is_single(results: Sequence[Aval]) -> bool:
-    """Return True for one real result."""
-    return len(results) == 1 and results[0].size == 1 and results[0].dtype.kind != "c"
+    return table_of(jaxpr, sites, np.asarray(sums), float(np.asarray(size)), is_single(inexact), tuple(operands))
 
 
 def weighted_executable(
@@ -291,7 +293,7 @@ def weighted_executable(
     jaxpr, operands = numpy_operands(program, args, {})
     bounded = with_bounds(jaxpr, operands)
     inexact = [a for a in jaxpr.out_avals if a.inexact]
-    return _as_written(weighted_errors(bounded, Wants(not _is_single(inexact)))), [*operands, *_weights(inexact)]
+    return _as_written(weighted_errors(bounded, Wants(not is_single(inexact)))), [*operands, *_weights(inexact)]
 
 
 def _flat(jaxpr: Jaxpr) -> Program[..., tuple[Any, ...]]:
@@ -306,20 +308,5 @@ def _as_written(jaxpr: Jaxpr) -> Executable[..., tuple[Any, ...]]:
 
 
 def _weights(results: Sequence[Aval]) -> list[NDArray]:
-    """Return the accumulator, and the weights of the floating results: 1 for one real number, random signs for more.
-
-    With random signs the weighted sum of errors has their Euclidean norm as its root mean square.
-    """
-    accumulator = np.full(len(SUMS), -0.0)
-    if _is_single(results):
-        return [accumulator, np.ones(results[0].shape, results[0].dtype)]
-    generator = np.random.default_rng(0)
-
-    def signs(shape: tuple[int, ...]) -> NDArray:
-        return generator.integers(0, 2, shape) * 2.0 - 1.0
-
-    # a complex error is weighted by +-1 +-i, of which the real part is taken
-    return [
-        accumulator,
-        *[(signs(a.shape) + (1j * signs(a.shape) if a.dtype.kind == "c" else 0)).astype(a.dtype) for a in results],
-    ]
+    """Return the accumulator, and the weights of the floating results."""
+    return [np.full(ACCUMULATOR.shape, -0.0), *weights_of(results)]

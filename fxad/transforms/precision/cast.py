@@ -244,4 +244,3 @@ def _of_own_types(jaxpr: Jaxpr, types: Types, keep: Keep) -> Jaxpr:
     b = Builder.resume(body.jaxpr)
     outs = [converted(b, a, t.dtype) for a, t in zip(body.jaxpr.outs, jaxpr.out_avals, strict=True)]
     return b.build(outs, jaxpr.name)
-

@@ -156,7 +156,9 @@ def log1p(x: Pair) -> Pair:
     return _newton(np.log1p, lambda y: (expm1(y), exp(y)))(x)
 
 
-def _newton(first: Callable[[NDArray], NDArray], of_result: Callable[[Pair], tuple[Pair, Pair]]) -> Callable[[Pair], Pair]:
+def _newton(
+    first: Callable[[NDArray], NDArray], of_result: Callable[[Pair], tuple[Pair, Pair]]
+) -> Callable[[Pair], Pair]:
     """Return an inverse function: a first approximation, and a step with the function and its derivative."""
 
     def inverse(x: Pair) -> Pair:
@@ -303,7 +305,7 @@ def _dot(prim: DotGeneral, x: Pair, y: Pair) -> Pair:
         moved = part.transpose(*batch, *contract, *free)
         n_b = int(np.prod([part.shape[k] for k in batch]))
         n_c = int(np.prod([part.shape[k] for k in contract]))
-        return moved.reshape(n_b, n_c, -1)
+        return moved.reshape(n_b, n_c, int(np.prod([part.shape[k] for k in free])))
 
     xs = [arranged(part, prim.lhs_batch, prim.lhs_contract) for part in x]
     ys = [arranged(part, prim.rhs_batch, prim.rhs_contract) for part in y]
@@ -371,9 +373,7 @@ _OF_OPERANDS: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         trigonometric.Atan: _newton(np.arctan, lambda y: (_tan(y), add(_ones(y), mul(_tan(y), _tan(y))))),
         trigonometric.Asinh: _newton(np.arcsinh, lambda y: (_sinh(y), _cosh(y))),
         trigonometric.Acosh: _newton(np.arccosh, lambda y: (_cosh(y), _sinh(y))),
-        trigonometric.Atanh: _newton(
-            np.arctanh, lambda y: (_tanh(y), sub(_ones(y), mul(_tanh(y), _tanh(y))))
-        ),
+        trigonometric.Atanh: _newton(np.arctanh, lambda y: (_tanh(y), sub(_ones(y), mul(_tanh(y), _tanh(y))))),
     }
 )
 

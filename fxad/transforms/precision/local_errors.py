@@ -86,8 +86,15 @@ def _is_power_of_two(a: Atom) -> bool:
 
 
 def _narrows(eqn: Eqn) -> bool:
-    """Return True for a conversion that does not keep every value."""
-    return not np.can_cast(eqn.ins[0].aval.dtype, eqn.outs[0].aval.dtype, "safe")
+    """Return True for a conversion that does not keep every value. A discarded imaginary part is no rounding."""
+    return not np.can_cast(_source(eqn.ins[0], eqn.outs[0]), eqn.outs[0].aval.dtype, "safe")
+
+
+def _source(x: Atom, y: Atom) -> DType:
+    """Return the dtype of what a conversion of x to y rounds."""
+    if not x.aval.inexact:
+        return dtypes.float64 if x.aval.dtype.itemsize > 2 else x.aval.dtype
+    return dtypes.real_part(x.aval.dtype) if y.aval.dtype not in dtypes.COMPLEX else x.aval.dtype
 
 
 @final
@@ -106,7 +113,7 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
     inexact = [k for k, v in enumerate(eqn.outs) if v.aval.inexact]
     types = wider([*[a.aval for a in ins], *[v.aval for v in eqn.outs]])
     if isinstance(eqn.prim, ROUNDS):
-        wide = ins[0].aval.dtype if ins[0].aval.inexact else dtypes.float64
+        wide = _source(ins[0], outs[0])
         error = b.one(SUB, converted(b, ins[0], wide), converted(b, outs[0], wide))
         return LocalErrors((_in_units(b, error, outs[0].aval.dtype),))
     if types is None:

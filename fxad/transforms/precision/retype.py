@@ -59,7 +59,8 @@ def converted(b: Builder, a: Atom, dtype: DType) -> Atom:
     if a.aval.dtype == dtype:
         return a
     if isinstance(a, Lit) and a.size is None:
-        return Lit.of(a.value, Aval(a.aval.shape, dtype))
+        value = a.value if dtype in dtypes.COMPLEX else np.real(a.value)
+        return Lit.of(value, Aval(a.aval.shape, dtype))
     return emit_convert(b, a, dtype)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias, final
 
+import numpy as np
+
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
@@ -23,7 +25,7 @@ from fxad.core.dce import dce
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, all_prims
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, Var, all_prims
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
@@ -158,7 +160,10 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
         return {}
     found = {}
     for k in layout.running:
-        if layout.group_of(k, Constant) is not None and (inner := with_accumulators(layout.bodies[k].jaxpr, wants)).sites:
+        if (
+            layout.group_of(k, Constant) is not None
+            and (inner := with_accumulators(layout.bodies[k].jaxpr, wants)).sites
+        ):
             found[k] = inner
     return found
 
@@ -399,3 +404,27 @@ def _divided(b: Builder, weight: Atom, size: Atom) -> Atom:
     wide = dtypes.complex128 if weight.aval.dtype in dtypes.COMPLEX else dtypes.float64
     divisor = converted(b, size, wide)
     return converted(b, b.one(DIV, converted(b, weight, wide), _filled(b, divisor, weight.aval)), weight.aval.dtype)
+
+
+def is_single(results: Sequence[Aval]) -> bool:
+    """Return True for one real result."""
+    return len(results) == 1 and results[0].size == 1 and results[0].dtype not in dtypes.COMPLEX
+
+
+def weights_of(results: Sequence[Aval]) -> list[NDArray]:
+    """Return the weights of floating results: 1 for one real number, random ones for more.
+
+    The weights are independent, with mean 0 and variance 1, so the root mean square of the weighted sum of errors is
+    their Euclidean norm. They are between 0.48 and 1.44 in size: none is small, and errors of a value that is returned
+    twice do not cancel each other. A complex error has a complex weight, and the real part of the product counts.
+    """
+    if is_single(results):
+        return [np.ones(results[0].shape, results[0].dtype)]
+    generator = np.random.default_rng(0)
+
+    def real(shape: tuple[int, ...]) -> NDArray:
+        signs = generator.integers(0, 2, shape) * 2.0 - 1.0
+        return np.asarray(signs * generator.uniform(0.5, 1.5, shape) * (12 / 13) ** 0.5)
+
+    weights = [real(a.shape) + (1j * real(a.shape) if a.dtype in dtypes.COMPLEX else 0.0) for a in results]
+    return [w.astype(a.dtype) for w, a in zip(weights, results, strict=True)]

@@ -23,6 +23,7 @@ from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.support.tables import Table, headed
 from fxad.transforms.locate import describe, lines_of
 from fxad.transforms.precision import double_double
+from fxad.transforms.precision.local_errors import copies
 from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped, unit_roundoff
 from fxad.transforms.precision.rounding import Path, applied_body
 from fxad.transforms.precision.table import located, relative_to
@@ -62,7 +63,7 @@ class Shadow(Sequence[ShadowRow]):
 
     `error` is the error of all floating results together (their Euclidean norm), `size` the norm of the results of the
     shadow. `results` and `exact` are the floating results of the program and of the shadow. `approximate` names the
-    operations that the shadow of a float64 program computes in float64.
+    operations over 64-bit values that the shadow computes in 64 bits too: their errors are not seen.
     """
 
     jaxpr: Jaxpr
@@ -259,27 +260,23 @@ class _Walker:
     def _high(self, eqn: Eqn, ins: list[NDArray]) -> list[tuple[NDArray, NDArray | None]]:
         """Return the results of an equation in high precision, each with the rest of a pair."""
         avals = [*[a.aval for a in eqn.ins], *[v.aval for v in eqn.outs]]
-        real = not any([a.dtype in dtypes.COMPLEX for a in avals])
-        pairs = any(["rest" in (x.dtype.names or ()) for x in ins]) or any([a.dtype == dtypes.float64 for a in avals])
+        of_64_bits = any([a.dtype in (dtypes.float64, dtypes.complex128) for a in avals])
         if isinstance(eqn.prim, ROUNDS) and ins[0].dtype.names and eqn.outs[0].aval.inexact:
             x = ins[0]
-            return [(x["high"], x["rest"] if "rest" in (x.dtype.names or ()) else None)]
-        if pairs and real:
-            operands = [
-                double_double.pair(x["high"], x["rest"] if "rest" in (x.dtype.names or ()) else 0.0)
-                if x.dtype.names
-                else x
-                for x in ins
-            ]
-            if not any([x.dtype.names for x in ins]) or not isinstance(eqn.prim, HigherOrder):
-                if all([a.dtype == dtypes.float64 or not a.inexact for a in avals]):
-                    found, exact = double_double.evaluate(eqn.prim, operands)
-                    if not exact and any([v.aval.inexact for v in eqn.outs]):
-                        self.approximate.add(eqn.prim.name)
-                    return [x if isinstance(x, tuple) else (x, None) for x in found]
+            high = x["high"] if eqn.outs[0].aval.dtype in dtypes.COMPLEX else np.real(x["high"])
+            return [(high, x["rest"] if "rest" in (x.dtype.names or ()) else None)]
+        if all([a.dtype == dtypes.float64 or not a.inexact for a in avals]) and not isinstance(eqn.prim, HigherOrder):
+            operands = [double_double.pair(x["high"], x["rest"]) if x.dtype.names else x for x in ins]
+            found, exact = double_double.evaluate(eqn.prim, operands)
+            if not exact and any([v.aval.inexact for v in eqn.outs]):
+                self.approximate.add(eqn.prim.name)
+            return [x if isinstance(x, tuple) else (x, None) for x in found]
+        if of_64_bits and not copies(eqn.prim):
             self.approximate.add(eqn.prim.name)
         wide = retyped(single_equation(eqn.prim, [a.aval for a in eqn.ins]), TO_FLOAT64)
-        highs = [np.asarray(x["high"], a.dtype) if x.dtype.names else x for x, a in zip(ins, wide.in_avals, strict=True)]
+        highs = [
+            np.asarray(x["high"], a.dtype) if x.dtype.names else x for x, a in zip(ins, wide.in_avals, strict=True)
+        ]
         return [(x, None) for x in run(wide, highs)]
 
     def _record(self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], path: Path) -> None:

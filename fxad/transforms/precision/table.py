@@ -8,7 +8,6 @@ from typing import Final, final, overload
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
-from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.support.tables import Table, headed
 from fxad.transforms.locate import body_label, describe, lines_of
 from fxad.transforms.precision.retype import unit_roundoff
@@ -101,7 +100,9 @@ class RoundingErrors(Sequence[RoundingError]):
     @property
     def worst(self) -> tuple[RoundingError, ...]:
         """The rows, those with the largest errors first; unknown errors, and then those of rows without one, last."""
-        return tuple(sorted(self.rows, key=lambda r: (-inf if isnan(r.error) else r.error, len(r.causes)), reverse=True))
+        return tuple(
+            sorted(self.rows, key=lambda r: (-inf if isnan(r.error) else r.error, len(r.causes)), reverse=True)
+        )
 
     def by_line(self) -> tuple[tuple[SourceLocation | None, float], ...]:
         """Return the errors of the user's lines, the largest first: that of a line is the norm of those of its
