@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, isnan, sqrt
+from math import inf, isfinite, isnan, sqrt
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
@@ -14,7 +14,7 @@ from fxad import dtypes
 from fxad.api.lift import check_program, lift
 from fxad.core import tree
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, shown
+from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, described, shown
 from fxad.execution.executable import Executable, lower
 from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.runtime import CompileOptions
@@ -33,7 +33,7 @@ from fxad.transforms.precision.rounding import (
     with_accumulators,
 )
 from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
-from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of
+from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of, with_causes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,8 +73,8 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
 
     Raises: ArgumentError for a value that is not a Program, and what a call of it raises for arguments that do not fit;
             NotDifferentiableError for a program without a floating result, and for an equation without a derivative.
-    Cost:   one gradient, each equation once more in the wider dtype, and one reading of each result; less than three
-            times the gradient on the models of `benchmarks/precision.py`.
+    Cost:   one gradient by nothing but intermediate values, each equation once more in the wider dtype, and one reading
+            of each result; `benchmarks/precision.py` measures it. If the error is not finite, one shadow run too.
     Source: Langlois, Automatic linear correction of rounding errors (2001); Vassiliadis, Chassin, Menon, Towards
             automatic significance analysis (2016), for errors by adjoints.
     """
@@ -86,7 +86,13 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
             f"rounding_errors: {program.name} has no floating result: ({', '.join([str(a) for a in jaxpr.out_avals])})",
             remedy="return the floating values whose errors matter; integers and bools are exact",
         )
-    return _table(jaxpr, operands, Wants(squares=not is_single(inexact)))
+    table = _table(jaxpr, operands, Wants(squares=not is_single(inexact)))
+    if isfinite(table.error):
+        return table
+    # where an infinite value ends in a finite one, or meets a derivative of 0, the adjoint does not lead to its origin
+    found = shadow_of_jaxpr(jaxpr, operands)
+    flows = {row.path: tuple([c for c in row.causes if c in ("overflow", "underflow")]) for row in found}
+    return with_causes(table, flows)
 
 
 def shadow(program: Program[..., object], /, *args: object, **kwargs: object) -> Shadow:
@@ -203,6 +209,11 @@ def plan_precision(
     Cost:   one table, and a compilation for each plan that is tried: one, as a rule.
     """
     check_program("plan_precision", program, ", tolerance=...")
+    if plan is not None and not isinstance(plan, PrecisionPlan):
+        raise ArgumentError(
+            f"plan_precision: the plan is {described(plan)}: {shown(plan)}",
+            remedy="give a plan that plan_precision returned, or leave it out",
+        )
     to = _floating("plan_precision", plan.dtype if plan is not None else dtype)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < inf:
         raise ParameterError(
@@ -213,7 +224,7 @@ def plan_precision(
     jaxpr, operands = numpy_operands(program, args, kwargs)
     expected = _run(jaxpr, operands)
     if plan is not None:
-        if not isinstance(plan, PrecisionPlan) or plan.jaxpr is not jaxpr:
+        if plan.jaxpr is not jaxpr:
             raise ArgumentError(
                 f"plan_precision: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
                 remedy="edit a plan of this very program",

@@ -18,7 +18,7 @@ from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.dtypes import DType
 from fxad.errors import FxadError
-from fxad.ir import Atom, Atoms, Aval, Jaxpr, Lit, Primitive, map_parameter, params
+from fxad.ir import Atom, Atoms, Aval, HigherOrder, Jaxpr, Lit, Primitive, all_prims, map_parameter, params
 from fxad.primitives.elementwise.convert import ConvertElementType, ReducePrecision, emit_convert
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.random import GammaSample
@@ -70,7 +70,7 @@ def evaluated(b: Builder, prim: Primitive, ins: Atoms, outs: Sequence[Aval], typ
     mapping = dict(types)
     if isinstance(prim, ROUNDS) and outs[0].inexact:
         return (converted(b, ins[0], mapping.get(outs[0].dtype, outs[0].dtype)),)
-    if isinstance(prim, _OF_THEIR_DTYPE):
+    if any([isinstance(p, _OF_THEIR_DTYPE) for p in _that_run(prim)]):
         return None
     wide = _in_types(prim, types)
     try:
@@ -78,6 +78,14 @@ def evaluated(b: Builder, prim: Primitive, ins: Atoms, outs: Sequence[Aval], typ
     except FxadError:
         return None
     return b(wide, *ins) if avals == tuple([with_types(a, mapping) for a in outs]) else None
+
+
+def _that_run(prim: Primitive) -> list[Primitive]:
+    """Return a primitive and those in the bodies that run with it."""
+    if not isinstance(prim, HigherOrder):
+        return [prim]
+    layout = prim.layout
+    return [prim, *[p for k in layout.running for p in all_prims(layout.bodies[k].jaxpr)]]
 
 
 def _in_types(prim: Primitive, types: Types) -> Primitive:

@@ -38,12 +38,14 @@ class ShadowRow:
 
     `error` is the largest relative error of its results over the run, in the Euclidean norm, `operands` that of the
     operands of that step. `causes` names what is wrong: "cancellation of 5 digits", "ill-conditioned by 5 digits",
-    "overflow", "underflow". `line`, `lines`, `inside`, `path` and `equation` are those of `RoundingError`.
+    "overflow", "underflow". `line`, `lines`, `inside`, `path`, `equation` and `primitive` are those of
+    `RoundingError`.
     """
 
     error: float
     operands: float
     equation: str
+    primitive: str
     lines: tuple[SourceLocation, ...]
     inside: tuple[str, ...]
     path: Path
@@ -94,7 +96,7 @@ class Shadow(Sequence[ShadowRow]):
 
     @property
     def _total(self) -> str:
-        more = f"; in float64: {', '.join(self.approximate)}" if self.approximate else ""
+        more = f"; in 64 bits: {', '.join(self.approximate)}" if self.approximate else ""
         return f"error {self.error:.2g}, {self.relative:.2g} of the results{more}"
 
     @property
@@ -131,7 +133,8 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     for path in sorted(walker.seen):
         around, eqn, inside = located(jaxpr, path)
         relative, of_operands, causes = walker.seen[path]
-        rows.append(ShadowRow(relative, of_operands, describe(eqn), lines_of((*around, eqn)), inside, path, causes))
+        lines = lines_of((*around, eqn))
+        rows.append(ShadowRow(relative, of_operands, describe(eqn), eqn.prim.name, lines, inside, path, causes))
     return Shadow(
         jaxpr,
         tuple(rows),

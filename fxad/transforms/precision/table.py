@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf, isfinite, isnan, log10, sqrt
 from typing import Final, final, overload
 
@@ -33,7 +34,7 @@ class RoundingError:
     it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the numbers of
     the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of 5 digits",
     "7 digits lost inside" (of a sum or product of many terms), "overflow" (of an element that the results depend on),
-    "not measured". `digits` are the decimal digits lost by
+    "not finite", "not measured". If the error is not finite, the shadow run names all overflows and underflows. `digits` are the decimal digits lost by
     cancellation. `estimated`: the error is a typical one of such an operation, not that of this run.
     """
 
@@ -137,6 +138,12 @@ class RoundingErrors(Sequence[RoundingError]):
         return headed(f"Rounding errors of {self.jaxpr.name}: {self._total}", self._table.html())
 
 
+def with_causes(table: RoundingErrors, causes: Mapping[Path, tuple[str, ...]]) -> RoundingErrors:
+    """Return a table with further causes, by the paths of equations."""
+    rows = [replace(r, causes=tuple(dict.fromkeys([*r.causes, *causes.get(r.path, ())]))) for r in table.rows]
+    return replace(table, rows=tuple(rows))
+
+
 def relative_to(error: float, size: float) -> float:
     """Return error / size; 0 for no error, inf for one of a size that is zero or not finite."""
     if error == 0:
@@ -172,14 +179,15 @@ def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) ->
     error_sum, squares, size_squares, operand_squares = [float(x) for x in sums]
     unit = _roundoff(eqn)
     signed = scale * unit * error_sum
-    bound = scale * unit * max(_root(squares), abs(error_sum) if single and not site.estimated else 0.0)
+    size_of_sum = abs(error_sum) if single and not site.estimated else _root(squares)
+    bound = scale * unit * size_of_sum
     causes = []
     digits = 0.0
     if not site.measured:
         causes.append("not measured")
     else:
         if not isfinite(bound):
-            causes.append("overflow")
+            causes.append("overflow" if bound == inf else "not finite")
         if operand_squares > _CANCELLATION**2 * size_squares:
             digits = log10(operand_squares / size_squares) / 2 if size_squares else inf
             causes.append(f"cancellation of {digits:.0f} digits" if isfinite(digits) else "cancellation of all digits")
