@@ -28,7 +28,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.cumulative import CumLogSumExp, CumProd, CumSum, LinearRecurrence
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType, ReducePrecision
 from fxad.primitives.elementwise.exponential import Exp, Exp2, Expm1, Log, Log1p, Log2, Log10
-from fxad.primitives.elementwise.powers import Hypot, IntegerPow, Pow, Rsqrt
+from fxad.primitives.elementwise.powers import Hypot, Pow, Rsqrt
 from fxad.primitives.elementwise.select import Nextafter
 from fxad.primitives.elementwise.trigonometric import Acos, Asin, Cosh, Sinh, Tan
 from fxad.primitives.fold import Fold
@@ -46,8 +46,8 @@ from fxad.transforms.precision.retype import Types, converted, evaluated, unit_r
 
 # Sums of many terms, functions with a large range or slope: PyTorch's autocast computes these in float32.
 _SENSITIVE: Final = (
-    Acos, Asin, Cosh, CumLogSumExp, CumProd, CumSum, Exp, Exp2, Expm1, Hypot, IntegerPow, LinearRecurrence, Log, Log10,
-    Log1p, Log2, LogSoftmax, Pow, ReduceProd, ReduceSum, ReduceWindowSum, Rsqrt, Sinh, Softmax, Tan,
+    Acos, Asin, Cosh, CumLogSumExp, CumProd, CumSum, Exp, Exp2, Expm1, Hypot, LinearRecurrence, Log, Log10, Log1p,
+    Log2, LogSoftmax, Pow, ReduceProd, ReduceSum, ReduceWindowSum, Rsqrt, Sinh, Softmax, Tan,
 )  # fmt: skip
 # Operations whose meaning depends on the dtype, and solvers, which stop by tolerances of their dtype.
 _OF_THEIR_DTYPE: Final = (

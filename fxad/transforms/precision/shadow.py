@@ -303,12 +303,18 @@ class _Walker:
         self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float
     ) -> Iterator[str]:
         operands_finite = all([bool(np.isfinite(_as_float(_low(x))).all()) for x in ins if x.dtype.names])
+        flows = False
         for x in outs:
             low = _as_float(x["low"])
             if operands_finite and bool((~np.isfinite(low) & np.isfinite(x["high"])).any()):
+                flows = True
                 yield "overflow"
-            if bool(((low == 0) & (x["high"] != 0) & ~_cancels(eqn, ins, x)).any()):
+            # an operand that is wrong already may be zero itself
+            if of_operands < 0.5 and bool(((low == 0) & (x["high"] != 0) & ~_cancels(eqn, ins, x)).any()):
+                flows = True
                 yield "underflow"
+        if flows:
+            return
         roundoff = max([unit_roundoff(x["low"].dtype) for x in outs])
         reference = max(of_operands, roundoff)
         if relative > _GROWTH * reference and relative != inf:
