@@ -94,6 +94,12 @@ from .api.operators import (
 )
 from .api.outline import outline as outline, reroll as reroll
 from .api.pmap import pmap as pmap
+from .api.precision import (
+    cast as cast,
+    plan_precision as plan_precision,
+    rounding_errors as rounding_errors,
+    shadow as shadow,
+)
 from .api.reference import diff as diff, interpret as interpret
 from .api.rewrite import (
     apply_passes as apply_passes,
@@ -103,12 +109,6 @@ from .api.rewrite import (
     remat as remat,
     simplify as simplify,
     specialize as specialize,
-)
-from .api.precision import (
-    cast as cast,
-    plan_precision as plan_precision,
-    rounding_errors as rounding_errors,
-    shadow as shadow,
 )
 from .api.shard_map import shard_map as shard_map
 from .api.soft_pmap import soft_pmap as soft_pmap

@@ -54,7 +54,9 @@ def check_same_results(jaxpr: Jaxpr, args: Sequence[NDArray]) -> None:
     for x, y in zip(expected, run(inner.jaxpr, [*args, *zeros]), strict=True):
         _check_equal("a program with accumulators", x, y, jaxpr, args)
     found = shadow(jaxpr, args)
-    for x, y in zip([x for x, a in zip(expected, jaxpr.out_avals, strict=True) if a.inexact], found.results, strict=True):
+    for x, y in zip(
+        [x for x, a in zip(expected, jaxpr.out_avals, strict=True) if a.inexact], found.results, strict=True
+    ):
         _check_equal("a shadow run", x, y, jaxpr, args)
 
 

@@ -92,121 +92,121 @@ class Kernel:
         return out
 
 
-def quadratic_plus(m, a, b, c):
+def quadratic_plus(m: Any, a: Any, b: Any, c: Any) -> Any:
     return (-b + m.sqrt(b * b - 4 * a * c)) / (2 * a)
 
 
-def quadratic_minus(m, a, b, c):
+def quadratic_minus(m: Any, a: Any, b: Any, c: Any) -> Any:
     return (-b - m.sqrt(b * b - 4 * a * c)) / (2 * a)
 
 
-def exp_minus_one(m, x):
+def exp_minus_one(m: Any, x: Any) -> Any:
     return (m.exp(x) - 1) / x
 
 
-def log_one_plus(m, x):
+def log_one_plus(m: Any, x: Any) -> Any:
     return m.log(1 + x)
 
 
-def roots_apart(m, x):
+def roots_apart(m: Any, x: Any) -> Any:
     return m.sqrt(x + 1) - m.sqrt(x)
 
 
-def reciprocals_apart(m, x):
+def reciprocals_apart(m: Any, x: Any) -> Any:
     return 1 / (x + 1) - 1 / x
 
 
-def sines_apart(m, x, e):
+def sines_apart(m: Any, x: Any, e: Any) -> Any:
     return m.sin(x + e) - m.sin(x)
 
 
-def cosines_apart(m, x, e):
+def cosines_apart(m: Any, x: Any, e: Any) -> Any:
     return m.cos(x + e) - m.cos(x)
 
 
-def tangents_apart(m, x, e):
+def tangents_apart(m: Any, x: Any, e: Any) -> Any:
     return m.tan(x + e) - m.tan(x)
 
 
-def arctangents_apart(m, n):
+def arctangents_apart(m: Any, n: Any) -> Any:
     return m.atan(n + 1) - m.atan(n)
 
 
-def logarithms_apart(m, n):
+def logarithms_apart(m: Any, n: Any) -> Any:
     return (n + 1) * m.log(n + 1) - n * m.log(n) - 1
 
 
-def one_minus_cosine(m, x):
+def one_minus_cosine(m: Any, x: Any) -> Any:
     return (1 - m.cos(x)) / (x * x)
 
 
-def half_angle(m, x):
+def half_angle(m: Any, x: Any) -> Any:
     return (1 - m.cos(x)) / m.sin(x)
 
 
-def sine_minus(m, x):
+def sine_minus(m: Any, x: Any) -> Any:
     return (x - m.sin(x)) / (x - m.tan(x))
 
 
-def second_difference(m, x):
+def second_difference(m: Any, x: Any) -> Any:
     return m.exp(x) - 2 + m.exp(-x)
 
 
-def exponentials_apart(m, a, x):
+def exponentials_apart(m: Any, a: Any, x: Any) -> Any:
     return m.exp(a * x) - 1
 
 
-def doppler(m, u, v, t):
+def doppler(m: Any, u: Any, v: Any, t: Any) -> Any:
     t1 = m.c(331.4) + m.c(0.6) * t
     return (-t1 * v) / ((t1 + u) * (t1 + u))
 
 
-def rigid_body_1(m, x1, x2, x3):
+def rigid_body_1(m: Any, x1: Any, x2: Any, x3: Any) -> Any:
     return -(x1 * x2) - 2 * (x2 * x3) - x1 - x3
 
 
-def rigid_body_2(m, x1, x2, x3):
+def rigid_body_2(m: Any, x1: Any, x2: Any, x3: Any) -> Any:
     return 2 * (x1 * x2 * x3) + 3 * x3 * x3 - x2 * x1 * x2 * x3 + 3 * x3 * x3 - x2
 
 
-def turbine_1(m, v, w, r):
+def turbine_1(m: Any, v: Any, w: Any, r: Any) -> Any:
     return 3 + 2 / (r * r) - ((m.c(0.125) * (3 - 2 * v)) * (w * w * r * r)) / (1 - v) - m.c(4.5)
 
 
-def turbine_2(m, v, w, r):
+def turbine_2(m: Any, v: Any, w: Any, r: Any) -> Any:
     return 6 * v - (m.c(0.5) * v * (w * w * r * r)) / (1 - v) - m.c(2.5)
 
 
-def turbine_3(m, v, w, r):
+def turbine_3(m: Any, v: Any, w: Any, r: Any) -> Any:
     return 3 - 2 / (r * r) - (m.c(0.125) * (1 + 2 * v) * (w * w * r * r)) / (1 - v) - m.c(0.5)
 
 
-def verhulst(m, x):
+def verhulst(m: Any, x: Any) -> Any:
     return (4 * x) / (1 + x / m.c(1.11))
 
 
-def predator_prey(m, x):
+def predator_prey(m: Any, x: Any) -> Any:
     return (4 * x * x) / (1 + (x / m.c(1.11)) * (x / m.c(1.11)))
 
 
-def carbon_gas(m, v):
+def carbon_gas(m: Any, v: Any) -> Any:
     p, a, b, t, n, k = m.c(3.5e7), m.c(0.401), m.c(42.7e-6), 300, 1000, m.c(1.3806503e-23)
     return (p + a * (n / v) * (n / v)) * (v - n * b) - k * n * t
 
 
-def sine_series(m, x):
+def sine_series(m: Any, x: Any) -> Any:
     return x - (x * x * x) / 6 + (x * x * x * x * x) / 120 - (x * x * x * x * x * x * x) / 5040
 
 
-def root_series(m, x):
+def root_series(m: Any, x: Any) -> Any:
     return 1 + m.c(0.5) * x - m.c(0.125) * x * x + m.c(0.0625) * x * x * x - m.c(0.0390625) * x * x * x * x
 
 
-def sine_cubic(m, x):
+def sine_cubic(m: Any, x: Any) -> Any:
     return m.c(0.954929658551372) * x - m.c(0.12900613773279798) * (x * x * x)
 
 
-def jet_engine(m, x1, x2):
+def jet_engine(m: Any, x1: Any, x2: Any) -> Any:
     t = 3 * x1 * x1 + 2 * x2 - x1
     d = x1 * x1 + 1
     s = t / d
@@ -214,55 +214,55 @@ def jet_engine(m, x1, x2):
     return x1 + ((2 * x1 * s) * (s - 3) + x1 * x1 * (4 * s - 6)) * d + 3 * x1 * x1 * s + x1 * x1 * x1 + x1 + 3 * s2
 
 
-def kepler_0(m, x1, x2, x3, x4, x5, x6):
+def kepler_0(m: Any, x1: Any, x2: Any, x3: Any, x4: Any, x5: Any, x6: Any) -> Any:
     return x2 * x5 + x3 * x6 - x2 * x3 - x5 * x6 + x1 * (-x1 + x2 + x3 - x4 + x5 + x6)
 
 
-def kepler_1(m, x1, x2, x3, x4):
+def kepler_1(m: Any, x1: Any, x2: Any, x3: Any, x4: Any) -> Any:
     return (
         x1 * x4 * (-x1 + x2 + x3 - x4) + x2 * (x1 - x2 + x3 + x4) + x3 * (x1 + x2 - x3 + x4)
         - x2 * x3 * x4 - x1 * x3 - x1 * x2 - x4
     )  # fmt: skip
 
 
-def himmelblau(m, x1, x2):
+def himmelblau(m: Any, x1: Any, x2: Any) -> Any:
     a, b = x1 * x1 + x2 - 11, x1 + x2 * x2 - 7
     return a * a + b * b
 
 
-def no_difference(m, z):
+def no_difference(m: Any, z: Any) -> Any:
     return z / (z + 1)
 
 
-def product_over_sum(m, x, y):
+def product_over_sum(m: Any, x: Any, y: Any) -> Any:
     t = x * y
     return (t * t - 1) / (t * t - 1 + t)
 
 
-def sum_of_eight(m, *x):
+def sum_of_eight(m: Any, *x: Any) -> Any:
     return x[0] + x[1] + x[2] + x[3] + x[4] + x[5] + x[6] + x[7]
 
 
-def variance(m, *x):
+def variance(m: Any, *x: Any) -> Any:
     n = len(x)
     total = sum(x[1:], x[0])
     squares = sum([v * v for v in x[1:]], x[0] * x[0])
     return squares / n - (total / n) * (total / n)
 
 
-def dot_product(m, a, b, c, d):
+def dot_product(m: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return a * b - c * d + a * d - b * c
 
 
-def softmax_without_shift(m, x, y, z):
+def softmax_without_shift(m: Any, x: Any, y: Any, z: Any) -> Any:
     return m.exp(x) / (m.exp(x) + m.exp(y) + m.exp(z))
 
 
-def log_sum_exp(m, x, y):
+def log_sum_exp(m: Any, x: Any, y: Any) -> Any:
     return m.log(m.exp(x) + m.exp(y))
 
 
-def alternating_series(m, x):
+def alternating_series(m: Any, x: Any) -> Any:
     total = term = x * 0 + 1
     for k in range(1, 40):
         term = -term * x / k
@@ -270,37 +270,37 @@ def alternating_series(m, x):
     return total
 
 
-def expanded_power(m, x):
+def expanded_power(m: Any, x: Any) -> Any:
     return ((((((x - 7) * x + 21) * x - 35) * x + 35) * x - 21) * x + 7) * x - 1
 
 
-def heron(m, a, b, c):
+def heron(m: Any, a: Any, b: Any, c: Any) -> Any:
     s = (a + b + c) / 2
     return m.sqrt(s * (s - a) * (s - b) * (s - c))
 
 
-def complex_root(m, x, y):
+def complex_root(m: Any, x: Any, y: Any) -> Any:
     return m.sqrt(2 * (m.sqrt(x * x + y * y) - x)) / 2
 
 
-def naive_hypotenuse(m, x, y):
+def naive_hypotenuse(m: Any, x: Any, y: Any) -> Any:
     return m.sqrt(x * x + y * y)
 
 
-def cramer(m, a, b, c, d):
+def cramer(m: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return (d - b) / (a * d - b * c)
 
 
-def logistic_map(m, x):
+def logistic_map(m: Any, x: Any) -> Any:
     return m.loop(lambda x: m.c(3.75) * x * (1 - x), x, 12)
 
 
-def euler_steps(m, x):
+def euler_steps(m: Any, x: Any) -> Any:
     return m.loop(lambda x: x + m.c(0.01) * (1 - x * x), x, 100)
 
 
-def pendulum(m, angle, speed):
-    def step(state):
+def pendulum(m: Any, angle: Any, speed: Any) -> Any:
+    def step(state: Any) -> Any:
         a, v = state
         v = v - m.c(0.05) * m.sin(a)
         return a + m.c(0.05) * v, v
@@ -308,15 +308,15 @@ def pendulum(m, angle, speed):
     return m.loop(step, (angle, speed), 40)[0]
 
 
-def babylonian_root(m, x):
+def babylonian_root(m: Any, x: Any) -> Any:
     return m.until(lambda s: s[0] < 6, lambda s: (s[0] + 1, (s[1] + x / s[1]) / 2), (0, x), 6)[1]
 
 
-def harmonic_sum(m, x):
+def harmonic_sum(m: Any, x: Any) -> Any:
     return m.loop(lambda s: (s[0] + x / s[1], s[1] + 1), (x * 0, x * 0 + 1), 200)[0]
 
 
-def branch(m, x):
+def branch(m: Any, x: Any) -> Any:
     return m.where(x > 1, lambda x: m.sqrt(x + 1) - m.sqrt(x - 1), lambda x: m.log(1 - x * x), x)
 
 

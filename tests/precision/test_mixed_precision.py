@@ -44,7 +44,8 @@ def dtypes_of(program: Any, primitive: str) -> set[str]:
 
 def test_products_are_cast_and_sensitive_operations_kept() -> None:
     mixed = fx.cast(PROGRAM, "bfloat16")
-    assert mixed.in_avals == PROGRAM.in_avals and mixed.out_avals == PROGRAM.out_avals
+    assert mixed.in_avals == PROGRAM.in_avals
+    assert mixed.out_avals == PROGRAM.out_avals
     assert dtypes_of(mixed, "dot_general") == dtypes_of(mixed, "tanh") == {"bfloat16"}
     assert dtypes_of(mixed, "softmax") == dtypes_of(mixed, "reduce_sum") == {"float32"}
     assert dtypes_of(mixed, "scan") == {"float32"}  # carries keep their dtype
@@ -149,7 +150,8 @@ CANCELLING = fx.trace(cancelling, fx.Spec((64,), "float32"))
 
 def test_a_plan_holds_for_the_compiled_program() -> None:
     plan = fx.plan_precision(CANCELLING, V, tolerance=1e-2)
-    assert plan.error is not None and 0 < plan.error <= plan.tolerance == 1e-2
+    assert plan.error is not None
+    assert 0 < plan.error <= plan.tolerance == 1e-2
     mixed = fx.cast(CANCELLING, plan.dtype, keep=plan)
     exact, found = float(CANCELLING(V)), float(mixed(V))
     assert abs(found / exact - 1) == pytest.approx(plan.error, rel=1e-3, abs=1e-7)
@@ -157,31 +159,41 @@ def test_a_plan_holds_for_the_compiled_program() -> None:
     assert kept == {"add", "sub"}  # 100 + y loses what y is about
     assert {"sin", "cos", "tanh", "mul"} <= {r.equation.split(" = ")[1].split()[0] for r in plan if r.cast}
     text = str(plan)
-    assert "kept" in text and "bfloat16" in text and "measured" in text and "<table>" in plan._repr_html_()
+    assert "kept" in text
+    assert "bfloat16" in text
+    assert "measured" in text
+    assert "<table>" in plan._repr_html_()
     assert all([row.line is not None for row in plan])
 
 
 def test_a_small_tolerance_keeps_everything() -> None:
     plan = fx.plan_precision(CANCELLING, V, tolerance=1e-9)
-    assert plan.error == 0 and not any([row.cast for row in plan])
+    assert plan.error == 0
+    assert not any([row.cast for row in plan])
 
 
 def test_plans_are_edited_and_measured_again() -> None:
     plan = fx.plan_precision(CANCELLING, V, tolerance=1e-2)
     k = next(k for k, row in enumerate(plan) if not row.cast)
     edited = plan.cast(k).keep(0)
-    assert edited.error is None and edited[k].cast and not edited[0].cast and edited[k].reason == "edited"
+    assert edited.error is None
+    assert edited[k].cast
+    assert not edited[0].cast
+    assert edited[k].reason == "edited"
     assert "not measured" in repr(edited)
     with pytest.raises(fx.errors.ParameterError, match="more than 1e-05"):
         fx.plan_precision(CANCELLING, V, tolerance=1e-5, plan=edited)
     kept = plan.keep(*range(len(plan)))
     assert fx.plan_precision(CANCELLING, V, tolerance=1e-5, plan=kept).error == 0
-    assert fx.cast(CANCELLING, "bfloat16", keep=kept).jaxpr is cast(CANCELLING.jaxpr, dtypes.bfloat16, policies.everything)
+    assert fx.cast(CANCELLING, "bfloat16", keep=kept).jaxpr is cast(
+        CANCELLING.jaxpr, dtypes.bfloat16, policies.everything
+    )
 
 
 def test_plans_reach_into_bodies() -> None:
     plan = fx.plan_precision(PROGRAM, W, A, tolerance=3e-2)
-    assert plan.error is not None and plan.error <= 3e-2
+    assert plan.error is not None
+    assert plan.error <= 3e-2
     assert dtypes_of(fx.cast(PROGRAM, plan.dtype, keep=plan), "dot_general") == {"bfloat16"}
 
 
@@ -195,7 +207,8 @@ def test_the_scale_follows_the_gradients() -> None:
     scales = []
     for gradients in (good, good, good, bad, good, good):
         unscaled, finite, state = scaler.update(gradients, state)
-        assert unscaled["w"].dtype == np.float32 and bool(finite) == (gradients is good)
+        assert unscaled["w"].dtype == np.float32
+        assert bool(finite) == (gradients is good)
         scales.append(float(state.scale))
     assert scales == [4, 8, 8, 4, 4, 8]
     unscaled, _, _ = optim.loss_scale(8.0, growth_interval=None).update(good, optim.loss_scale(8.0).init())
@@ -214,7 +227,10 @@ def test_a_scaled_loss_has_gradients_that_do_not_underflow() -> None:
         return gradients, optim.keep_if(finite, w - 1.0, w), state
 
     gradients, moved, _ = fx.jit(step)(w, state)
-    assert gradients.tolist() == [2.0**-26] * 3 and moved.tolist() == [0.0] * 3
+    assert gradients.tolist() == [2.0**-26] * 3
+    assert moved.tolist() == [0.0] * 3
     assert fx.grad(loss)(w).tolist() == [0.0] * 3
     overflowed, same, after = fx.jit(step)(w, optim.LossScaleState(fnp.asarray(2.0**60, "float32"), state.steps))
-    assert same.tolist() == [1.0] * 3 and float(after.scale) == 2.0**59 and not np.isfinite(np.asarray(overflowed)).all()
+    assert same.tolist() == [1.0] * 3
+    assert float(after.scale) == 2.0**59
+    assert not np.isfinite(np.asarray(overflowed)).all()

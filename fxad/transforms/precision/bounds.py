@@ -48,10 +48,10 @@ def _count(jaxpr: Jaxpr, operands: Sequence[NDArray], steps: dict[Primitive, int
 
 def _results(eqn: Eqn, ins: list[NDArray], steps: dict[Primitive, int]) -> Sequence[NDArray]:
     prim = eqn.prim
-    if not isinstance(prim, HigherOrder) or not any([_unbounded(p) for b in prim.bodies for p in all_prims(b)]):
-        if not _unbounded(prim):
-            return [np.asarray(x) for x in prim.impl(*ins)]
-    assert isinstance(prim, HigherOrder), "a primitive with bodies"
+    if not isinstance(prim, HigherOrder) or not any(
+        [_unbounded(p) for p in (prim, *[p for b in prim.bodies for p in all_prims(b)])]
+    ):
+        return [np.asarray(x) for x in prim.impl(*ins)]
     if (body := applied_body(prim)) is not None:
         return _count(body, ins, steps)
     layout = prim.layout

@@ -58,8 +58,8 @@ _OF_THEIR_DTYPE: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class Sensitive(Policy):
-    """Keeps sums and products of many terms, softmax, exponentials, logarithms and powers, which lose digits or leave the
-    range in 16 bits; and single numbers, such as losses, which cost nothing.
+    """Keeps sums and products of many terms, softmax, exponentials, logarithms and powers, which lose digits or leave
+    the range in 16 bits; and single numbers, such as losses, which cost nothing.
 
     Source: the list of operations that PyTorch's autocast computes in float32.
     """

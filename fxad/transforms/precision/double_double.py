@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import factorial
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.transforms.precision.local_errors import copies
 
-Pair: TypeAlias = tuple[NDArray, NDArray]
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Pair: TypeAlias = tuple[Floats, Floats]
 
 _LN2: Final = (0.6931471805599453, 2.3190468138462996e-17)
 _LN10: Final = (2.302585092994046, -2.1707562233822494e-16)
@@ -43,24 +44,24 @@ def pair(high: object, rest: object = 0.0) -> Pair:
     return h, np.broadcast_to(np.asarray(rest, np.float64), h.shape)
 
 
-def _normal(high: NDArray, rest: NDArray) -> Pair:
+def _normal(high: Floats, rest: Floats) -> Pair:
     total = high + rest
     return total, np.where(np.isfinite(total), rest - (total - high), 0.0)
 
 
-def _two_sum(a: NDArray, b: NDArray) -> Pair:
+def _two_sum(a: Floats, b: Floats) -> Pair:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
-def _two_product(a: NDArray, b: NDArray) -> Pair:
+def _two_product(a: Floats, b: Floats) -> Pair:
     product = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-def _halves(a: NDArray) -> Pair:
+def _halves(a: Floats) -> Pair:
     scaled = _SPLIT * a
     high = scaled - (scaled - a)
     return high, a - high
@@ -131,7 +132,7 @@ def _expm1_small(x: Pair) -> Pair:
 
 
 def exp(x: Pair) -> Pair:
-    """Return exp(x)."""
+    """Return the exponential."""
     inside = np.isfinite(np.exp(x[0])) & (x[0] > -700.0)
     y = _where(inside, x, pair(np.zeros_like(x[0])))
     k = np.round(y[0] / _LN2[0])
@@ -143,7 +144,7 @@ def exp(x: Pair) -> Pair:
 
 
 def log(x: Pair) -> Pair:
-    """Return log(x), by a step of Newton's method."""
+    """Return the natural logarithm, by a step of Newton's method."""
     y = pair(np.log(x[0]))
     inside = np.isfinite(y[0]) & (np.abs(y[0]) < 700.0)
     y = _where(inside, y, pair(np.zeros_like(y[0])))
@@ -157,7 +158,7 @@ def log1p(x: Pair) -> Pair:
 
 
 def _newton(
-    first: Callable[[NDArray], NDArray], of_result: Callable[[Pair], tuple[Pair, Pair]]
+    first: Callable[[Floats], Floats], of_result: Callable[[Pair], tuple[Pair, Pair]]
 ) -> Callable[[Pair], Pair]:
     """Return an inverse function: a first approximation, and a step with the function and its derivative."""
 
@@ -199,12 +200,12 @@ def _series(square: Pair, first: int) -> Pair:
     return total
 
 
-def _factorial(n: int, like: NDArray) -> Pair:
+def _factorial(n: int, like: Floats) -> Pair:
     high = float(factorial(n))
     return pair(np.full_like(like, high), float(factorial(n) - int(high)))
 
 
-def _where(mask: NDArray, x: Pair, y: Pair) -> Pair:
+def _where(mask: np.ndarray[Any, np.dtype[np.bool_]], x: Pair, y: Pair) -> Pair:
     return np.where(mask, x[0], y[0]), np.where(mask, x[1], y[1])
 
 
@@ -300,7 +301,7 @@ def _cumulative_sum(prim: CumSum, x: Pair) -> Pair:
 def _dot(prim: DotGeneral, x: Pair, y: Pair) -> Pair:
     """Return the product, summed over the contracted indices one by one."""
 
-    def arranged(part: NDArray, batch: tuple[int, ...], contract: tuple[int, ...]) -> NDArray:
+    def arranged(part: Floats, batch: tuple[int, ...], contract: tuple[int, ...]) -> Floats:
         free = [k for k in range(part.ndim) if k not in (*batch, *contract)]
         moved = part.transpose(*batch, *contract, *free)
         n_b = int(np.prod([part.shape[k] for k in batch]))

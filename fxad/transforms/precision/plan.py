@@ -27,8 +27,8 @@ _OPERANDS: Final = 2.0  # the operands of an equation are rounded too: they add 
 class PlannedEquation:
     """An equation that a plan of mixed precision decides: one of a body stands for all uses of the body.
 
-    `error` is the error that it is expected to add in the narrower dtype, relative to the size of the results. `cast` is
-    True if it computes in that dtype. `reason` says why. `program` and `number` are the digest of its program and its
+    `error` is the error that it is expected to add in the narrower dtype, relative to the size of the results. `cast`
+    is True if it computes in that dtype. `reason` says why. `program` and `number` are the digest of its program and its
     number there. `equation`, `line` and `lines` are those of `RoundingError`.
     """
 
@@ -82,11 +82,11 @@ class PrecisionPlan(Sequence[PlannedEquation]):
         return KeptEquations(frozenset([(r.program, r.number) for r in self.rows if not r.cast]))
 
     def keep(self, *rows: SupportsIndex) -> PrecisionPlan:
-        """Return a copy in which these rows stay in their dtype. Raises: ArgumentError for a row that does not exist."""
+        """Return a copy in which these rows stay in their dtype. Raises: ArgumentError for no row."""
         return self._with("keep", rows, False)
 
     def cast(self, *rows: SupportsIndex) -> PrecisionPlan:
-        """Return a copy in which these rows compute in `dtype`. Raises: ArgumentError for a row that does not exist."""
+        """Return a copy in which these rows compute in `dtype`. Raises: ArgumentError for no row."""
         return self._with("cast", rows, True)
 
     def _with(self, what: str, numbers: tuple[SupportsIndex, ...], is_cast: bool) -> PrecisionPlan:

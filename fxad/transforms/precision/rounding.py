@@ -171,32 +171,33 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
 def _entered(
     prim: HigherOrder, inner: dict[int, WithAccumulators]
 ) -> tuple[Primitive, list[tuple[int, int, tuple[Site, ...]]]]:
-    """Return the primitive over bodies with accumulators, which are further constants; and, for each body that has some,
-    the group of operands that they extend, the number of the body, and its sites."""
+    """Return the primitive over bodies with accumulators, which are further constants; and, for each body that has
+    some, the group of operands that they extend, the number of the body, and its sites."""
     if applied_body(prim) is not None:
         return Call(inner[0].jaxpr), [(0, 0, inner[0].sites)]
     layout = prim.layout
     further: list[tuple[int, int, tuple[Site, ...]]] = []
-    for k, body in inner.items():
+    for k, inside in inner.items():
         group = layout.group_of(k, Constant)
         assert group is not None, "a body with further constants"
-        further.append((group, k, body.sites))
+        further.append((group, k, inside.sites))
     sizes = [g.size for g in layout.operands]
     for group, _, sites in further:
         sizes[group] += len(sites)
     bodies = []
     for k, body in enumerate(layout.bodies):
         new = inner[k].jaxpr if k in inner else body.jaxpr
-        has: list[object] = list(range(len(body.jaxpr.ins)))
+        # keys of operands: (-1, operand of the body), or (body, its site)
+        has = [(-1, n) for n in range(len(body.jaxpr.ins))]
         has += [(k, n) for n in range(len(new.ins) - len(has))]
-        wants: list[object] = []
+        wants: list[tuple[int, int]] = []
         first = 0
         for g in body.operands:
-            wants += range(first, first + layout.operands[g].size)
+            wants += [(-1, n) for n in range(first, first + layout.operands[g].size)]
             first += layout.operands[g].size
             wants += [(at, n) for group, at, sites in further if group == g for n in range(len(sites))]
-        types = {(k, n): site.accumulator for k, inside in inner.items() for n, site in enumerate(inside.sites)}
-        bodies.append(rebind_operands(new, wants, has=has, types=types))  # type: ignore[type-var, arg-type]
+        types = {(at, n): site.accumulator for at, inside in inner.items() for n, site in enumerate(inside.sites)}
+        bodies.append(rebind_operands(new, wants, has=has, types=types))
     return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), further
 
 
@@ -369,8 +370,8 @@ def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
     # weights relative to the size of the results: then no sum overflows or underflows in float32
     scale = emit_where(b, b.one(AND, b.one(IS_FINITE, size), b.one(GT, size, _zero())), size, Lit.of(1.0, _SCALAR))
     cts = [_divided(b, w, scale) for w in weights]
-    rows = b.inline(vjp_of_program.backward, [*cts, *forward[n_out:]]) if n_sites else ()
-    rows = [_row_of_all(b, row, site) for row, site in zip(rows, inner.sites, strict=True)]
+    found = b.inline(vjp_of_program.backward, [*cts, *forward[n_out:]]) if n_sites else ()
+    rows = [_row_of_all(b, row, site) for row, site in zip(found, inner.sites, strict=True)]
     empty: Atom = Lit.zero(Aval((0, len(SUMS)), dtypes.float64))
     sums = empty if not rows else rows[0] if len(rows) == 1 else b.one(Concatenate(0), *rows)
     return dce(b.build([*results, size, sums], f"rounding_errors_{jaxpr.name}"))
@@ -422,9 +423,10 @@ def weights_of(results: Sequence[Aval]) -> list[NDArray]:
         return [np.ones(results[0].shape, results[0].dtype)]
     generator = np.random.default_rng(0)
 
-    def real(shape: tuple[int, ...]) -> NDArray:
+    def weight(a: Aval) -> NDArray:
+        shape = (2, *a.shape)
         signs = generator.integers(0, 2, shape) * 2.0 - 1.0
-        return np.asarray(signs * generator.uniform(0.5, 1.5, shape) * (12 / 13) ** 0.5)
+        real, imag = signs * generator.uniform(0.5, 1.5, shape) * (12 / 13) ** 0.5
+        return np.asarray(real + 1j * imag if a.dtype in dtypes.COMPLEX else real).astype(a.dtype)
 
-    weights = [real(a.shape) + (1j * real(a.shape) if a.dtype in dtypes.COMPLEX else 0.0) for a in results]
-    return [w.astype(a.dtype) for w, a in zip(weights, results, strict=True)]
+    return [weight(a) for a in results]

@@ -60,8 +60,8 @@ class ShadowRow:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Shadow(Sequence[ShadowRow]):
-    """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of the
-    program.
+    """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of
+    the program.
 
     `error` is the error of all floating results together (their Euclidean norm), `size` the norm of the results of the
     shadow. `results` and `exact` are the floating results of the program and of the shadow. `approximate` names the
@@ -128,7 +128,7 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
         outs = walker.run(jaxpr, [_both(x) for x in operands], ())
         inexact = [x for x in outs if x.dtype.names]
         error = sqrt(sum([float((np.abs(_difference(x)) ** 2).sum()) for x in inexact]))
-        size = sqrt(sum([float((np.abs(x["high"]) ** 2).sum()) for x in inexact]))
+        size = sqrt(sum([float((np.abs(_part(x, "high")) ** 2).sum()) for x in inexact]))
     rows = []
     for path in sorted(walker.seen):
         around, eqn, inside = located(jaxpr, path)
@@ -140,8 +140,8 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
         tuple(rows),
         inf if np.isnan(error) else error,
         size,
-        tuple([np.asarray(x["low"]) for x in inexact]),
-        tuple([np.asarray(x["high"]) for x in inexact]),
+        tuple([np.asarray(_part(x, "low")) for x in inexact]),
+        tuple([np.asarray(_part(x, "high")) for x in inexact]),
         tuple(sorted(walker.approximate)),
     )
 
@@ -176,23 +176,33 @@ class _Type:
     dtype: np.dtype[Any]
 
 
+def _part(x: NDArray, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `low`, `high` or `rest` of a structured array."""
+    return cast("np.ndarray[Any, np.dtype[np.void]]", x)[name]
+
+
+def _has_rest(x: NDArray) -> bool:
+    """Return True for a value whose shadow is a pair."""
+    return "rest" in (x.dtype.names or ())
+
+
 def _low(x: NDArray) -> NDArray:
-    return np.asarray(x["low"]) if x.dtype.names else x
+    return np.asarray(_part(x, "low")) if x.dtype.names else x
 
 
 def _difference(x: NDArray) -> NDArray:
     """Return the result of the shadow minus that of the program, in high precision."""
-    low = x["low"].astype(x["high"].dtype)
-    same = (low == x["high"]) | (np.isnan(low) & np.isnan(x["high"]))
-    rest = x["rest"] if "rest" in (x.dtype.names or ()) else 0.0
-    return np.where(same, 0.0, x["high"] - low) + rest
+    low = _part(x, "low").astype(_part(x, "high").dtype)
+    same = (low == _part(x, "high")) | (np.isnan(low) & np.isnan(_part(x, "high")))
+    rest = _part(x, "rest") if _has_rest(x) else 0.0
+    return np.where(same, 0.0, _part(x, "high") - low) + rest
 
 
 def _relative(x: NDArray) -> float:
     """Return the relative error of a value, in the Euclidean norm."""
     with np.errstate(all="ignore"):
         error = float(np.linalg.norm(np.ravel(_difference(x))))
-        return 0.0 if error == 0 else inf if np.isnan(error) else relative_to(error, _norm(x["high"]))
+        return 0.0 if error == 0 else inf if np.isnan(error) else relative_to(error, _norm(_part(x, "high")))
 
 
 def _norm(x: NDArray) -> float:
@@ -204,8 +214,8 @@ def _norm(x: NDArray) -> float:
 
 @final
 class _Walker:
-    """Interprets a program in both precisions. `seen` has, for each equation that ran, the largest relative error of its
-    results, that of its operands in this step, and its causes."""
+    """Interprets a program in both precisions. `seen` has, for each equation that ran, the largest relative error of
+    its results, that of its operands in this step, and its causes."""
 
     __slots__ = ("approximate", "seen")
 
@@ -254,7 +264,7 @@ class _Walker:
                 continue
             both = np.zeros(x.shape, _structured(x.dtype))
             both["low"], both["high"] = x, high
-            if rest is not None and "rest" in (both.dtype.names or ()):
+            if rest is not None and _has_rest(both):
                 both["rest"] = rest
             outs.append(both)
         self._record(eqn, ins, outs, path)
@@ -266,10 +276,10 @@ class _Walker:
         of_64_bits = any([a.dtype in (dtypes.float64, dtypes.complex128) for a in avals])
         if isinstance(eqn.prim, ROUNDS) and ins[0].dtype.names and eqn.outs[0].aval.inexact:
             x = ins[0]
-            high = x["high"] if eqn.outs[0].aval.dtype in dtypes.COMPLEX else np.real(x["high"])
-            return [(high, x["rest"] if "rest" in (x.dtype.names or ()) else None)]
+            high = _part(x, "high") if eqn.outs[0].aval.dtype in dtypes.COMPLEX else np.real(_part(x, "high"))
+            return [(high, _part(x, "rest") if _has_rest(x) else None)]
         if all([a.dtype == dtypes.float64 or not a.inexact for a in avals]) and not isinstance(eqn.prim, HigherOrder):
-            operands = [double_double.pair(x["high"], x["rest"]) if x.dtype.names else x for x in ins]
+            operands = [double_double.pair(_part(x, "high"), _part(x, "rest")) if x.dtype.names else x for x in ins]
             found, exact = double_double.evaluate(eqn.prim, operands)
             if not exact and any([v.aval.inexact for v in eqn.outs]):
                 self.approximate.add(eqn.prim.name)
@@ -278,7 +288,7 @@ class _Walker:
             self.approximate.add(eqn.prim.name)
         wide = retyped(single_equation(eqn.prim, [a.aval for a in eqn.ins]), TO_FLOAT64)
         highs = [
-            np.asarray(x["high"], a.dtype) if x.dtype.names else x for x, a in zip(ins, wide.in_avals, strict=True)
+            np.asarray(_part(x, "high"), a.dtype) if x.dtype.names else x for x, a in zip(ins, wide.in_avals, strict=True)
         ]
         return [(x, None) for x in run(wide, highs)]
 
@@ -305,17 +315,17 @@ class _Walker:
         operands_finite = all([bool(np.isfinite(_as_float(_low(x))).all()) for x in ins if x.dtype.names])
         flows = False
         for x in outs:
-            low = _as_float(x["low"])
-            if operands_finite and bool((~np.isfinite(low) & np.isfinite(x["high"])).any()):
+            low = _as_float(_part(x, "low"))
+            if operands_finite and bool((~np.isfinite(low) & np.isfinite(_part(x, "high"))).any()):
                 flows = True
                 yield "overflow"
             # an operand that is wrong already may be zero itself
-            if of_operands < 0.5 and bool(((low == 0) & (x["high"] != 0) & ~_cancels(eqn, ins, x)).any()):
+            if of_operands < 0.5 and bool(((low == 0) & (_part(x, "high") != 0) & ~_cancels(eqn, ins, x)).any()):
                 flows = True
                 yield "underflow"
         if flows:
             return
-        roundoff = max([unit_roundoff(x["low"].dtype) for x in outs])
+        roundoff = max([unit_roundoff(_part(x, "low").dtype) for x in outs])
         reference = max(of_operands, roundoff)
         if relative > _GROWTH * reference and relative != inf:
             digits = f"{log10(relative / reference):.0f} digits"

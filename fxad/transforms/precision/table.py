@@ -30,12 +30,13 @@ class RoundingError:
     as large as its own elements would cause: times a unit roundoff, what the equation may add in another dtype.
     `operand_sensitivity` is the same for the larger operand of a sum or a difference, and 0 for other operations.
 
-    `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that contain
-    it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the numbers of
-    the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of 5 digits",
-    "7 digits lost inside" (of a sum or product of many terms), "overflow" (of an element that the results depend on),
-    "not finite", "not measured". If the error is not finite, the shadow run names all overflows and underflows. `digits` are the decimal digits lost by
-    cancellation. `estimated`: the error is a typical one of such an operation, not that of this run.
+    `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that
+    contain it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the
+    numbers of the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of
+    5 digits", "7 digits lost inside" (of a sum or product of many terms), "overflow" (of an element that the results
+    depend on), "not finite", "not measured"; if the error is not finite, the shadow run names all overflows and
+    underflows. `digits` are the decimal digits lost by cancellation. `estimated`: the error is a typical one of such an
+    operation, not that of this run.
     """
 
     error: float
@@ -198,7 +199,8 @@ def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) ->
     error = float("nan") if not site.measured else inf if not isfinite(error) else error
     return RoundingError(
         error, describe(eqn), eqn.prim.name, str(eqn.outs[0].aval.dtype), lines_of((*around, eqn)), inside, site.path,
-        tuple(causes), signed, bound, scale * _root(size_squares), scale * _root(operand_squares), digits, site.estimated,
+        tuple(causes), signed, bound, scale * _root(size_squares), scale * _root(operand_squares), digits,
+        site.estimated,
     )  # fmt: skip
 
 
