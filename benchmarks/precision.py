@@ -6,6 +6,7 @@ python -m benchmarks.precision        one core, one or two minutes
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from fxad.core import tree
 
 GOAL: Final = 3.0  # gradients that a table may take
 ROUNDS: Final = 15
-MODELS: Final = (
+MODELS: Final[tuple[Callable[[], Model], ...]] = (
     lambda: mlp(8), lambda: transformer(2), mixture, lambda: rnn(scanned=True), lambda: residual(2), lambda: bodies(50),
 )  # fmt: skip
 

@@ -191,10 +191,14 @@ def test_plans_are_edited_and_measured_again() -> None:
 
 
 def test_plans_reach_into_bodies() -> None:
-    plan = fx.plan_precision(PROGRAM, W, A, tolerance=3e-2)
+    def scanned(w: Any, x: Any) -> Any:
+        return fnp.sum(lax.scan(lambda c, w: (fnp.tanh(c @ w), None), x, w)[0] ** 2)
+
+    program = fx.trace(scanned, W, A)
+    plan = fx.plan_precision(program, W, A, tolerance=3e-2)
     assert plan.error is not None
     assert plan.error <= 3e-2
-    assert dtypes_of(fx.cast(PROGRAM, plan.dtype, keep=plan), "dot_general") == {"bfloat16"}
+    assert dtypes_of(fx.cast(program, plan.dtype, keep=plan), "dot_general") == {"bfloat16"}
 
 
 # --------------------------------------------------------------------------------------------------------- loss scaling

@@ -13,7 +13,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import lax, scipy
 from fxad.core.interpreter import run
 from fxad.ir import Jaxpr
 from fxad.testing.precision_laws import interpreted_table
@@ -175,6 +175,14 @@ def test_narrow_programs_are_measured_as_written(dtype: str) -> None:
     assert table.relative > 1e-4
 
 
+def vanishing(x: Any) -> Any:
+    return x * x * 1e30
+
+
+def bessel_minus_one(x: Any) -> Any:
+    return scipy.special.i0e(x) - 1.0
+
+
 def test_overflow_and_underflow_are_named() -> None:
     program = fx.trace(lambda x: fnp.log(fnp.exp(x)), SCALAR)
     table, found = fx.rounding_errors(program, 100.0), fx.shadow(program, 100.0)
@@ -182,7 +190,7 @@ def test_overflow_and_underflow_are_named() -> None:
     assert table.error == np.inf
     assert "overflow" in str(table)
     assert ("exp", ("overflow",)) in [(r.primitive, r.causes) for r in table]
-    tiny = fx.shadow(fx.trace(lambda x: x * x * 1e30, SCALAR), 1e-30)
+    tiny = fx.shadow(fx.trace(vanishing, SCALAR), 1e-30)
     assert [r.causes for r in tiny if r.causes] == [("underflow",)]
 
 
@@ -219,7 +227,10 @@ def test_a_call_of_the_host_is_not_measured() -> None:
     def _(primals: Any, tangents: Any) -> Any:
         return f(*primals), fnp.cos(primals[0]) * tangents[0]
 
-    table = fx.rounding_errors(fx.trace(lambda x: f(x) * 1.1, SCALAR), 0.5)
+    def scaled(x: Any) -> Any:
+        return f(x) * 1.1
+
+    table = fx.rounding_errors(fx.trace(scaled, SCALAR), 0.5)
     unknown = [row for row in table if row.causes == ("not measured",)]
     assert len(unknown) == 1
     assert np.isnan(unknown[0].error)
@@ -267,6 +278,6 @@ def test_a_shadow_run_in_double_double_finds_errors_of_float64() -> None:
     (cancelled,) = [row for row in found if row.causes]
     assert cancelled.line is not None
     assert "cancellation" in cancelled.causes[0]
-    bessel = fx.shadow(fx.trace(lambda x: fx.scipy.special.i0e(x) - 1.0, fx.Spec((), "float64")), 0.5)
+    bessel = fx.shadow(fx.trace(bessel_minus_one, fx.Spec((), "float64")), 0.5)
     assert bessel.approximate
     assert "in 64 bits:" in str(bessel)

@@ -406,7 +406,7 @@ def evaluate(prim: Primitive, operands: Sequence[NDArray | Pair]) -> tuple[list[
     high = [np.asarray(x) for x in prim.impl(*[x[0] if isinstance(x, tuple) else x for x in operands])]
     if copies(prim):
         rest = [np.asarray(x) for x in prim.impl(*[x[1] if isinstance(x, tuple) else x for x in operands])]
-        return [(h, r) if h.dtype == np.float64 else h for h, r in zip(high, rest, strict=True)], True
+        return [pair(h, r) if h.dtype == np.float64 else h for h, r in zip(high, rest, strict=True)], True
     exact = not any([isinstance(x, tuple) and bool(np.any(x[1])) for x in operands]) and _is_exact(prim)
     return [pair(h) if h.dtype == np.float64 else h for h in high], exact
 

@@ -265,7 +265,7 @@ class _Walker:
             both = np.zeros(x.shape, _structured(x.dtype))
             both["low"], both["high"] = x, high
             if rest is not None and _has_rest(both):
-                both["rest"] = rest
+                both["rest"] = np.where(np.isfinite(both["high"]), rest, 0.0)
             outs.append(both)
         self._record(eqn, ins, outs, path)
         return outs
@@ -288,7 +288,8 @@ class _Walker:
             self.approximate.add(eqn.prim.name)
         wide = retyped(single_equation(eqn.prim, [a.aval for a in eqn.ins]), TO_FLOAT64)
         highs = [
-            np.asarray(_part(x, "high"), a.dtype) if x.dtype.names else x for x, a in zip(ins, wide.in_avals, strict=True)
+            np.asarray(_part(x, "high"), a.dtype) if x.dtype.names else x
+            for x, a in zip(ins, wide.in_avals, strict=True)
         ]
         return [(x, None) for x in run(wide, highs)]
 
@@ -320,7 +321,9 @@ class _Walker:
                 flows = True
                 yield "overflow"
             # an operand that is wrong already may be zero itself
-            if of_operands < 0.5 and bool(((low == 0) & (_part(x, "high") != 0) & ~_cancels(eqn, ins, x)).any()):
+            if of_operands < 0.5 and bool(
+                ((low == 0) & (_part(x, "high") != 0) & np.logical_not(_cancels(eqn, ins, x))).any()
+            ):
                 flows = True
                 yield "underflow"
         if flows:
