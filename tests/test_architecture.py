@@ -68,8 +68,11 @@ TREE_MODULES = (
     "fxad/core/tree.py",
     "fxad/core/tree_paths.py",
 )
-# SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type
-ANY_MODULES = (*JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py")
+# SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type; NumPy's structured arrays have none
+ANY_MODULES = (
+    *JAXLIB_MODULES, *TREE_MODULES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py",
+    "fxad/transforms/precision/shadow.py",
+)  # fmt: skip
 
 
 def name(path: Path) -> str:

@@ -35,10 +35,10 @@ from fxad.optim.transformations import Chain, Rate, Schedule, Transformation, ap
 __all__ = [
     "Adam", "AdamState", "Chain", "Clip", "ClipByGlobalNorm", "Lbfgs", "LbfgsState", "Lion", "LionState", "LossScale",
     "LossScaleState", "Momentum", "MomentumState", "Rate", "Schedule", "Sgd", "SgdState", "Transformation", "adam",
-    "adamw", "apply_updates", "chain",
-    "clip", "clip_by_global_norm", "constant_schedule", "cosine_decay_schedule", "exponential_decay", "global_norm",
-    "join_schedules", "keep_if", "lbfgs", "line_search", "linear_schedule", "lion", "loss_scale", "momentum",
-    "piecewise_constant_schedule", "polynomial_schedule", "sgd", "warmup_constant_schedule", "warmup_cosine_decay_schedule",
+    "adamw", "apply_updates", "chain", "clip", "clip_by_global_norm", "constant_schedule", "cosine_decay_schedule",
+    "exponential_decay", "global_norm", "join_schedules", "keep_if", "lbfgs", "line_search", "linear_schedule", "lion",
+    "loss_scale", "momentum", "piecewise_constant_schedule", "polynomial_schedule", "sgd", "warmup_constant_schedule",
+    "warmup_cosine_decay_schedule",
 ]  # fmt: skip
 
 

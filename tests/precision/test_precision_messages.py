@@ -27,7 +27,10 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
     ),
     (
         lambda: fx.rounding_errors(INTEGERS, 1),
-        ["rounding_errors: <lambda> has no floating result: (i32[])", "return the floating values whose errors matter"],
+        [
+            "rounding_errors: <lambda> has no floating result: (i32[])",
+            "return the floating values whose errors matter; integers and bools are exact",
+        ],
     ),
     (
         lambda: fx.rounding_errors(SINE, X[1:]),
@@ -46,7 +49,10 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
     (lambda: fx.cast(SINE, "float33"), ["float33"]),
     (
         lambda: fx.cast(SINE, "float64"),
-        ["cast: <lambda> has no floating value of more digits than float64", "integers and bools are not cast"],
+        [
+            "cast: <lambda> has no floating value of more digits than float64",
+            "cast a program of a wider dtype; integers and bools are not cast",
+        ],
     ),
     (lambda: fx.cast(INTEGERS, "bfloat16"), ["cast: <lambda> has no floating value of more digits than bfloat16"]),
     (
@@ -56,7 +62,10 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
     (lambda: anything.cast(SINE, "bfloat16", keep="sin"), ["cast: ", "is not a policy: 'sin'", "policies.names(...)"]),
     (
         lambda: fx.cast(COSINE, "bfloat16", keep=PLAN),
-        ["cast: the plan is for another program", "make it with plan_precision(program, *args, tolerance=...)"],
+        [
+            "cast: the plan is for another program",
+            "make it with plan_precision(program, *args, tolerance=...) of this very program",
+        ],
     ),
     (
         lambda: fx.cast(SINE, "float16", keep=PLAN),
@@ -69,7 +78,11 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
     *[
         (
             lambda bad=bad: anything.plan_precision(SINE, X, tolerance=bad),
-            ["plan_precision: the tolerance is ", "not a positive number", "as in tolerance=1e-2"],
+            [
+                "plan_precision: the tolerance is ",
+                "not a positive number",
+                "give the largest relative error of the results, as in tolerance=1e-2",
+            ],
         )
         for bad in (0, -1.0, float("nan"), float("inf"), True, "1e-2", None)
     ],
@@ -89,7 +102,11 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
     ),
     (
         lambda: fx.plan_precision(SINE, X, tolerance=1e-9, plan=PLAN),
-        ["plan_precision: the plan gives a relative error of ", "more than 1e-09", "keep more rows, or give a larger"],
+        [
+            "plan_precision: the plan gives a relative error of ",
+            "more than 1e-09",
+            "keep more rows, or give a larger tolerance",
+        ],
     ),
     (
         lambda: PLAN.keep(9),
@@ -98,12 +115,18 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
     (lambda: PLAN.cast(True), ["plan_precision: cast: True is not the number of one of "]),
     (
         lambda: optim.loss_scale(0.0),
-        ["loss_scale: initial is 0.0, not a finite number above 0", "loss_scale(2.0**15, factor=2.0)"],
+        [
+            "loss_scale: initial is 0.0, not a finite number above 0",
+            "powers of two change no digit of a gradient: loss_scale(2.0**15, factor=2.0)",
+        ],
     ),
     (lambda: optim.loss_scale(factor=1.0), ["loss_scale: factor is 1.0, not a finite number above 1"]),
     (
         lambda: optim.loss_scale(growth_interval=0),
-        ["loss_scale: growth_interval is 0, neither an int >= 1 nor None", "or None for a constant"],
+        [
+            "loss_scale: growth_interval is 0, neither an int >= 1 nor None",
+            "give the number of steps with finite gradients after which the scale grows, or None for a constant",
+        ],
     ),
 ]
 

@@ -28,8 +28,8 @@ class PlannedEquation:
     """An equation that a plan of mixed precision decides: one of a body stands for all uses of the body.
 
     `error` is the error that it is expected to add in the narrower dtype, relative to the size of the results. `cast`
-    is True if it computes in that dtype. `reason` says why. `program` and `number` are the digest of its program and its
-    number there. `equation`, `line` and `lines` are those of `RoundingError`.
+    is True if it computes in that dtype. `reason` says why. `program` and `number` are the digest of its program and
+    its number there. `equation`, `line` and `lines` are those of `RoundingError`.
     """
 
     error: float
