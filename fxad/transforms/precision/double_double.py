@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing
+import numpy.typing as npt
 
 from fxad.ir import NDArray, Primitive
 from fxad.primitives.cumulative import CumSum
@@ -27,7 +27,7 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.transforms.precision.local_errors import copies
 
-Floats: TypeAlias = numpy.typing.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 Pair: TypeAlias = tuple[Floats, Floats]
 
 _LN2: Final = (0.6931471805599453, 2.3190468138462996e-17)
@@ -206,7 +206,7 @@ def _factorial(n: int, like: Floats) -> Pair:
     return pair(np.full_like(like, high), float(factorial(n) - int(high)))
 
 
-def _where(mask: numpy.typing.NDArray[np.bool_], x: Pair, y: Pair) -> Pair:
+def _where(mask: npt.NDArray[np.bool_], x: Pair, y: Pair) -> Pair:
     return np.where(mask, x[0], y[0]), np.where(mask, x[1], y[1])
 
 
