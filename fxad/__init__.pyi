@@ -94,6 +94,12 @@ from .api.operators import (
 )
 from .api.outline import outline as outline, reroll as reroll
 from .api.pmap import pmap as pmap
+from .api.precision import (
+    cast as cast,
+    plan_precision as plan_precision,
+    rounding_errors as rounding_errors,
+    shadow as shadow,
+)
 from .api.reference import diff as diff, interpret as interpret
 from .api.rewrite import (
     apply_passes as apply_passes,
@@ -164,6 +170,7 @@ from .storage.programs import load as load, save as save
 from .tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as asarray
 from .tracing.program import Program as Program, ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec, trace as trace
 from .transforms.memory import checkpoint_policies as checkpoint_policies, policies as policies
+from .transforms.precision.cast import sensitive_operations as sensitive_operations
 from .transforms.sparse.coloring import Coloring as Coloring
 from .transforms.sparse.pattern import Pattern as Pattern
 from .xla.profiler import profile as profile

@@ -84,6 +84,12 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("tests/api/test_*_budget.py", "tests/laws/test_budget_laws.py"),
             ),
             PlugIn("equality", (), ("fxad/testing/equality_*.py",), ("tests/equal",), parent="diagnosis"),
+            PlugIn(
+                "precision",
+                ("fxad/api/precision.py",),
+                ("fxad/testing/precision_laws.py",),
+                ("tests/precision",),
+            ),
             PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
             PlugIn("record", ("fxad/diagnosis/bisect", "fxad/replay.py"), tests=("tests/record",), parent="diagnosis"),
             PlugIn("reduce", (), ("fxad/testing/reduced_*.py",), ("tests/reduce",), parent="diagnosis"),

@@ -72,11 +72,12 @@ TREE_MODULES = (
     "fxad/core/tree_paths.py",
     "fxad/diagnosis/reduce/",
 )
-# SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type
+# SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type; NumPy's structured arrays have none
 # messages of protobuf and JSON have no types
 MESSAGES = ("fxad/diagnosis/explain/hlo.py", "fxad/diagnosis/explain/profiles.py")
 ANY_MODULES = (
     *JAXLIB_MODULES, *TREE_MODULES, *MESSAGES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py",
+    "fxad/transforms/precision/shadow.py",
 )  # fmt: skip
 
 

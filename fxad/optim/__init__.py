@@ -3,6 +3,7 @@
 from fxad.api.trees import global_norm
 from fxad.optim.clipping import Clip, ClipByGlobalNorm, clip, clip_by_global_norm
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, lbfgs, line_search
+from fxad.optim.loss_scaling import LossScale, LossScaleState, keep_if, loss_scale
 from fxad.optim.optimisers import (
     Adam,
     AdamState,
@@ -32,11 +33,12 @@ from fxad.optim.schedules import (
 from fxad.optim.transformations import Chain, Rate, Schedule, Transformation, apply_updates, chain
 
 __all__ = [
-    "Adam", "AdamState", "Chain", "Clip", "ClipByGlobalNorm", "Lbfgs", "LbfgsState", "Lion", "LionState", "Momentum",
-    "MomentumState", "Rate", "Schedule", "Sgd", "SgdState", "Transformation", "adam", "adamw", "apply_updates", "chain",
-    "clip", "clip_by_global_norm", "constant_schedule", "cosine_decay_schedule", "exponential_decay", "global_norm",
-    "join_schedules", "lbfgs", "line_search", "linear_schedule", "lion", "momentum", "piecewise_constant_schedule",
-    "polynomial_schedule", "sgd", "warmup_constant_schedule", "warmup_cosine_decay_schedule",
+    "Adam", "AdamState", "Chain", "Clip", "ClipByGlobalNorm", "Lbfgs", "LbfgsState", "Lion", "LionState", "LossScale",
+    "LossScaleState", "Momentum", "MomentumState", "Rate", "Schedule", "Sgd", "SgdState", "Transformation", "adam",
+    "adamw", "apply_updates", "chain", "clip", "clip_by_global_norm", "constant_schedule", "cosine_decay_schedule",
+    "exponential_decay", "global_norm", "join_schedules", "keep_if", "lbfgs", "line_search", "linear_schedule", "lion",
+    "loss_scale", "momentum", "piecewise_constant_schedule", "polynomial_schedule", "sgd", "warmup_constant_schedule",
+    "warmup_cosine_decay_schedule",
 ]  # fmt: skip
 
 

@@ -1,0 +1,197 @@
+"""Plans of mixed precision: which equations compute in a narrower dtype, within a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf, isfinite, sqrt
+from operator import index
+from typing import Final, SupportsIndex, cast, final, overload
+
+from fxad.core.dataclasses import dataclass
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, FxadError, shown
+from fxad.ir import Jaxpr, SourceLocation
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.support.tables import Table, headed
+from fxad.transforms.costs import microseconds
+from fxad.transforms.precision.cast import KeptEquations
+from fxad.transforms.precision.retype import unit_roundoff
+from fxad.transforms.precision.table import RoundingErrors, body_of, relative_to
+
+_OPERANDS: Final = 2.0  # the operands of an equation are rounded too: they add about as much as its result
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PlannedEquation:
+    """An equation that a plan of mixed precision decides: one of a body stands for all uses of the body.
+
+    `error` is the error that it is expected to add in the narrower dtype, relative to the size of the results. `cast`
+    is True if it computes in that dtype. `reason` says why. `program` and `number` are the digest of its program and
+    its number there. `equation`, `line` and `lines` are those of `RoundingError`.
+    """
+
+    error: float
+    cast: bool
+    reason: str
+    equation: str
+    lines: tuple[SourceLocation, ...]
+    program: str
+    number: int
+    microseconds: float
+
+    @property
+    def line(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return self.lines[-1] if self.lines else None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PrecisionPlan(Sequence[PlannedEquation]):
+    """Which equations of a program compute in `dtype`: a table to print and to edit, in the order of the program.
+
+    `fx.cast(program, plan.dtype, keep=plan)` applies it. `error` is the relative error of the compiled program that was
+    measured, beside the program itself; None for a plan that was edited since. `keep(k, ...)` and `cast(k, ...)` return
+    a copy in which rows stay in their dtype, or compute in `dtype`.
+    """
+
+    jaxpr: Jaxpr
+    dtype: DType
+    tolerance: float
+    rows: tuple[PlannedEquation, ...]
+    error: float | None = None
+
+    @overload
+    def __getitem__(self, k: int) -> PlannedEquation: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[PlannedEquation]: ...
+    def __getitem__(self, k: int | slice) -> PlannedEquation | Sequence[PlannedEquation]:
+        return self.rows[k]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[PlannedEquation]:
+        return iter(self.rows)
+
+    @property
+    def kept(self) -> KeptEquations:
+        """The equations that stay in their dtype, as `cast` takes them."""
+        return KeptEquations(frozenset([(r.program, r.number) for r in self.rows if not r.cast]))
+
+    def keep(self, *rows: SupportsIndex) -> PrecisionPlan:
+        """Return a copy in which these rows stay in their dtype. Raises: ArgumentError for no row."""
+        return self._with("keep", rows, False)
+
+    def cast(self, *rows: SupportsIndex) -> PrecisionPlan:
+        """Return a copy in which these rows compute in `dtype`. Raises: ArgumentError for no row."""
+        return self._with("cast", rows, True)
+
+    def _with(self, what: str, numbers: tuple[SupportsIndex, ...], is_cast: bool) -> PrecisionPlan:
+        rows = list(self.rows)
+        for number in numbers:
+            try:
+                k = index(cast("SupportsIndex", None if isinstance(number, bool) else number))
+            except (TypeError, FxadError):
+                k = len(rows)
+            if not -len(rows) <= k < len(rows):
+                raise ArgumentError(
+                    f"plan_precision: {what}: {shown(number)} is not the number of one of {len(rows)} rows",
+                    remedy="rows are numbered from 0, as print(plan) shows them",
+                )
+            rows[k] = replace(rows[k], cast=is_cast, reason="edited")
+        return replace(self, rows=tuple(rows), error=None)
+
+    @property
+    def _total(self) -> str:
+        n = sum([r.cast for r in self.rows])
+        measured = "not measured" if self.error is None else f"measured {self.error:.2g}"
+        return f"{n} of {len(self.rows)} equations in {self.dtype}, tolerance {self.tolerance:g}, {measured}"
+
+    @property
+    def _table(self) -> Table:
+        rows = [
+            (str(k), str(self.dtype) if r.cast else "kept", f"{r.error:.2g}", r.equation, _place(r), r.reason)
+            for k, r in enumerate(self.rows)
+        ]
+        return Table(("", "computes in", "expected error", "equation", "where", "reason"), tuple(rows), right=(0, 2))
+
+    def __repr__(self) -> str:
+        return f"<PrecisionPlan of {self.jaxpr.name}: {self._total}>"
+
+    def __str__(self) -> str:
+        return f"{self._table.text()}\n{self._total}"
+
+    def _repr_html_(self) -> str:
+        return headed(f"Plan of {self.jaxpr.name}: {self._total}", self._table.html())
+
+
+def _place(r: PlannedEquation) -> str:
+    return r.line.short if r.line else ""
+
+
+def planned(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType, tolerance: float, share: float) -> PrecisionPlan:
+    """Return a plan whose expected error is at most `share` of the tolerance.
+
+    The expected error of an equation is the norm of what errors of a unit roundoff in each of its elements change in
+    the results; those of several equations add up as squares. Equations that save the most time for the error that they
+    add are chosen first.
+    """
+    rows = _candidates(jaxpr, table, dtype)
+    order = sorted(range(len(rows)), key=lambda k: (_square(rows[k].error) / max(rows[k].microseconds, 1e-9), k))
+    left, chosen = (tolerance * share) ** 2, set[int]()
+    for k in order:
+        square = _square(rows[k].error)
+        if square <= left:
+            left -= square
+            chosen.add(k)
+    return PrecisionPlan(
+        jaxpr,
+        dtype,
+        tolerance,
+        tuple(
+            [
+                replace(r, cast=k in chosen, reason="within the tolerance" if k in chosen else _reason(r))
+                for k, r in enumerate(rows)
+            ]
+        ),
+    )
+
+
+def _square(error: float) -> float:
+    return error**2 if isfinite(error) else inf
+
+
+def _reason(r: PlannedEquation) -> str:
+    return r.reason or "more than what is left of the tolerance"
+
+
+def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[PlannedEquation]:
+    """Return the equations that may compute in a narrower dtype, all uses of a body as one."""
+    roundoff = unit_roundoff(dtype)
+    found: dict[tuple[str, int], PlannedEquation] = {}
+    for row in table.rows:
+        program = jaxpr
+        for at, body in zip(row.path[:-1:2], row.path[1::2], strict=True):
+            program = body_of(program.eqns[at].prim, body)
+        eqn = program.eqns[row.path[-1]]
+        if isinstance(eqn.prim, ConvertElementType) or not any(
+            [v.aval.inexact and v.aval.dtype.kind != "c" and unit_roundoff(v.aval.dtype) < roundoff for v in eqn.outs]
+        ):
+            continue
+        key = (program.digest, row.path[-1])
+        relative = relative_to(_OPERANDS * roundoff * max(row.sensitivity, row.operand_sensitivity), table.size)
+        expected = inf if row.causes and any(["flow" in c for c in row.causes]) else relative
+        before = found.get(key)
+        if before is None:
+            reason = "; ".join(row.causes)
+            found[key] = PlannedEquation(expected, False, reason, row.equation, row.lines, *key, microseconds(eqn))
+        else:
+            found[key] = replace(
+                before,
+                error=sqrt(_square(before.error) + _square(expected)),
+                microseconds=before.microseconds + microseconds(eqn),
+            )
+    return list(found.values())

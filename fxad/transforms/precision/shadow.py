@@ -1,0 +1,349 @@
+"""A run of a program beside one in higher precision: float64 for 32 bits and less, pairs of float64 for float64.
+
+Both runs take the same steps and branches, those of the program itself. A value of both is one structured array: `low`
+is that of the program, `high` (and `rest`, for pairs) that of the shadow. So loops slice and collect both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf, log10, sqrt
+from typing import Any, Final, cast, final, overload
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.builder import single_equation
+from fxad.core.dataclasses import dataclass
+from fxad.core.interpreter import run, run_by_layout
+from fxad.core.stack import with_enough_stack
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.elementwise.arithmetic import Add, Sub
+from fxad.support.tables import Table, headed
+from fxad.transforms.locate import describe, lines_of
+from fxad.transforms.precision import double_double
+from fxad.transforms.precision.local_errors import copies
+from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped, unit_roundoff
+from fxad.transforms.precision.rounding import Path, applied_body
+from fxad.transforms.precision.table import located, relative_to
+
+_GROWTH: Final = 100.0  # a relative error that grows by two digits is named
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShadowRow:
+    """An equation of a program, and how far its result was from that of the shadow.
+
+    `error` is the largest relative error of its results over the run, in the Euclidean norm, `operands` that of the
+    operands of that step. `causes` names what is wrong: "cancellation of 5 digits", "ill-conditioned by 5 digits",
+    "overflow", "underflow". `line`, `lines`, `inside`, `path`, `equation` and `primitive` are those of
+    `RoundingError`.
+    """
+
+    error: float
+    operands: float
+    equation: str
+    primitive: str
+    lines: tuple[SourceLocation, ...]
+    inside: tuple[str, ...]
+    path: Path
+    causes: tuple[str, ...]
+
+    @property
+    def line(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return self.lines[-1] if self.lines else None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Shadow(Sequence[ShadowRow]):
+    """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of
+    the program.
+
+    `error` is the error of all floating results together (their Euclidean norm), `size` the norm of the results of the
+    shadow. `results` and `exact` are the floating results of the program and of the shadow. `approximate` names the
+    operations over 64-bit values that the shadow computes in 64 bits too: their errors are not seen.
+    """
+
+    jaxpr: Jaxpr
+    rows: tuple[ShadowRow, ...]
+    error: float
+    size: float
+    results: tuple[NDArray, ...]
+    exact: tuple[NDArray, ...]
+    approximate: tuple[str, ...]
+
+    @overload
+    def __getitem__(self, k: int) -> ShadowRow: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[ShadowRow]: ...
+    def __getitem__(self, k: int | slice) -> ShadowRow | Sequence[ShadowRow]:
+        return self.rows[k]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ShadowRow]:
+        return iter(self.rows)
+
+    @property
+    def relative(self) -> float:
+        """The error, relative to the size of the results."""
+        return relative_to(self.error, self.size)
+
+    @property
+    def _total(self) -> str:
+        more = f"; in 64 bits: {', '.join(self.approximate)}" if self.approximate else ""
+        return f"error {self.error:.2g}, {self.relative:.2g} of the results{more}"
+
+    @property
+    def _table(self) -> Table:
+        cells = [
+            (f"{r.error:.2g}", f"{r.operands:.2g}", r.equation, r.line.short if r.line else "", "; ".join(r.causes))
+            for r in self.rows
+        ]
+        return Table(("relative error", "of operands", "equation", "where", "causes"), tuple(cells), right=(0, 1))
+
+    def __repr__(self) -> str:
+        return f"<Shadow of {self.jaxpr.name}: {self._total}>"
+
+    def __str__(self) -> str:
+        return f"{self._table.text()}\n{self._total}"
+
+    def _repr_html_(self) -> str:
+        return headed(f"Shadow of {self.jaxpr.name}: {self._total}", self._table.html())
+
+
+def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
+    """Run a program on operands, beside one in higher precision.
+
+    Law:  the results are those of `interpret`.
+    Cost: that of `interpret`, for each equation in both precisions.
+    """
+    walker = _Walker(jaxpr)
+    with np.errstate(all="ignore"):
+        outs = walker.run(jaxpr, [_both(x) for x in operands], ())
+        inexact = [x for x in outs if x.dtype.names]
+        error = sqrt(sum([float((np.abs(_difference(x)) ** 2).sum()) for x in inexact]))
+        size = sqrt(sum([float((np.abs(_part(x, "high")) ** 2).sum()) for x in inexact]))
+    rows = []
+    for path in sorted(walker.seen):
+        around, eqn, inside = located(jaxpr, path)
+        relative, of_operands, causes = walker.seen[path]
+        lines = lines_of((*around, eqn))
+        rows.append(ShadowRow(relative, of_operands, describe(eqn), eqn.prim.name, lines, inside, path, causes))
+    return Shadow(
+        jaxpr,
+        tuple(rows),
+        inf if np.isnan(error) else error,
+        size,
+        tuple([np.asarray(_part(x, "low")) for x in inexact]),
+        tuple([np.asarray(_part(x, "high")) for x in inexact]),
+        tuple(sorted(walker.approximate)),
+    )
+
+
+# -------------------------------------------------------------------------------------------- values of both precisions
+
+
+def _structured(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype of a value of both runs."""
+    if dtype in dtypes.COMPLEX:
+        return np.dtype([("low", dtype), ("high", np.complex128)])
+    if dtype == dtypes.float64:
+        return np.dtype([("low", np.float64), ("high", np.float64), ("rest", np.float64)])
+    return np.dtype([("low", dtype), ("high", np.float64)])
+
+
+def _both(x: NDArray) -> NDArray:
+    """Return a value that is the same in both runs."""
+    if x.dtype not in dtypes.INEXACT:
+        return x
+    out = np.zeros(x.shape, _structured(x.dtype))
+    out["low"], out["high"] = x, x
+    return out
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """The shape and the structured dtype of a result: the part of `Aval` that loops read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def _part(x: NDArray, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `low`, `high` or `rest` of a structured array."""
+    return cast("np.ndarray[Any, np.dtype[np.void]]", x)[name]
+
+
+def _has_rest(x: NDArray) -> bool:
+    """Return True for a value whose shadow is a pair."""
+    return "rest" in (x.dtype.names or ())
+
+
+def _low(x: NDArray) -> NDArray:
+    return np.asarray(_part(x, "low")) if x.dtype.names else x
+
+
+def _difference(x: NDArray) -> NDArray:
+    """Return the result of the shadow minus that of the program, in high precision."""
+    low = _part(x, "low").astype(_part(x, "high").dtype)
+    same = (low == _part(x, "high")) | (np.isnan(low) & np.isnan(_part(x, "high")))
+    rest = _part(x, "rest") if _has_rest(x) else 0.0
+    return np.where(same, 0.0, _part(x, "high") - low) + rest
+
+
+def _relative(x: NDArray) -> float:
+    """Return the relative error of a value, in the Euclidean norm."""
+    with np.errstate(all="ignore"):
+        error = float(np.linalg.norm(np.ravel(_difference(x))))
+        return 0.0 if error == 0 else inf if np.isnan(error) else relative_to(error, _norm(_part(x, "high")))
+
+
+def _norm(x: NDArray) -> float:
+    return float(np.linalg.norm(np.ravel(x)))
+
+
+# ------------------------------------------------------------------------------------------------------------- the run
+
+
+@final
+class _Walker:
+    """Interprets a program in both precisions. `seen` has, for each equation that ran, the largest relative error of
+    its results, that of its operands in this step, and its causes."""
+
+    __slots__ = ("approximate", "seen")
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.seen: dict[Path, tuple[float, float, tuple[str, ...]]] = {}
+        self.approximate: set[str] = set()
+
+    @with_enough_stack
+    def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], path: Path) -> list[NDArray]:
+        """Return the results of a program."""
+        env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
+
+        def value(a: Atom) -> NDArray:
+            return _both(a.array) if isinstance(a, Lit) else env[a]
+
+        for k, eqn in enumerate(jaxpr.eqns):
+            ins = [value(a) for a in eqn.ins]
+            outs = self._run_bodies(eqn, ins, (*path, k))
+            if outs is None:
+                outs = self._run_equation(eqn, ins, (*path, k))
+            env.update(zip(eqn.outs, outs, strict=True))
+        return [value(a) for a in jaxpr.outs]
+
+    def _run_bodies(self, eqn: Eqn, ins: list[NDArray], path: Path) -> Sequence[NDArray] | None:
+        prim = eqn.prim
+        if not isinstance(prim, HigherOrder) or isinstance(prim, ShardMap):
+            return None
+        if (body := applied_body(prim)) is not None:
+            return self.run(body, ins, (*path, 0))
+        layout = prim.layout
+        if not layout.states_results or not layout.transparent:
+            return None
+        outs = [_Type(v.aval.shape, _structured(v.aval.dtype) if v.aval.inexact else v.aval.dtype) for v in eqn.outs]
+
+        def run_body(at: int, _step: int | None, args: list[NDArray]) -> list[NDArray]:
+            return self.run(layout.bodies[at].jaxpr, args, (*path, at))
+
+        return run_by_layout(layout, ins, cast("list[Aval]", outs), run_body)
+
+    def _run_equation(self, eqn: Eqn, ins: list[NDArray], path: Path) -> list[NDArray]:
+        low = [np.asarray(x) for x in eqn.prim.impl(*[_low(x) for x in ins])]
+        outs: list[NDArray] = []
+        for x, (high, rest) in zip(low, self._high(eqn, ins), strict=True):
+            if x.dtype not in dtypes.INEXACT:  # the shadow takes the decisions of the program
+                outs.append(x)
+                continue
+            both = np.zeros(x.shape, _structured(x.dtype))
+            both["low"], both["high"] = x, high
+            if rest is not None and _has_rest(both):
+                both["rest"] = np.where(np.isfinite(both["high"]), rest, 0.0)
+            outs.append(both)
+        self._record(eqn, ins, outs, path)
+        return outs
+
+    def _high(self, eqn: Eqn, ins: list[NDArray]) -> list[tuple[NDArray, NDArray | None]]:
+        """Return the results of an equation in high precision, each with the rest of a pair."""
+        avals = [*[a.aval for a in eqn.ins], *[v.aval for v in eqn.outs]]
+        of_64_bits = any([a.dtype in (dtypes.float64, dtypes.complex128) for a in avals])
+        if isinstance(eqn.prim, ROUNDS) and ins[0].dtype.names and eqn.outs[0].aval.inexact:
+            x = ins[0]
+            high = _part(x, "high") if eqn.outs[0].aval.dtype in dtypes.COMPLEX else np.real(_part(x, "high"))
+            return [(high, _part(x, "rest") if _has_rest(x) else None)]
+        if all([a.dtype == dtypes.float64 or not a.inexact for a in avals]) and not isinstance(eqn.prim, HigherOrder):
+            operands = [double_double.pair(_part(x, "high"), _part(x, "rest")) if x.dtype.names else x for x in ins]
+            found, exact = double_double.evaluate(eqn.prim, operands)
+            if not exact and any([v.aval.inexact for v in eqn.outs]):
+                self.approximate.add(eqn.prim.name)
+            return [x if isinstance(x, tuple) else (x, None) for x in found]
+        if of_64_bits and not copies(eqn.prim):
+            self.approximate.add(eqn.prim.name)
+        wide = retyped(single_equation(eqn.prim, [a.aval for a in eqn.ins]), TO_FLOAT64)
+        highs = [
+            np.asarray(_part(x, "high"), a.dtype) if x.dtype.names else x
+            for x, a in zip(ins, wide.in_avals, strict=True)
+        ]
+        return [(x, None) for x in run(wide, highs)]
+
+    def _record(self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], path: Path) -> None:
+        inexact = [x for x in outs if x.dtype.names and x.size]
+        if not inexact:
+            return
+        relative = max([_relative(x) for x in inexact])
+        of_operands = max([_relative(x) for x in ins if x.dtype.names], default=0.0)
+        before = self.seen.get(path, (-1.0, 0.0, ()))
+        causes = dict.fromkeys([*before[2], *self._causes(eqn, ins, inexact, relative, of_operands)])
+        names = tuple([c for c in causes if "digits" not in c])
+        digits = [c for c in causes if "digits" in c]
+        if relative > before[0] or (digits and not any(["digits" in c for c in before[2]])):
+            latest = digits[-1:]
+        else:
+            latest = [c for c in before[2] if "digits" in c]
+        worse = (relative, of_operands) if relative > before[0] else before[:2]
+        self.seen[path] = (*worse, (*names, *latest))
+
+    def _causes(
+        self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float
+    ) -> Iterator[str]:
+        operands_finite = all([bool(np.isfinite(_as_float(_low(x))).all()) for x in ins if x.dtype.names])
+        flows = False
+        for x in outs:
+            low = _as_float(_part(x, "low"))
+            if operands_finite and bool((~np.isfinite(low) & np.isfinite(_part(x, "high"))).any()):
+                flows = True
+                yield "overflow"
+            # an operand that is wrong already may be zero itself
+            if of_operands < 0.5 and bool(
+                ((low == 0) & (_part(x, "high") != 0) & np.logical_not(_cancels(eqn, ins, x))).any()
+            ):
+                flows = True
+                yield "underflow"
+        if flows:
+            return
+        roundoff = max([unit_roundoff(_part(x, "low").dtype) for x in outs])
+        reference = max(of_operands, roundoff)
+        if relative > _GROWTH * reference and relative != inf:
+            digits = f"{log10(relative / reference):.0f} digits"
+            cancels = isinstance(eqn.prim, Add | Sub)
+            yield f"cancellation of {digits}" if cancels else f"ill-conditioned by {digits}"
+        elif relative == inf and isinstance(eqn.prim, Add | Sub) and operands_finite:
+            yield "cancellation of all digits"
+
+
+def _cancels(eqn: Eqn, ins: Sequence[NDArray], out: NDArray) -> NDArray:
+    """Return True where a sum of nonzero operands is zero in the program: that is no underflow."""
+    if not isinstance(eqn.prim, Add | Sub):
+        return np.zeros(out.shape, bool)
+    return np.asarray(_low(ins[0]) != 0)
+
+
+def _as_float(x: NDArray) -> NDArray:
+    return x if x.dtype.kind in "fc" else x.astype(np.float64)
