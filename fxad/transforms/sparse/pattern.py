@@ -64,8 +64,9 @@ class Pattern:
         """Return the pattern of a relation."""
         tables: tuple[bytes, ...] = ()
         if entries.tables:
-            o, i = pairs(Relation(frozenset(), entries.tables))
-            tables = (o.astype("<i8").tobytes(), i.astype("<i8").tobytes())
+            m, n = sum(map(prod, row_shapes)), sum(map(prod, column_shapes))
+            indptr, indices = csr(Relation(frozenset(), entries.tables), m, n)
+            tables = (np.diff(indptr).astype("<u4").tobytes(), indices.astype("<u4" if n < 1 << 32 else "<u8").tobytes())
         boxes = tuple([tuple(b) for b in sorted(entries.boxes)])
         return cls.of_key((tuple(row_shapes), tuple(column_shapes), boxes, tables), tuple(notes))
 
@@ -114,8 +115,16 @@ class Pattern:
         boxes = frozenset([Box(*b) for b in self.key[2]])
         if not self.key[3]:
             return Relation(boxes)
-        o, i = [np.frombuffer(b, "<i8").astype(np.int64) for b in self.key[3]]
-        return Relation(boxes, ((o, i),))
+        counts, indices = self._listed()
+        return Relation(boxes, ((np.repeat(np.arange(len(counts)), counts), indices),))
+
+    def _listed(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of listed entries of each row, and their columns."""
+        counts, indices = self.key[3]
+        wide = len(indices) > 4 * int(np.frombuffer(counts, "<u4").sum(dtype=np.int64))
+        return np.frombuffer(counts, "<u4").astype(np.int64), np.frombuffer(indices, "<u8" if wide else "<u4").astype(
+            np.int64
+        )
 
     def _csr(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if "csr" not in self._memo:
@@ -126,7 +135,11 @@ class Pattern:
                     " be listed",
                     remedy="the matrix is nearly dense: use jvp or vjp products in place of its entries",
                 )
-            found = csr(entries, *self.shape)
+            if self.key[3] and not self.key[2]:
+                counts, indices = self._listed()
+                found = np.concatenate([[0], np.cumsum(counts)]), indices
+            else:
+                found = csr(entries, *self.shape)
             for a in found:
                 a.flags.writeable = False
             self._memo["csr"] = found
