@@ -19,6 +19,7 @@ from fxad.ir import Jaxpr, Mask, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.coloring import Coloring, color
+from fxad.transforms.sparse.csr import Csr
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
     EMPTY,
@@ -27,7 +28,6 @@ from fxad.transforms.sparse.relation import (
     box,
     compose,
     csr,
-    pairs,
     relation,
     shifted,
     table,
@@ -66,7 +66,10 @@ class Pattern:
         if entries.tables:
             m, n = sum(map(prod, row_shapes)), sum(map(prod, column_shapes))
             indptr, indices = csr(Relation(frozenset(), entries.tables), m, n)
-            tables = (np.diff(indptr).astype("<u4").tobytes(), indices.astype("<u4" if n < 1 << 32 else "<u8").tobytes())
+            tables = (
+                np.diff(indptr).astype("<u4").tobytes(),
+                indices.astype("<u4" if n < 1 << 32 else "<u8").tobytes(),
+            )
         boxes = tuple([tuple(b) for b in sorted(entries.boxes)])
         return cls.of_key((tuple(row_shapes), tuple(column_shapes), boxes, tables), tuple(notes))
 
@@ -174,6 +177,16 @@ class Pattern:
         if any([len(dims) > 1 or any([(s, t) != (1, 1) for _, s, t in dims]) for _, _, dims in self.key[2]]):
             return None
         return tuple(sorted({i - o for o, i, _ in self.key[2]}))
+
+    @property
+    def symmetric(self) -> bool:
+        """Return True if (j, i) is an entry for each entry (i, j)."""
+        if "symmetric" not in self._memo:
+            entries, (m, n) = self.entries, self.shape
+            same = m == n and not entries.tables and transposed(entries) == entries
+            self._memo["symmetric"] = same or (m == n and Csr(self.indptr, self.indices, (m, n)).is_symmetric())
+        found: bool = self._memo["symmetric"]
+        return found
 
     @property
     def T(self) -> Pattern:  # noqa: N802

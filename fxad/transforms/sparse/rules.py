@@ -201,9 +201,11 @@ def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
     indices = [values.get(a) for a in eqn.ins[1:]]
     if any([i is None for i in indices]):
         return None
-    if isinstance(prim, Gather) and eqn.outs[0].aval.size == (
-        eqn.ins[1].aval.size
-    ) and (places := _elements(eqn.ins[0].aval, indices[0])) is not None:
+    if (
+        isinstance(prim, Gather)
+        and eqn.outs[0].aval.size == (eqn.ins[1].aval.size)
+        and (places := _elements(eqn.ins[0].aval, indices[0])) is not None
+    ):
         return table(np.arange(len(places)), places)
     read = prim.impl(_places(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
     places = np.flatnonzero(read)
