@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
+from math import prod
 from typing import Any, Final, ParamSpec, final, overload
 
 import numpy as np
@@ -80,6 +81,15 @@ class Sparse:
         rows, columns = self.pattern.rows, self.pattern.indices
         return Sparse._of(self.data[..., np.lexsort((rows, columns))], self.pattern.T)
 
+    def block(self, result: int, argument: int) -> Sparse:
+        """Return the block of one leaf of the results with respect to one leaf of the arguments, by their numbers."""
+        part, p = self.pattern.block(result, argument), self.pattern
+        top = sum([prod(s) for s in p.row_shapes[:result]])
+        left = sum([prod(s) for s in p.column_shapes[:argument]])
+        columns = (p.indices >= left) & (p.indices < left + part.shape[1])
+        chosen = np.flatnonzero(columns & (p.rows >= top) & (p.rows < top + part.shape[0]))
+        return Sparse._of(self.data[..., chosen.astype(np.int32)], part)
+
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csr_array`. Raises: ShapeError for a batch."""
         if self.data.ndim != 1:
@@ -146,6 +156,12 @@ tree.register(
     lambda data, children: Sparse._of(next(iter(children)), Pattern.of_key(data[0])),
 )
 
+tree.register(
+    Pattern,
+    lambda p: ((), (p.key, p.notes), ()),
+    lambda data, _: Pattern.of_key(*data),
+)
+
 # ---------------------------------------------------------------------------------------------------------- patterns
 
 
@@ -161,11 +177,14 @@ def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[obj
     Rule:   the pattern of the linear program of `linearize`; so `sparsity(grad(program))` is that of the Hessian.
     Raises: NotDifferentiableError for integer results and arguments; ArgumentError.
     """
-    program, args = _program("sparsity", f, at)
+    program, args = program_and_point("sparsity", f, at)
     return _pattern("sparsity", program, argnums, args)
 
 
-def _program(what: str, f: Callable[..., object], at: Sequence[object] | None) -> tuple[Program[..., object], Any]:
+def program_and_point(
+    what: str, f: Callable[..., object], at: Sequence[object] | None
+) -> tuple[Program[..., object], Any]:
+    """Return a function or program as a program, and the values of its arguments, if they are given."""
     if at is not None and not isinstance(at, tuple | list):
         raise ArgumentError(f"{what}: at is {described(at)}, not a tuple", remedy="give all arguments: at=(x, y)")
     if isinstance(f, Program):

@@ -75,8 +75,8 @@ class Pattern:
 
     @classmethod
     def of_key(cls, key: Key, notes: tuple[str, ...] = ()) -> Pattern:
-        """Return the pattern with this `key`: one object while it lives."""
-        return _patterns.get(key) or _patterns.put(key, cls(key, notes, {}))
+        """Return the pattern with this `key` and these notes: one object while it lives."""
+        return _patterns.get((key, notes)) or _patterns.put((key, notes), cls(key, notes, {}))
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Pattern:
@@ -194,12 +194,28 @@ class Pattern:
         return Pattern.of(transposed(self.entries), self.column_shapes, self.row_shapes, self.notes)
 
     def block(self, result: int, argument: int) -> Pattern:
-        """Return the pattern of one leaf of the results with respect to one leaf of the arguments."""
+        """Return the pattern of one leaf of the results with respect to one leaf of the arguments, by their numbers.
+
+        Raises: ArgumentError for a number out of range.
+        """
+        for name, k, shapes in (("result", result, self.row_shapes), ("argument", argument, self.column_shapes)):
+            if not 0 <= k < len(shapes):
+                raise ArgumentError(
+                    f"Pattern.block: {name} {shown(k)} of a pattern with {len(shapes)} leaves of {name}s",
+                    remedy=f"give a number from 0 to {len(shapes) - 1}",
+                )
         rows, columns = [prod(s) for s in self.row_shapes], [prod(s) for s in self.column_shapes]
         top, left = sum(rows[:result]), sum(columns[:argument])
         part = compose(relation(box(0, top, ((rows[result], 1, 1),))), self.entries, self.shape[0])
         part = compose(part, relation(box(left, 0, ((columns[argument], 1, 1),))), self.shape[1])
         return Pattern.of(part, [self.row_shapes[result]], [self.column_shapes[argument]], self.notes)
+
+    @property
+    def blocks(self) -> tuple[tuple[Pattern, ...], ...]:
+        """The blocks of all leaves of the results (rows) with respect to all leaves of the arguments (columns)."""
+        return tuple([
+            tuple([self.block(i, j) for j in range(len(self.column_shapes))]) for i in range(len(self.row_shapes))
+        ])  # fmt: skip
 
     def to_scipy(self) -> Any:
         """Return a boolean `scipy.sparse.csr_array`."""
@@ -271,7 +287,7 @@ class Pattern:
         return axes
 
 
-_patterns: Final[WeakTable[Key, Pattern]] = WeakTable()
+_patterns: Final[WeakTable[tuple[Key, tuple[str, ...]], Pattern]] = WeakTable()
 
 
 def check_pattern(what: str, pattern: object, shape: tuple[int, int]) -> Pattern:
