@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fxad.core.layout import BranchIndex, Count, Elements, Layout, OneOf, Part, Sliced, Times, UpTo
+from fxad.core.atoms import MeshAxes
+from fxad.core.layout import (
+    BranchIndex,
+    Count,
+    Elements,
+    InParallel,
+    Layout,
+    OneOf,
+    Part,
+    Role,
+    Sliced,
+    Times,
+    UpTo,
+)
 from fxad.core.memo import by_value
+from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Shape
 from fxad.primitives.implicit import LinearSolve
 from fxad.transforms.sparse.relation import (
@@ -31,6 +46,7 @@ from fxad.transforms.sparse.relation import (
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
 from fxad.transforms.sparse.values import NOTHING, Values
+from fxad.transforms.vmap import vmap_named
 
 Block: TypeAlias = "dict[int, Relation]"  # by operand
 
@@ -107,8 +123,10 @@ def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[s
     if isinstance(prim, LinearSolve):
         return _linear_solve(prim, eqn, dependent, notes)
     roles = {type(g.role) for g in (*layout.operands, *layout.results)}
-    if roles & {Elements, Part} or not layout.running:
+    if Elements in roles or not layout.running:
         return _dense(eqn, dependent)
+    if any([isinstance(layout.bodies[k].runs, InParallel) for k in layout.running]):
+        return _in_parallel(eqn, layout, dependent, notes) or _dense(eqn, dependent)
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if branches:
         return _branches(eqn, layout, branches, dependent, values, notes)
@@ -132,6 +150,57 @@ def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Va
             for i, r in block.items():
                 outs[place][places[i]] = union(outs[place].get(places[i], EMPTY), r)
     return outs
+
+
+def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+    """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
+    operations on the stack, between the parts of the operands and those of the results."""
+    roles, result_roles = layout.operand_roles, layout.result_roles
+    mesh = next((role.mesh for role in (*roles, *result_roles) if isinstance(role, Part)), None)
+    if mesh is None or len(layout.running) != 1:
+        return None
+    (k,) = layout.running
+    stacked, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
+    local_in = [v.aval.shape for v in stacked.ins]
+    local_out = [a.aval.shape for a in stacked.outs]
+    try:
+        for name, size in reversed(mesh):
+            stacked, _ = vmap_named(stacked, size, name, (0,) * len(stacked.ins), (0,) * len(stacked.outs))
+    except FxadError:
+        return None  # such as a collective in a branch
+    outs: list[Block] = [{} for _ in eqn.outs]
+    found = _body(stacked, tuple([p in dependent for p in places]), notes)
+    for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
+        if r is None:
+            continue
+        put = transposed(_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
+        for i, rel in block.items():
+            p = places[i]
+            take = _parts(mesh, roles[p], local_in[i], eqn.ins[p].aval.shape)
+            whole = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
+            outs[r][p] = union(outs[r].get(p, EMPTY), whole)
+    return outs
+
+
+def _sizes(mesh: MeshAxes) -> list[int]:
+    return [n for _, n in mesh]
+
+
+def _parts(mesh: MeshAxes, role: Role, part: Shape, whole: Shape) -> Relation:
+    """Return the relation of the stack of the parts of an array, in the order of the mesh, to the whole array."""
+    sizes = _sizes(mesh)
+    shape = (*sizes, *part)
+    if isinstance(role, Sliced):  # along its first axis, in the order of the mesh
+        return identity(prod(shape))
+    strides = strides_of(whole)
+    of_index = dict.fromkeys([name for name, _ in mesh], 0)
+    if isinstance(role, Part):
+        for names, length, stride in zip(role.spec, part, strides, strict=False):
+            step = length * stride
+            for name in reversed(names):
+                of_index[name] += step
+                step *= dict(mesh)[name]
+    return strided(shape, strides_of(shape), (*[of_index[name] for name, _ in mesh], *strides))
 
 
 def _branches(

@@ -366,7 +366,7 @@ def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _compose_tables(o: Ints, m: Ints, k: Ints, i: Ints, middle: int) -> Relation:
-    """Compose two tables. Those of a gather and a scatter number one side in order, so that the other table reads it."""
+    """Compose two tables. A gather and a scatter number one side in order: there the other table reads its places."""
     if _in_order(k):
         inside = (m >= k[0]) & (m <= k[-1])
         o, m = (o, m) if inside.all() else (o[inside], m[inside])

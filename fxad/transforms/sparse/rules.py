@@ -192,7 +192,8 @@ def _places(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _unknown(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
     notes.append(
-        f"warning: {eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)} ({source_text(eqn.source)})"
+        f"warning: {eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)}"
+        f" ({source_text(eqn.source)})"
     )
 
 
