@@ -29,6 +29,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Shape
 from fxad.primitives.implicit import LinearSolve
 from fxad.transforms.sparse.relation import (
     EMPTY,
+    Ints,
     Relation,
     box,
     compose,
@@ -53,6 +54,7 @@ Block: TypeAlias = "dict[int, Relation]"  # by operand
 _SMALL: Final = 512  # carries of so many elements together have a boolean matrix, whose powers are exact
 _ROUNDS: Final = 12
 _FEW_BOXES: Final = 64
+_MOST_SHIFTS: Final = 2048
 
 
 class Dependence(NamedTuple):
@@ -257,7 +259,7 @@ def _powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relati
     power, total, count = one, one, 0
     while steps is None or count < steps:
         if count > _ROUNDS or len(total.boxes) > _FEW_BOXES or total.tables:
-            return dense(n, n), dense(n, n)
+            return _powers_of_shifts(step, n, steps) or (dense(n, n), dense(n, n))
         following = compose(step, power, n)
         count += 1
         if not following.tables and following.boxes <= total.boxes:
@@ -267,6 +269,36 @@ def _powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relati
         if count != steps:
             total = union(total, power)
     return power, total
+
+
+def _powers_of_shifts(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation] | None:
+    """Return whole diagonals that contain the powers of a stencil; None if `step` is none, or they are too many.
+
+    All pairs of a box with equal strides have one shift i - o. The shifts of step^t are the sums of t of them.
+    """
+    if step.tables or steps is None or any([s != t for b in step.boxes for _, s, t in b.dims]):
+        return None
+    shifts = np.unique([b.in0 - b.out0 for b in step.boxes])
+    power, total = _sums(shifts, steps, n), _sums(np.union1d(shifts, 0), steps - 1, n)
+    if power is None or total is None:
+        return None
+    return _diagonals(power, n), _diagonals(total, n)
+
+
+def _sums(shifts: Ints, count: int, n: int) -> Ints | None:
+    """Return the sums of `count` shifts, or all multiples between the least and the greatest; None if too many."""
+    total = np.zeros(1, np.int64)
+    for bit in f"{count:b}":
+        for other in (total, shifts) if bit == "1" else (total,):
+            total = np.unique(total[:, None] + other)
+            total = total[abs(total) < n] if total.size > 1 else total
+            if len(total) > _MOST_SHIFTS:
+                return None
+    return total
+
+
+def _diagonals(shifts: Ints, n: int) -> Relation:
+    return relation(*[box(max(0, -k), max(0, k), ((n - abs(k), 1, 1),)) for k in shifts.tolist()])
 
 
 def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
