@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
+.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins sif
 
 check: lint types contracts matrix tests examples
 
@@ -72,6 +72,10 @@ export FXAD_FUZZ_PROGRAMS
 FXAD_FUZZ_PROGRAMS ?= 3000
 fuzz:
 	python -m pytest -m fuzz tests/fuzz
+
+# The CUTEst problems: pip install jax sif2jax. FXAD_SIF=3/20 is one of 20 parts; an hour for all.
+sif:
+	python -m pytest -m deep tests/sparse/test_sif.py -s
 
 # fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:

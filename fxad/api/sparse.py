@@ -24,7 +24,7 @@ from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, trace_for_call
 from fxad.tracing.static_args import Argnums
-from fxad.transforms.sparse.coloring import Coloring, decompression
+from fxad.transforms.sparse.coloring import Coloring, Decompression, decompression
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
 
 P = ParamSpec("P")
@@ -392,13 +392,11 @@ def _sparse_program(
             f"{what}: the coloring is of {found}, the pattern has shape {own.shape}",
             remedy="give a coloring of this pattern: pattern.color()",
         )
-    where = decompression(colors, own.indptr, own.indices)
-    m, n = own.shape
     jvps, vjps = colors.jvps, colors.vjps
-    places = np.where(where.from_rows, np.int64(jvps) * m, 0) + where.color * np.where(where.from_rows, n, m)
-    places += where.position
-    if jvps * m + vjps * n < 2**31:
-        places = places.astype(np.int32)
+    memo, key = own._memo, ("places", colors)
+    if key not in memo:
+        memo[key] = _places(colors, own)
+    places, where = memo[key]
 
     def derivative(*args: object, **kwargs: object) -> object:
         def of_chosen(*values: object) -> object:
@@ -434,6 +432,15 @@ def _sparse_program(
     args, kwargs = program.args_info
     made = trace_for_call(derivative, args, kwargs)
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
+
+
+def _places(colors: Coloring, pattern: Pattern) -> tuple[Any, Decompression]:
+    """Return the place of each entry in the products, one after the other, and how they are decompressed."""
+    where = decompression(colors, pattern.indptr, pattern.indices)
+    m, n = pattern.shape
+    end = np.int64(colors.jvps) * m
+    places = np.where(where.from_rows, end, 0) + where.color * np.where(where.from_rows, n, m) + where.position
+    return places.astype(np.int32) if end + colors.vjps * n < 2**31 else places, where
 
 
 _FEW_COLOURS: Final = 16

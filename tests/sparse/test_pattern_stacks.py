@@ -1,4 +1,4 @@
-"""Patterns of programs under stacks of transformations, to depth 4. Deeply: `FXAD_PROFILE=deep python -m pytest FILE`."""
+"""Patterns of programs under stacks of transformations, to depth 4. Deeply: `FXAD_PROFILE=deep`."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_a_wrong_pattern_is_found_at_random_points() -> None:
     check_sparsity(lambda x: fnp.log(x) * x[::-1], at=(X,))
     with pytest.raises(
         AssertionError,
-        match=r"check_sparsity: the pattern of shape \(6, 6\) misses 15 nonzeros of the Jacobian: \(row, column\) \[\[1, 0\]",
+        match=r"check_sparsity: the pattern of shape \(6, 6\) misses 15 nonzeros of the Jacobian: \(row, column\) \[\[1,",
     ):
         check_sparsity(fnp.cumsum, fx.Pattern.from_scipy(np.eye(6)), at=(X,))
     # at the given point the derivative is zero, around it it is not
@@ -175,7 +175,7 @@ def test_blocks_of_trees() -> None:
         for j, v in enumerate("ab"):
             np.testing.assert_array_equal(as_mask(pattern.blocks[i][j]), np.asarray(dense[u][v]) != 0)
             np.testing.assert_array_equal(matrix.block(i, j).to_dense(), dense[u][v])
-    with pytest.raises(ArgumentError, match="Pattern.block: argument 2 of a pattern with 2 leaves of arguments"):
+    with pytest.raises(ArgumentError, match=r"Pattern\.block: argument 2 of a pattern with 2 leaves of arguments"):
         pattern.block(0, 2)
 
 
@@ -195,8 +195,8 @@ def test_a_pattern_and_a_matrix_are_saved(tmp_path: Path) -> None:
     loaded = fx.load(tmp_path / "m")
     assert loaded.pattern == matrix.pattern
     np.testing.assert_array_equal(loaded.data, matrix.data)
-    with pytest.raises(FileFormatError, match="is not what fxad wrote"):  # a tree of Python's containers
-        fx.tree.save(tmp_path / "t", [fnp.ones(2)])
+    fx.tree.save(tmp_path / "t", [fnp.ones(2)])  # a tree of Python's containers
+    with pytest.raises(FileFormatError, match="is not what fxad wrote"):
         fx.load(tmp_path / "t")
 
 

@@ -55,7 +55,7 @@ class Pattern:
 
     key: Key  # shapes, boxes, pairs: what a file holds
     notes: tuple[str, ...]
-    _memo: dict[str, Any]
+    _memo: dict[object, Any]
 
     @classmethod
     def of(
