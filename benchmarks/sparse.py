@@ -169,7 +169,7 @@ def first_and_repeated(run: Callable[[], object]) -> dict[str, float]:
 LIBRARIES = {"fxad": with_fxad, "asdex": with_asdex, "casadi": with_casadi}
 
 
-_LIMIT = 60  # seconds for one library on one problem
+_LIMIT = 120  # seconds for one library on one problem
 
 
 def measure(library: str, problem: str, size: int) -> dict[str, float] | str:

@@ -74,8 +74,9 @@ def load(
     trusted: bool = False,
     primitives: OwnPrimitives = (),
 ) -> Any:
-    """Return the program of a file. It can be called, transformed and lowered like any other. Of a file that `save` made
-    of another value, return the value.
+    """Return the program of a file. It can be called, transformed and lowered like any other.
+
+    Of a file that `save` made of another value, return the value.
 
     The classes of its trees must be registered, in imported modules. `trusted` imports the modules that the file names,
     which runs their code. `primitives` are classes of primitives from outside fxad that the program may use, too.
