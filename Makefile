@@ -1,7 +1,7 @@
 # `make setup` makes an environment, `.venv`, and installs the hooks. `make check` is the command while you work: what is
 # fast, and the test files that differ from the branch main. `make everything` is what must hold before a change lands.
 PYTHON ?= python
-.PHONY: site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
+.PHONY: sif site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
 setup:
 	$(PYTHON) -m venv .venv
@@ -93,6 +93,10 @@ fuzz:
 # The site, in build/site, to be read from the folder: pip install -e '.[site]'
 site:
 	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet
+
+# The CUTEst problems: pip install jax sif2jax. FXAD_SIF=3/20 is one of 20 parts; an hour for all.
+sif:
+	python -m pytest -m deep tests/sparse/test_sif.py -s
 
 # fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:

@@ -42,7 +42,8 @@ MODULES: Final = (
     "devices",
 )
 
-ORDER: Final = (*MODULES, "gpu")  # the sections of the page; `benchmarks.gpu` writes the last one, on a GPU
+# The sections of the page. `benchmarks.sparse` writes its own, beside other libraries; `benchmarks.gpu` on a GPU.
+ORDER: Final = (*MODULES, "sparse", "gpu")
 
 RUN: Final = (
     "import json, sys; from dataclasses import asdict; from benchmarks import bench_{0};"

@@ -1,4 +1,4 @@
-"""Sparse derivatives beside asdex and CasADi: `python -m benchmarks.sparse [SIZE]`.
+"""Sparse derivatives beside asdex and CasADi: `python -m benchmarks.sparse [PROBLEM ...] [--write docs/benchmarks.md]`.
 
 Each measurement runs in a process of its own. The peers are in an environment of their own, whose interpreter is
 named by FXAD_SPARSE_PEERS (`pip install asdex casadi`). For each problem: seconds to the pattern and its colouring, to
@@ -7,12 +7,13 @@ the first derivative, and for a repeated one; and the number of products.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ def luksan_vlcek_5(xp: Any, x: Any) -> Any:
     problems for unconstrained and equality constrained optimization (1999), problem 5."""
     y = xp.concatenate([xp.zeros(1), x, xp.zeros(1)])
     return xp.sum(abs((3 - 2 * x) * x - y[:-2] - y[2:] + 1) ** (7 / 3))
+
+
+def luksan_vlcek_7(xp: Any, x: Any) -> Any:
+    """The seven-diagonal generalisation of the Broyden tridiagonal function. Source: as above, problem 7."""
+    half = x.shape[0] // 2
+    return luksan_vlcek_5(xp, x) + xp.sum(abs(x[:half] + x[half:]) ** (7 / 3))
 
 
 def brusselator(xp: Any, x: Any) -> Any:
@@ -54,6 +61,23 @@ def neural(xp: Any, x: Any) -> Any:
     return (states[1:] - states[:-1] - 0.1 * xp.tanh(middle @ weights)).reshape(-1)
 
 
+def bundle(xp: Any, x: Any) -> Any:
+    """The residual of bundle adjustment: each of 60 cameras sees some points, each point is seen by six cameras."""
+    cameras, seen = 60, 6
+    points = (x.shape[0] - 6 * cameras) // 3
+    rng = np.random.default_rng(0)
+    camera = np.argsort(rng.random((points, cameras)), axis=1)[:, :seen].reshape(-1).astype(np.int32)
+    point = np.repeat(np.arange(points, dtype=np.int32), seen)
+    pose = x[: 6 * cameras].reshape(cameras, 6)[camera]
+    place = x[6 * cameras :].reshape(-1, 3)[point]
+    angle = xp.sqrt(xp.sum(pose[:, :3] ** 2, axis=1, keepdims=True) + 1e-12)
+    axis = pose[:, :3] / angle
+    along = xp.sum(axis * place, axis=1, keepdims=True)
+    turned = place * xp.cos(angle) + xp.cross(axis, place) * xp.sin(angle) + axis * along * (1 - xp.cos(angle))
+    turned = turned + pose[:, 3:]
+    return (turned[:, :2] / (8 + turned[:, 2:])).reshape(-1)
+
+
 def mesh(xp: Any, x: Any) -> Any:
     """The energy of springs between the points of a triangulation that is given by indices."""
     spatial = __import__("scipy.spatial").spatial
@@ -61,12 +85,15 @@ def mesh(xp: Any, x: Any) -> Any:
     return sum([xp.sum((x[corners[:, i]] - x[corners[:, i - 1]]) ** 4) for i in range(3)])
 
 
-PROBLEMS: dict[str, tuple[Function, bool]] = {
-    "rosenbrock": (rosenbrock, True),
-    "luksan_vlcek_5": (luksan_vlcek_5, True),
-    "brusselator": (brusselator, False),
-    "neural": (neural, False),
-    "mesh": (mesh, True),
+# function, whether it has a Hessian, and sizes
+PROBLEMS: dict[str, tuple[Function, bool, tuple[int, ...]]] = {
+    "rosenbrock": (rosenbrock, True, (10_000, 100_000, 1_000_000)),
+    "luksan_vlcek_5": (luksan_vlcek_5, True, (100_000,)),
+    "luksan_vlcek_7": (luksan_vlcek_7, True, (100_000,)),
+    "brusselator": (brusselator, False, (2 * 64**2, 2 * 512**2)),
+    "neural": (neural, False, (80_000,)),
+    "bundle": (bundle, False, (9_360,)),
+    "mesh": (mesh, True, (10_000, 100_000)),
 }
 
 
@@ -87,7 +114,7 @@ def with_fxad(f: Function, scalar: bool, x: Any) -> dict[str, float]:
     def analyse() -> None:
         found["program"] = fx.trace(lambda x: f(fnp, x), x)
         pattern = fx.sparsity(fx.grad(found["program"]) if scalar else found["program"])
-        found["coloring"] = pattern.color("star" if scalar else None)
+        found["coloring"] = pattern.color(symmetric=scalar)
 
     seconds = timed(analyse)
     derivative = fx.jit((fx.sparse_hessian if scalar else fx.sparse_jacobian)(found["program"]))
@@ -142,36 +169,63 @@ def first_and_repeated(run: Callable[[], object]) -> dict[str, float]:
 LIBRARIES = {"fxad": with_fxad, "asdex": with_asdex, "casadi": with_casadi}
 
 
-def measure(library: str, problem: str, size: int) -> dict[str, float] | None:
-    """Runs one library on one problem in a process of its own; None where the library fails or takes two minutes."""
+_LIMIT = 120  # seconds for one library on one problem
+
+
+def measure(library: str, problem: str, size: int) -> dict[str, float] | str:
+    """Runs one library on one problem in a process of its own; why there is no result otherwise."""
     python = sys.executable if library == "fxad" else os.environ.get("FXAD_SPARSE_PEERS", sys.executable)
     command = [python, "-P", __file__, library, problem, str(size)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
-        print(f"    {library}: {str(e.stderr or e)[-200:]}")
-        return None
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIMIT)
+    except subprocess.TimeoutExpired:
+        return f"more than {_LIMIT} s"
+    except subprocess.CalledProcessError as e:
+        return str(e.stderr).strip().splitlines()[-1][:60]
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def main(size: int) -> None:
-    print(f"{'problem':16s} {'library':8s} {'pattern, colours':>17s} {'first':>8s} {'repeated':>10s} {'products':>9s}")
-    for problem in PROBLEMS:
-        for library in LIBRARIES:
-            if library == "casadi" and problem != "rosenbrock":
-                continue
-            row = measure(library, problem, size)
-            if row is not None:
-                times = f"{row['pattern']:15.3f} s {row['first']:6.2f} s {1e3 * row['repeated']:7.2f} ms"
-                print(f"{problem:16s} {library:8s} {times} {row['products']:9.0f}")
+def table(problems: Sequence[str]) -> list[str]:
+    """Returns the lines of the table, and prints each when it is measured."""
+    lines = ["| problem | unknowns | library | pattern and colours | first | repeated | products |",
+             "|---|---:|---|---:|---:|---:|---:|"]  # fmt: skip
+    for problem in problems:
+        for size in PROBLEMS[problem][2]:
+            for library in LIBRARIES:
+                if library == "casadi" and problem != "rosenbrock":
+                    continue
+                row = measure(library, problem, size)
+                cells = [row, "", "", ""] if isinstance(row, str) else [
+                    f"{row['pattern']:.3f} s", f"{row['first']:.3f} s", f"{1e3 * row['repeated']:.2f} ms",
+                    f"{row['products']:.0f}" if row["products"] else "",
+                ]  # fmt: skip
+                lines.append(f"| {problem} | {size:,} | {library} | {' | '.join(cells)} |")
+                print(lines[-1], flush=True)
+    return lines
+
+
+def main(argv: Sequence[str]) -> None:
+    from benchmarks.page import page, save, sections, taken
+    from benchmarks.run import ORDER
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
+    parser.add_argument("--write", type=Path, metavar="PAGE")
+    options = parser.parse_args(argv)
+    when = taken()
+    lines = table(options.problems)
+    if options.write:
+        body = "\n".join([f"Measured on {when}.", "", *lines])
+        before = sections(options.write.read_text(encoding="utf-8"))
+        save(options.write, page({**before, "sparse": body}, ORDER))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
+    if len(sys.argv) == 4 and sys.argv[1] in LIBRARIES:
         sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-        function, scalar = PROBLEMS[sys.argv[2]]
+        function, scalar, _ = PROBLEMS[sys.argv[2]]
         start = np.random.default_rng(0).normal(size=int(sys.argv[3])).astype(np.float32)
         print(json.dumps(LIBRARIES[sys.argv[1]](function, scalar, start)))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 9_800)  # 2 x 70 x 70
+        main(sys.argv[1:])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Any, ParamSpec, final, overload
+from math import prod
+from typing import Any, Final, ParamSpec, final, overload
 
 import numpy as np
 
@@ -17,10 +18,13 @@ from fxad.api.lift import before_differentiation, check_function, trace_for_tran
 from fxad.api.vmap import vmap
 from fxad.core import tree
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, described, shown
+from fxad.ir import distinct_jaxprs
+from fxad.lax.barrier import optimization_barrier
+from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, trace_for_call
 from fxad.tracing.static_args import Argnums
-from fxad.transforms.sparse.coloring import Coloring, decompression
+from fxad.transforms.sparse.coloring import Coloring, Decompression, decompression
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
 
 P = ParamSpec("P")
@@ -76,6 +80,15 @@ class Sparse:
         """The transposed matrix."""
         rows, columns = self.pattern.rows, self.pattern.indices
         return Sparse._of(self.data[..., np.lexsort((rows, columns))], self.pattern.T)
+
+    def block(self, result: int, argument: int) -> Sparse:
+        """Return the block of one leaf of the results with respect to one leaf of the arguments, by their numbers."""
+        part, p = self.pattern.block(result, argument), self.pattern
+        top = sum([prod(s) for s in p.row_shapes[:result]])
+        left = sum([prod(s) for s in p.column_shapes[:argument]])
+        columns = (p.indices >= left) & (p.indices < left + part.shape[1])
+        chosen = np.flatnonzero(columns & (p.rows >= top) & (p.rows < top + part.shape[0]))
+        return Sparse._of(self.data[..., chosen.astype(np.int32)], part)
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csr_array`. Raises: ShapeError for a batch."""
@@ -143,6 +156,12 @@ tree.register(
     lambda data, children: Sparse._of(next(iter(children)), Pattern.of_key(data[0])),
 )
 
+tree.register(
+    Pattern,
+    lambda p: ((), (p.key, p.notes), ()),
+    lambda data, _: Pattern.of_key(*data),
+)
+
 # ---------------------------------------------------------------------------------------------------------- patterns
 
 
@@ -158,11 +177,14 @@ def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[obj
     Rule:   the pattern of the linear program of `linearize`; so `sparsity(grad(program))` is that of the Hessian.
     Raises: NotDifferentiableError for integer results and arguments; ArgumentError.
     """
-    program, args = _program("sparsity", f, at)
+    program, args = program_and_point("sparsity", f, at)
     return _pattern("sparsity", program, argnums, args)
 
 
-def _program(what: str, f: Callable[..., object], at: Sequence[object] | None) -> tuple[Program[..., object], Any]:
+def program_and_point(
+    what: str, f: Callable[..., object], at: Sequence[object] | None
+) -> tuple[Program[..., object], Any]:
+    """Return a function or program as a program, and the values of its arguments, if they are given."""
     if at is not None and not isinstance(at, tuple | list):
         raise ArgumentError(f"{what}: at is {described(at)}, not a tuple", remedy="give all arguments: at=(x, y)")
     if isinstance(f, Program):
@@ -314,9 +336,40 @@ def sparse_hessian(
     at: Sequence[object] | None = None,
     check: bool = False,
 ) -> object:
-    """Return the function or program of the Hessian as a `Sparse` matrix: `sparse_jacobian` of the gradient."""
-    derivative: Callable[..., object] = grad(f, argnums)
-    return sparse_jacobian(derivative, pattern, coloring, argnums, at=at, check=check)
+    """Return the function or program of the Hessian as a `Sparse` matrix: `sparse_jacobian` of the gradient.
+
+    Without `coloring`, a symmetric pattern may have a star colouring: an entry is read from the product of its column, or
+    of its row. A function with custom derivative rules gets a colouring of columns or rows: its derivatives need not be
+    symmetric.
+
+    Law:    `to_dense` is `hessian`, its leaves as one matrix.
+    Raises: as `sparse_jacobian`; ArgumentError for a result that is not a scalar.
+    """
+    if isinstance(f, Program):
+        return _hessian_program(f, pattern, coloring, argnums, at, check)
+    check_function("sparse_hessian", f)
+
+    @wraps(f, updated=())
+    def derivative(*args: object, **kwargs: object) -> object:
+        program = trace_for_transform(f, args, kwargs)
+        return _hessian_program(program, pattern, coloring, argnums, at, check)(*args, **kwargs)
+
+    return derivative
+
+
+def _hessian_program(
+    f: Program[..., Any],
+    pattern: Pattern | None,
+    coloring: Coloring | None,
+    argnums: Argnums,
+    at: Sequence[object] | None,
+    check: bool,
+) -> Program[..., Any]:
+    symmetric = not any(
+        [rules_of(eqn.prim).has_derivative for body in distinct_jaxprs(f.jaxpr) for eqn in body.eqns]
+    )  # fmt: skip
+    gradient = before_differentiation(grad(f, argnums))
+    return _sparse_program("sparse_hessian", gradient, pattern, coloring, argnums, at, check, symmetric)
 
 
 def _sparse_program(
@@ -327,21 +380,23 @@ def _sparse_program(
     argnums: Argnums,
     at: Sequence[object] | None,
     check: bool,
+    symmetric: bool = False,
 ) -> Program[..., Any]:
     chosen = ChosenArguments.by_number(what, program, argnums)
     shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
     own = _pattern(what, program, argnums, at) if pattern is None else check_pattern(what, pattern, shape)
-    colors = own.color() if coloring is None else coloring
+    colors = own.color(symmetric=symmetric and own.symmetric) if coloring is None else coloring
     if not isinstance(colors, Coloring) or colors.shape != own.shape:
         found = colors.shape if isinstance(colors, Coloring) else described(colors)
         raise ArgumentError(
             f"{what}: the coloring is of {found}, the pattern has shape {own.shape}",
             remedy="give a coloring of this pattern: pattern.color()",
         )
-    where = decompression(colors, own.indptr, own.indices)
-    m, n = own.shape
-    jvps = int(colors.columns.max(initial=-1)) + 1
-    places = np.where(where.from_rows, jvps * m + where.color * n, where.color * m) + where.position
+    jvps, vjps = colors.jvps, colors.vjps
+    memo, key = own._memo, ("places", colors)
+    if key not in memo:
+        memo[key] = _places(colors, own)
+    places, where = memo[key]
 
     def derivative(*args: object, **kwargs: object) -> object:
         def of_chosen(*values: object) -> object:
@@ -355,16 +410,14 @@ def _sparse_program(
         if jvps or check:
             _, push = linearize(of_chosen, *values)
         if jvps:
-            tangents = _seeds(colors.columns, jvps, leaves)
-            products.append(_ravel(vmap(lambda *t: push(*tree.unflatten(structure, t)))(*tangents)))
-        vjps = int(colors.rows.max(initial=-1)) + 1
+            products += _products(
+                lambda *t: push(*tree.unflatten(structure, t)), colors.columns, leaves, _stacked(push, jvps)
+            )
         if vjps:
             out, pull = vjp(of_chosen, *values)
             outs, out_tree = tree.flatten(out)
-            seeds = _seeds(colors.rows, vjps, outs)
-            products.append(_ravel(vmap(lambda *c: pull(tree.unflatten(out_tree, c)))(*seeds)))
-        flat = [p.reshape(-1) for p in products]
-        whole = flat[0] if len(flat) == 1 else fnp.concatenate(flat) if flat else fnp.zeros(0)
+            products += _products(lambda *c: pull(tree.unflatten(out_tree, c)), colors.rows, outs, _stacked(pull, vjps))
+        whole = products[0] if len(products) == 1 else fnp.concatenate(products) if products else fnp.zeros(0)
         data = whole.at[places].get(mode="promise_in_bounds") if own.nnz else fnp.zeros(0, leaves[0].dtype)
         for target, source in where.levels:
             data = data.at[target].add(-data[source])
@@ -381,29 +434,68 @@ def _sparse_program(
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
 
 
-def _seeds(colours: Any, count: int, leaves: Sequence[Any]) -> list[Array]:
-    """Return for each leaf the stack of the indicators of the colours."""
+def _places(colors: Coloring, pattern: Pattern) -> tuple[Any, Decompression]:
+    """Return the place of each entry in the products, one after the other, and how they are decompressed."""
+    where = decompression(colors, pattern.indptr, pattern.indices)
+    m, n = pattern.shape
+    end = np.int64(colors.jvps) * m
+    places = np.where(where.from_rows, end, 0) + where.color * np.where(where.from_rows, n, m) + where.position
+    return places.astype(np.int32) if end + colors.vjps * n < 2**31 else places, where
+
+
+_FEW_COLOURS: Final = 16
+_FEW_EQUATIONS: Final = 1024
+
+
+def _stacked(linear: Any, count: int) -> bool:
+    """Return True if the products of a linear program are computed as one stack.
+
+    A few are computed apart: XLA runs the loops of a vector faster than those of a stack. Two shared cores, milliseconds
+    apart and in a stack: chained Rosenbrock of 10^6 unknowns, 3 colours, 14 and 34; Brusselator of 131,072, 10 colours,
+    3.7 and 5.2; a neural residual, 16 colours, 4.1 and 4.0 (`python -m benchmarks.sparse`).
+    """
+    equations = sum([len(body.eqns) for body in distinct_jaxprs(linear.jaxpr)])
+    return count > _FEW_COLOURS or count * equations > _FEW_EQUATIONS
+
+
+def _products(apply: Callable[..., object], colours: Any, leaves: Sequence[Any], stacked: bool) -> list[Array]:
+    """Return the products of a linear function with the indicators of the colours, as vectors in order."""
+    count = int(colours.max()) + 1
+    if stacked:
+        stacks = vmap(apply)(*_seeds(colours, leaves, np.arange(count, dtype=np.int32)))
+        return [_ravel(stacks, batch=True).reshape(-1)]
+    single = [_ravel(apply(*_seeds(colours, leaves, k))) for k in range(count)]
+    # without the barrier XLA computes a product again for each entry that is read from it
+    return list(optimization_barrier(tuple(single)))
+
+
+def _seeds(colours: Any, leaves: Sequence[Any], colour: Any) -> list[Array]:
+    """Return for each leaf the indicator of a colour, or a stack of those of several colours."""
     seeds, start = [], 0
+    stack: tuple[int, ...] = np.shape(colour)
     for x in leaves:
-        part = asarray(colours[start : start + x.size])
-        seed = fnp.arange(count, dtype=np.int32)[:, None] == part[None, :]
-        seeds.append(seed.astype(x.dtype).reshape((count, *x.shape)))
+        part: Any = colours[start : start + x.size]
+        modulus = int(part.max(initial=0)) + 1
+        if np.array_equal(part, np.arange(len(part)) % modulus):  # of a band: no constant of its size
+            part = fnp.arange(x.size, dtype=np.int32) % np.int32(modulus)
+        seed = asarray(part) == np.reshape(colour, (*stack, 1)).astype(np.int32)
+        seeds.append(seed.astype(x.dtype).reshape((*stack, *x.shape)))
         start += x.size
     return seeds
 
 
-def _ravel(stacks: object) -> Array:
-    """Return the leaves of stacks as one array (stack, elements)."""
-    parts = [x.reshape((x.shape[0], -1)) for x in tree.leaves(stacks)]
-    return parts[0] if len(parts) == 1 else fnp.concatenate(parts, 1)
+def _ravel(values: object, batch: bool = False) -> Array:
+    """Return the leaves as one vector, or the leaves of stacks as one array (stack, elements)."""
+    parts = [x.reshape((x.shape[0], -1) if batch else (-1,)) for x in tree.leaves(values)]
+    return parts[0] if len(parts) == 1 else fnp.concatenate(parts, -1)
 
 
 def _checked(matrix: Sparse, push: Any, structure: Any, leaves: Sequence[Any]) -> Array:
     """Return the data of a matrix, or nan if its product with one vector differs from the tangent."""
     generator = np.random.default_rng(20240131)
     directions = [asarray(generator.standard_normal(x.shape).astype(x.dtype)) for x in leaves]
-    want = _ravel(tree.map(lambda x: x[None], push(*tree.unflatten(structure, directions))))[0]
-    vector = _ravel([d[None] for d in directions])[0]
+    want = _ravel(push(*tree.unflatten(structure, directions)))
+    vector = _ravel(directions)
     got = matrix @ vector
     size = fnp.abs(Sparse._of(fnp.abs(matrix.data), matrix.pattern) @ fnp.abs(vector)) + fnp.abs(want)
     close = fnp.abs(got - want) <= 1e3 * float(np.finfo(np.dtype(str(want.dtype))).eps) * size

@@ -517,6 +517,11 @@ def is_container(cls: type) -> bool:
     return _registered(cls) is not None or optree.is_namedtuple_class(cls)
 
 
+def registered(cls: type) -> bool:
+    """Return True for a class that was registered, by a user or by fxad; containers of Python are not."""
+    return _registered(cls) is not None and cls.__module__ not in ("builtins", "collections")
+
+
 def _registered(cls: type) -> Any:
     return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
 

@@ -146,6 +146,16 @@ def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = F
         raise FileFormatError(f"{what} cannot be read: {e}", remedy=_REMEDY) from e
 
 
+def is_instance(path: str) -> bool:
+    """Return True for a file of `save` whose tree is an instance of a registered class, not a container of Python."""
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            head = json.loads((file.metadata() or {})[_METADATA])
+            return isinstance(head["tree"], dict) and "class" in head["tree"]
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
 class _File:
     """An open file: the names of its arrays, what fxad wrote about them, and the arrays."""
 

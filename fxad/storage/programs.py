@@ -14,6 +14,7 @@ import numpy as np
 
 from fxad.core import tree
 from fxad.errors import ArgumentError, FileFormatError, described, shown
+from fxad.storage import arrays
 from fxad.storage.decoding import decode
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
@@ -40,14 +41,19 @@ class Compiled(Protocol[P, R_co]):
         """The program that was compiled."""
 
 
-def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) -> None:
+def save(program: Program[P, R] | Compiled[P, R] | object, path: str | os.PathLike[str]) -> None:
     """Write a program to a file, atomically. Of an executable, only its program is written.
+
+    An instance of a registered class, such as a `Sparse` matrix or a `Pattern`, is written by `fxad.tree.save`.
 
     Law:    `load(path) == program`, except that the arrays it closes over are copies with the same bits.
     Raises: ArgumentError if `program` is not a program or `path` not a path, for a program that closes over tracers or
             calls Python functions, and for trees that a file cannot hold; FileFormatError for a folder; OSError.
     """
     traced: object = program.program if isinstance(program, Compiled) else program
+    if not isinstance(traced, Program) and tree.registered(type(traced)):
+        arrays.save(path, traced)
+        return
     if isinstance(traced, Array | np.ndarray) or tree.structure(traced).num_nodes > 1:
         raise ArgumentError(
             f"save: {described(program)} is a tree of arrays, not a program",
@@ -67,8 +73,10 @@ def load(
     *,
     trusted: bool = False,
     primitives: OwnPrimitives = (),
-) -> Program[..., Any]:
+) -> Any:
     """Return the program of a file. It can be called, transformed and lowered like any other.
+
+    Of a file that `save` made of another value, return the value.
 
     The classes of its trees must be registered, in imported modules. `trusted` imports the modules that the file names,
     which runs their code. `primitives` are classes of primitives from outside fxad that the program may use, too.
@@ -80,7 +88,10 @@ def load(
     """
     absolute = absolute_path("load", path)
     what = f"load: {absolute}"
-    _, sections = unpack(what, _read(what, absolute), KIND, VERSION)
+    content = _read(what, absolute)
+    if not has_header(content, KIND) and arrays.is_instance(absolute):
+        return arrays.load(absolute, trusted=trusted)
+    _, sections = unpack(what, content, KIND, VERSION)
     return decode(what, sections, trusted, vocabulary("load", primitives))[0]
 
 

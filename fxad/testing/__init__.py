@@ -98,6 +98,7 @@ from fxad.testing.reduced_predicates import compiled_differs, gives_nan
 from fxad.testing.repeated import repeated, repeated_cases
 from fxad.testing.rewrite_laws import check_rewrite_keeps_gradients, check_rewrite_under_vmap
 from fxad.testing.solutions import Solution, solutions
+from fxad.testing.sparse_laws import check_sparsity
 from fxad.testing.stacks import STEPS, Step, check_stack, stacks
 from fxad.testing.transform_laws import (
     check_cse,
@@ -177,6 +178,7 @@ __all__ = [
     "check_rule",
     "check_second_order",
     "check_simplify",
+    "check_sparsity",
     "check_stack",
     "check_tangents_transpose",
     "check_text",

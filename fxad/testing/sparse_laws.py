@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fxad.api.chosen_arguments import ChosenArguments, operand_flags
+from fxad.api.sparse import program_and_point, sparsity
+from fxad.core import tree
 from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError
-from fxad.ir import Flags, Jaxpr, NDArray
+from fxad.ir import Aval, Flags, Jaxpr, NDArray
 from fxad.testing.compare import fail
+from fxad.tracing.static_args import Argnums
 from fxad.transforms.ad.linearize import linearize
-from fxad.transforms.sparse.pattern import Pattern, pattern_of
+from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of
 
 
-def dense_pattern(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> NDArray:
-    """Return where the Jacobian at `args` is not zero, by one product for each element of the operands."""
+def dense_pattern(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray], *, nan: bool = True) -> NDArray:
+    """Return where the Jacobian at `args` is not zero, by one product for each element of the operands. `nan`: what is
+    no number counts as an entry."""
     split = linearize(jaxpr, wrt)
     residuals = run(split.primal, args)[len(jaxpr.outs) :]
     avals = select_by_flags(jaxpr.in_avals, wrt)
@@ -33,7 +38,7 @@ def dense_pattern(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> NDArray:
                     for a, nonzero in zip(jaxpr.out_avals, split.out_nonzero, strict=True):
                         if nonzero:
                             value = np.asarray(next(found)).ravel()
-                            entries[start : start + a.size] |= value != 0
+                            entries[start : start + a.size] |= (value != 0) & (nan | (value == value))
                         start += a.size
                 columns.append(entries[: sum([a.size for a in jaxpr.out_avals])])
     rows = sum([a.size for a in jaxpr.out_avals])
@@ -62,17 +67,65 @@ def check_pattern_covers(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> b
     return bool((found == dense).all())
 
 
-def check_sparsity(pattern: Pattern, jacobian: object) -> None:
-    """Check that a pattern contains every nonzero of a dense Jacobian. Raises: AssertionError with missed entries;
-    ArgumentError for another shape."""
-    dense = np.asarray(jacobian).reshape(-1, pattern.shape[1]) if pattern.shape[1] else np.zeros(pattern.shape)
+def check_sparsity(
+    f: Callable[..., object],
+    pattern: Pattern | None = None,
+    *,
+    argnums: Argnums = 0,
+    at: Sequence[object] | None = None,
+    points: int = 3,
+    seed: int = 0,
+) -> None:
+    """Check that a pattern contains every nonzero of the Jacobian of `f` at random points.
+
+    `pattern` is that of the user, for all values of the arguments; without it, it is `sparsity(f)`. The points are
+    `at`, and points around it; a Program needs none, and has normal points then. Integers and bools are those of `at`,
+    or zeros. Entries that are nan at a point are not compared there.
+
+    Raises: AssertionError with the missed entries; ShapeError for a pattern of another shape.
+    Cost:   a product for each element of the arguments at each point, without XLA.
+    """
+    program, given = program_and_point("check_sparsity", f, at)
+    chosen = ChosenArguments.by_number("check_sparsity", program, argnums)
+    wrt = operand_flags(program, chosen.leaves)
+    found = sparsity(program, argnums) if pattern is None else pattern
+    shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
+    found = check_pattern("check_sparsity", found, shape)
+    mask, generator = as_mask(found), np.random.default_rng(seed)
+    bound = [np.asarray(v) for v in program.bound]
+    leaves = None if given is None else [np.asarray(v) for v in tree.leaves((tuple(given), {}))]
+    for point in range(points):
+        args = [
+            _near(a, None if leaves is None else leaves[k], generator if point or leaves is None else None)
+            for k, a in enumerate(program.in_avals)
+        ]
+        check_covers(found, dense_pattern(program.jaxpr, wrt, [*bound, *args], nan=False), mask)
+
+
+def _near(aval: Aval, value: NDArray | None, generator: np.random.Generator | None) -> NDArray:
+    """Return a random value near to a given one, or around zero."""
+    centre = np.zeros(aval.shape, aval.dtype) if value is None else value.astype(aval.dtype)
+    if not aval.inexact or generator is None:
+        return centre
+    step = generator.standard_normal(aval.shape)
+    scale = 1.0 if value is None else 0.1 * (1 + np.abs(centre))
+    moved: NDArray = (centre + scale * step).astype(aval.dtype)
+    return moved
+
+
+def check_covers(pattern: Pattern, nonzeros: object, mask: NDArray | None = None) -> None:
+    """Check that a pattern contains every nonzero of an array of the shape of the Jacobian. Raises: AssertionError with
+    missed entries; ArgumentError for another shape."""
+    dense = np.asarray(nonzeros).reshape(-1, pattern.shape[1]) if pattern.shape[1] else np.zeros(pattern.shape)
     if dense.shape != pattern.shape:
         raise ArgumentError(
             f"check_sparsity: the pattern has shape {pattern.shape}, the Jacobian {dense.shape}",
             remedy="give the Jacobian of the same function",
         )
-    missed = np.argwhere(np.logical_and(dense != 0, np.logical_not(as_mask(pattern))))
+    covered = as_mask(pattern) if mask is None else mask
+    missed = np.argwhere(np.logical_and(dense != 0, np.logical_not(covered)))
     if len(missed):
         raise AssertionError(
-            f"check_sparsity: the pattern misses {len(missed)} nonzeros: (row, column) {missed[:5].tolist()}"
+            f"check_sparsity: the pattern of shape {pattern.shape} misses {len(missed)} nonzeros of the Jacobian: (row,"
+            f" column) {missed[:5].tolist()}"
         )

@@ -61,6 +61,28 @@ def test_the_root_has_derivatives_by_custom_root() -> None:
     )
 
 
+def test_the_sparse_jacobian_of_a_function_serves_all_solvers() -> None:
+    """Newton's steps, and the implicit derivatives of the root, by sparse solves of a tridiagonal matrix."""
+
+    def root(c: Any, jacobian: Any, tangent_solve: Any) -> Any:
+        f = lambda x: bratu(x) + c * x**2  # noqa: E731
+        solve = lambda f, x: lax.newton(f, x, jacobian(f), tol=1e-11)[0]  # noqa: E731
+        return lax.custom_root(f, np.zeros(9), solve, tangent_solve)
+
+    by_sparse = lambda g, y: lax.sparse_solve(fx.sparse_jacobian(g)(y), y)  # noqa: E731
+    by_dense = lambda g, y: fnp.linalg.solve(fx.jacfwd(g)(y), y)  # noqa: E731
+    c = np.float64(0.5)
+    expected = fx.jacfwd(lambda c: root(c, fx.jacfwd, by_dense))(c)
+    for derivative in (fx.jacfwd, fx.jacrev):
+        found = derivative(lambda c: root(c, fx.sparse_jacobian, by_sparse))(c)
+        assert np.allclose(found, expected, rtol=1e-9, atol=1e-14)
+    # a band in a wide matrix
+    f = lambda x: fnp.concatenate([bratu(x), x - 0.1])  # noqa: E731
+    found, report = fx.jit(lambda x: lax.levenberg_marquardt(f, x, fx.sparse_jacobian(f), tol=1e-9))(np.zeros(9))
+    assert bool(report.converged)
+    assert np.allclose(fx.jacfwd(f)(found).T @ f(found), 0, atol=1e-9)
+
+
 T = np.linspace(0, 1, 12)
 
 

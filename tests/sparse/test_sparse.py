@@ -11,8 +11,9 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
-from fxad.testing.sparse_laws import as_mask, check_sparsity
+from fxad.errors import ArgumentError, FileFormatError, NotDifferentiableError, ShapeError
+from fxad.testing import check_sparsity
+from fxad.testing.sparse_laws import as_mask, check_covers
 
 X = np.linspace(0.3, 1.7, 6)
 
@@ -59,7 +60,7 @@ def test_the_hessian_of_rosenbrock_is_a_band() -> None:
 def test_the_pattern_and_the_matrix_of_a_function(f: Callable[..., fx.Array]) -> None:
     x = fnp.asarray(X)
     dense = np.asarray(fx.jacfwd(f)(x))
-    check_sparsity(fx.sparsity(f, at=(x,)), dense)
+    check_covers(fx.sparsity(f, at=(x,)), dense)
     for g in (f, fx.trace(f, x)):
         np.testing.assert_allclose(fx.sparse_jacobian(g)(x).to_dense(), dense, rtol=1e-12)
 
@@ -141,8 +142,112 @@ def test_a_wrong_pattern_is_found_at_run_time() -> None:
     assert np.isnan(fx.sparse_jacobian(fnp.cumsum, wrong, check=True)(x).data).all()
     right = fx.sparse_jacobian(fnp.cumsum, check=True)(x)
     assert not np.isnan(right.data).any()
-    with pytest.raises(AssertionError, match="misses 15 nonzeros"):
-        check_sparsity(wrong, np.tril(np.ones((6, 6))))
+    with pytest.raises(AssertionError, match="misses 15 nonzeros of the Jacobian"):
+        check_covers(wrong, np.tril(np.ones((6, 6))))
+
+
+def test_a_wrong_pattern_is_found_at_random_points() -> None:
+    program = fx.trace(lambda x, i: fnp.cumsum(x)[i], fx.Spec((4,), "float64"), fx.Spec((2,), "int32"))
+    check_sparsity(program)
+    check_sparsity(lambda x: fnp.log(x) * x[::-1], at=(X,))
+    with pytest.raises(
+        AssertionError,
+        match=r"check_sparsity: the pattern of shape \(6, 6\) misses 15 nonzeros of the Jacobian: \(row, column\)",
+    ):
+        check_sparsity(fnp.cumsum, fx.Pattern.from_scipy(np.eye(6)), at=(X,))
+    # at the given point the derivative is zero, around it it is not
+    with pytest.raises(AssertionError, match="misses 1 nonzeros"):
+        check_sparsity(lambda x: x**3, fx.Pattern.from_scipy(np.zeros((1, 1))), at=(np.zeros(1),))
+    with pytest.raises(ShapeError, match=r"check_sparsity: the pattern has shape \(2, 2\), the derivative has shape"):
+        check_sparsity(fnp.cumsum, fx.Pattern.from_scipy(np.eye(2)), at=(X,))
+
+
+def test_blocks_of_trees() -> None:
+    def f(p: dict[str, fx.Array]) -> dict[str, fx.Array]:
+        return {"u": p["a"] * 2.0, "v": fnp.cumsum(p["b"]) + p["a"][0]}
+
+    p = {"a": fnp.ones(2, np.float64), "b": fnp.asarray(X[:3])}
+    pattern = fx.sparsity(f, at=(p,))
+    assert (pattern.row_shapes, pattern.column_shapes) == (((2,), (3,)), ((2,), (3,)))
+    dense = fx.jacfwd(f)(p)
+    matrix = fx.sparse_jacobian(f)(p)
+    for i, u in enumerate("uv"):
+        for j, v in enumerate("ab"):
+            np.testing.assert_array_equal(as_mask(pattern.blocks[i][j]), np.asarray(dense[u][v]) != 0)
+            np.testing.assert_array_equal(matrix.block(i, j).to_dense(), dense[u][v])
+    with pytest.raises(ArgumentError, match=r"Pattern\.block: argument 2 of a pattern with 2 leaves of arguments"):
+        pattern.block(0, 2)
+
+
+def test_a_pattern_and_a_matrix_are_saved(tmp_path: Path) -> None:
+    f = lambda x: x[np.array([0, 3, 1, 0])] * x[:4]  # noqa: E731
+    band = fx.sparsity(fx.trace(lambda x: x[1:] * x[:-1], fx.Spec((4,), "float64")))
+    noted = fx.sparsity(fx.trace(lambda x, i: x[i], fx.Spec((3,), "float64"), fx.Spec((2,), "int32")))
+    for k, pattern in enumerate((band, fx.sparsity(f, at=(X,)), noted)):
+        fx.save(pattern, tmp_path / str(k))
+        loaded = fx.load(tmp_path / str(k))
+        assert loaded is pattern
+        assert loaded.notes == pattern.notes
+    assert noted.notes
+    assert fx.Pattern.from_scipy(np.ones((2, 3))) == noted, "notes are not part of the value"
+    matrix = fx.sparse_jacobian(f)(fnp.asarray(X))
+    fx.save(matrix, tmp_path / "m")
+    loaded = fx.load(tmp_path / "m")
+    assert loaded.pattern == matrix.pattern
+    np.testing.assert_array_equal(loaded.data, matrix.data)
+    fx.tree.save(tmp_path / "t", [fnp.ones(2)])  # a tree of Python's containers
+    with pytest.raises(FileFormatError, match="is not what fxad wrote"):
+        fx.load(tmp_path / "t")
+
+
+def test_pictures() -> None:
+    pattern = fx.Pattern.from_scipy(np.eye(300))
+    lines = pattern.picture().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 48
+    assert set("".join(lines)) <= {chr(c) for c in range(0x2800, 0x2900)}
+    assert fx.Pattern.from_scipy(np.zeros((0, 3))).picture() == ""
+    assert "<pre" in pattern._repr_html_()
+    warned = fx.sparsity(fx.trace(lambda x, i: x[i], fx.Spec((3,), "float64"), fx.Spec((2,), "int32")))
+    assert "warning: " in str(warned)
+    assert "warning: " in warned._repr_html_()
+    pytest.importorskip("matplotlib").use("Agg")
+    assert pattern.plot().get_lines()
+
+
+def test_a_hessian_has_a_star_coloring_if_it_is_symmetric() -> None:
+    edges = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [0, 5], [4, 5]])
+    energy = lambda x: fnp.sum((x[edges[:, 0]] - x[edges[:, 1]]) ** 4)  # noqa: E731
+    x = fnp.asarray(X)
+    pattern = fx.sparsity(fx.grad(fx.trace(energy, x)))
+    assert pattern.symmetric
+    assert pattern.color().products > pattern.color(symmetric=True).products == 3
+    dense = np.asarray(fx.hessian(energy)(x))
+    np.testing.assert_allclose(fx.sparse_hessian(energy)(x).to_dense(), dense, rtol=1e-12)
+    np.testing.assert_allclose(fx.sparse_hessian(fx.trace(energy, x))(x).to_dense(), dense, rtol=1e-12)
+
+    @fx.custom_jvp
+    def rotated(x: fx.Array) -> fx.Array:
+        return energy(x)
+
+    # the derivative of its rule is not symmetric
+    rotated.defjvp(lambda primals, tangents: (rotated(*primals), fnp.sum(fnp.cumsum(primals[0] ** 2) * tangents[0])))
+    dense = np.asarray(fx.hessian(rotated)(x))
+    assert not np.array_equal(dense, dense.T)
+    np.testing.assert_allclose(fx.sparse_hessian(rotated)(x).to_dense(), dense, rtol=1e-12)
+
+
+@pytest.mark.parametrize("colours", [1, 3, 17])
+def test_few_and_many_colours(colours: int) -> None:
+    """Few products are computed apart, many in a stack; those of columns and of rows."""
+    n = 2 * colours
+    f = lambda x: fnp.convolve(x**2, fnp.ones(colours, np.float64))  # noqa: E731
+    x = fnp.linspace(1, 2, n, dtype=np.float64)
+    dense = np.asarray(fx.jacfwd(f)(x))
+    pattern = fx.sparsity(f, at=(x,))
+    for kind in ("columns", "rows", "both"):
+        found = fx.sparse_jacobian(f, coloring=pattern.color(kind))(x)
+        np.testing.assert_allclose(found.to_dense(), dense, rtol=1e-12)
 
 
 def test_bad_input() -> None:

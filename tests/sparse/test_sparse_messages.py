@@ -55,6 +55,10 @@ anything: Any = fx
             ],
         ),
         (lambda: S * X, ["Sparse * array: the factor has shape", "use @ for a product"]),
+        (
+            lambda: fx.sparsity(SIN).block(1, 0),
+            ["Pattern.block: result 1 of a pattern with 1 leaves of results", "give a number from 0 to 0"],
+        ),
         (lambda: S.sum(3), ["Sparse.sum: axis is", "0 or 1"]),
         (lambda: fx.sparsity(fx.trace(lambda x: x * 1.0, fx.Spec((2,), "int32"))), [", not floating"]),
         (

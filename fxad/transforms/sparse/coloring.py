@@ -125,7 +125,8 @@ def _fewest_products(
     if symmetric and best.products > 3:
         other = color(indptr, indices, shape, "star", offsets=offsets, symmetric=True)
         best = min(best, other, key=lambda c: c.products)
-    if dense_lines(pattern.counts())[1] < best.products or dense_lines(pattern.column_counts())[1] < best.products:
+    promised = [dense_lines(c) for c in (pattern.counts(), pattern.column_counts())]
+    if any([lines and products < best.products for lines, products in promised]):
         best = min(best, _color_both(pattern, best), key=lambda c: c.products)
     return best
 
@@ -154,8 +155,8 @@ def _color_both(pattern: Csr, best: Coloring | None = None) -> Coloring:
         # only where the number of entries falls, or a line of equal length is left
         (steps,) = np.nonzero(np.diff(falling, prepend=falling[0] + 1) < 0)
         for k in sorted(steps[np.argsort(promised[steps], kind="stable")][:4]):
-            if k == 0 or falling[k] + 1 >= fewest:
-                continue
+            if k == 0 or falling[k] + 1 >= fewest or k > len(counts) // 8 + 8:
+                continue  # most lines have as many entries: they are not few dense ones
             taken = np.zeros(this.shape[0], np.bool_)
             taken[order[:k]] = True
             every = np.ones(this.shape[1], np.bool_)

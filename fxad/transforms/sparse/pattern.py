@@ -19,6 +19,7 @@ from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.coloring import Coloring, color
+from fxad.transforms.sparse.csr import Csr
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
     EMPTY,
@@ -27,7 +28,6 @@ from fxad.transforms.sparse.relation import (
     box,
     compose,
     csr,
-    pairs,
     relation,
     shifted,
     table,
@@ -55,7 +55,7 @@ class Pattern:
 
     key: Key  # shapes, boxes, pairs: what a file holds
     notes: tuple[str, ...]
-    _memo: dict[str, Any]
+    _memo: dict[object, Any]
 
     @classmethod
     def of(
@@ -64,15 +64,19 @@ class Pattern:
         """Return the pattern of a relation."""
         tables: tuple[bytes, ...] = ()
         if entries.tables:
-            o, i = pairs(Relation(frozenset(), entries.tables))
-            tables = (o.astype("<i8").tobytes(), i.astype("<i8").tobytes())
+            m, n = sum(map(prod, row_shapes)), sum(map(prod, column_shapes))
+            indptr, indices = csr(Relation(frozenset(), entries.tables), m, n)
+            tables = (
+                np.diff(indptr).astype("<u4").tobytes(),
+                indices.astype("<u4" if n < 1 << 32 else "<u8").tobytes(),
+            )
         boxes = tuple([tuple(b) for b in sorted(entries.boxes)])
         return cls.of_key((tuple(row_shapes), tuple(column_shapes), boxes, tables), tuple(notes))
 
     @classmethod
     def of_key(cls, key: Key, notes: tuple[str, ...] = ()) -> Pattern:
-        """Return the pattern with this `key`: one object while it lives."""
-        return _patterns.get(key) or _patterns.put(key, cls(key, notes, {}))
+        """Return the pattern with this `key` and these notes: one object while it lives."""
+        return _patterns.get((key, notes)) or _patterns.put((key, notes), cls(key, notes, {}))
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Pattern:
@@ -114,8 +118,16 @@ class Pattern:
         boxes = frozenset([Box(*b) for b in self.key[2]])
         if not self.key[3]:
             return Relation(boxes)
-        o, i = [np.frombuffer(b, "<i8").astype(np.int64) for b in self.key[3]]
-        return Relation(boxes, ((o, i),))
+        counts, indices = self._listed()
+        return Relation(boxes, ((np.repeat(np.arange(len(counts)), counts), indices),))
+
+    def _listed(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of listed entries of each row, and their columns."""
+        counts, indices = self.key[3]
+        wide = len(indices) > 4 * int(np.frombuffer(counts, "<u4").sum(dtype=np.int64))
+        return np.frombuffer(counts, "<u4").astype(np.int64), np.frombuffer(indices, "<u8" if wide else "<u4").astype(
+            np.int64
+        )
 
     def _csr(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if "csr" not in self._memo:
@@ -126,7 +138,11 @@ class Pattern:
                     " be listed",
                     remedy="the matrix is nearly dense: use jvp or vjp products in place of its entries",
                 )
-            found = csr(entries, *self.shape)
+            if self.key[3] and not self.key[2]:
+                counts, indices = self._listed()
+                found = np.concatenate([[0], np.cumsum(counts)]), indices
+            else:
+                found = csr(entries, *self.shape)
             for a in found:
                 a.flags.writeable = False
             self._memo["csr"] = found
@@ -163,17 +179,43 @@ class Pattern:
         return tuple(sorted({i - o for o, i, _ in self.key[2]}))
 
     @property
+    def symmetric(self) -> bool:
+        """Return True if (j, i) is an entry for each entry (i, j)."""
+        if "symmetric" not in self._memo:
+            entries, (m, n) = self.entries, self.shape
+            same = m == n and not entries.tables and transposed(entries) == entries
+            self._memo["symmetric"] = same or (m == n and Csr(self.indptr, self.indices, (m, n)).is_symmetric())
+        found: bool = self._memo["symmetric"]
+        return found
+
+    @property
     def T(self) -> Pattern:  # noqa: N802
         """The transposed pattern."""
         return Pattern.of(transposed(self.entries), self.column_shapes, self.row_shapes, self.notes)
 
     def block(self, result: int, argument: int) -> Pattern:
-        """Return the pattern of one leaf of the results with respect to one leaf of the arguments."""
+        """Return the pattern of one leaf of the results with respect to one leaf of the arguments, by their numbers.
+
+        Raises: ArgumentError for a number out of range.
+        """
+        for name, k, shapes in (("result", result, self.row_shapes), ("argument", argument, self.column_shapes)):
+            if not 0 <= k < len(shapes):
+                raise ArgumentError(
+                    f"Pattern.block: {name} {shown(k)} of a pattern with {len(shapes)} leaves of {name}s",
+                    remedy=f"give a number from 0 to {len(shapes) - 1}",
+                )
         rows, columns = [prod(s) for s in self.row_shapes], [prod(s) for s in self.column_shapes]
         top, left = sum(rows[:result]), sum(columns[:argument])
         part = compose(relation(box(0, top, ((rows[result], 1, 1),))), self.entries, self.shape[0])
         part = compose(part, relation(box(left, 0, ((columns[argument], 1, 1),))), self.shape[1])
         return Pattern.of(part, [self.row_shapes[result]], [self.column_shapes[argument]], self.notes)
+
+    @property
+    def blocks(self) -> tuple[tuple[Pattern, ...], ...]:
+        """The blocks of all leaves of the results (rows) with respect to all leaves of the arguments (columns)."""
+        return tuple([
+            tuple([self.block(i, j) for j in range(len(self.column_shapes))]) for i in range(len(self.row_shapes))
+        ])  # fmt: skip
 
     def to_scipy(self) -> Any:
         """Return a boolean `scipy.sparse.csr_array`."""
@@ -245,7 +287,7 @@ class Pattern:
         return axes
 
 
-_patterns: Final[WeakTable[Key, Pattern]] = WeakTable()
+_patterns: Final[WeakTable[tuple[Key, tuple[str, ...]], Pattern]] = WeakTable()
 
 
 def check_pattern(what: str, pattern: object, shape: tuple[int, int]) -> Pattern:

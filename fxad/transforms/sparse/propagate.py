@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fxad.core.layout import BranchIndex, Count, Elements, Layout, OneOf, Part, Sliced, Times, UpTo
+from fxad.core.atoms import MeshAxes
+from fxad.core.layout import (
+    BranchIndex,
+    Count,
+    Elements,
+    InParallel,
+    Layout,
+    OneOf,
+    Part,
+    Role,
+    Sliced,
+    Times,
+    UpTo,
+)
 from fxad.core.memo import by_value
+from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Shape
 from fxad.primitives.implicit import LinearSolve
 from fxad.transforms.sparse.relation import (
     EMPTY,
+    Ints,
     Relation,
     box,
     compose,
@@ -31,12 +47,14 @@ from fxad.transforms.sparse.relation import (
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
 from fxad.transforms.sparse.values import NOTHING, Values
+from fxad.transforms.vmap import vmap_named
 
 Block: TypeAlias = "dict[int, Relation]"  # by operand
 
 _SMALL: Final = 512  # carries of so many elements together have a boolean matrix, whose powers are exact
 _ROUNDS: Final = 12
 _FEW_BOXES: Final = 64
+_MOST_SHIFTS: Final = 2048
 
 
 class Dependence(NamedTuple):
@@ -107,8 +125,10 @@ def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[s
     if isinstance(prim, LinearSolve):
         return _linear_solve(prim, eqn, dependent, notes)
     roles = {type(g.role) for g in (*layout.operands, *layout.results)}
-    if roles & {Elements, Part} or not layout.running:
+    if Elements in roles or not layout.running:
         return _dense(eqn, dependent)
+    if any([isinstance(layout.bodies[k].runs, InParallel) for k in layout.running]):
+        return _in_parallel(eqn, layout, dependent, notes) or _dense(eqn, dependent)
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if branches:
         return _branches(eqn, layout, branches, dependent, values, notes)
@@ -132,6 +152,57 @@ def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Va
             for i, r in block.items():
                 outs[place][places[i]] = union(outs[place].get(places[i], EMPTY), r)
     return outs
+
+
+def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+    """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
+    operations on the stack, between the parts of the operands and those of the results."""
+    roles, result_roles = layout.operand_roles, layout.result_roles
+    mesh = next((role.mesh for role in (*roles, *result_roles) if isinstance(role, Part)), None)
+    if mesh is None or len(layout.running) != 1:
+        return None
+    (k,) = layout.running
+    stacked, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
+    local_in = [v.aval.shape for v in stacked.ins]
+    local_out = [a.aval.shape for a in stacked.outs]
+    try:
+        for name, size in reversed(mesh):
+            stacked, _ = vmap_named(stacked, size, name, (0,) * len(stacked.ins), (0,) * len(stacked.outs))
+    except FxadError:
+        return None  # such as a collective in a branch
+    outs: list[Block] = [{} for _ in eqn.outs]
+    found = _body(stacked, tuple([p in dependent for p in places]), notes)
+    for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
+        if r is None:
+            continue
+        put = transposed(_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
+        for i, rel in block.items():
+            p = places[i]
+            take = _parts(mesh, roles[p], local_in[i], eqn.ins[p].aval.shape)
+            whole = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
+            outs[r][p] = union(outs[r].get(p, EMPTY), whole)
+    return outs
+
+
+def _sizes(mesh: MeshAxes) -> list[int]:
+    return [n for _, n in mesh]
+
+
+def _parts(mesh: MeshAxes, role: Role, part: Shape, whole: Shape) -> Relation:
+    """Return the relation of the stack of the parts of an array, in the order of the mesh, to the whole array."""
+    sizes = _sizes(mesh)
+    shape = (*sizes, *part)
+    if isinstance(role, Sliced):  # along its first axis, in the order of the mesh
+        return identity(prod(shape))
+    strides = strides_of(whole)
+    of_index = dict.fromkeys([name for name, _ in mesh], 0)
+    if isinstance(role, Part):
+        for names, length, stride in zip(role.spec, part, strides, strict=False):
+            step = length * stride
+            for name in reversed(names):
+                of_index[name] += step
+                step *= dict(mesh)[name]
+    return strided(shape, strides_of(shape), (*[of_index[name] for name, _ in mesh], *strides))
 
 
 def _branches(
@@ -188,7 +259,7 @@ def _powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relati
     power, total, count = one, one, 0
     while steps is None or count < steps:
         if count > _ROUNDS or len(total.boxes) > _FEW_BOXES or total.tables:
-            return dense(n, n), dense(n, n)
+            return _powers_of_shifts(step, n, steps) or (dense(n, n), dense(n, n))
         following = compose(step, power, n)
         count += 1
         if not following.tables and following.boxes <= total.boxes:
@@ -198,6 +269,36 @@ def _powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relati
         if count != steps:
             total = union(total, power)
     return power, total
+
+
+def _powers_of_shifts(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation] | None:
+    """Return whole diagonals that contain the powers of a stencil; None if `step` is none, or they are too many.
+
+    All pairs of a box with equal strides have one shift i - o. The shifts of step^t are the sums of t of them.
+    """
+    if step.tables or steps is None or any([s != t for b in step.boxes for _, s, t in b.dims]):
+        return None
+    shifts = np.unique([b.in0 - b.out0 for b in step.boxes])
+    power, total = _sums(shifts, steps, n), _sums(np.union1d(shifts, 0), steps - 1, n)
+    if power is None or total is None:
+        return None
+    return _diagonals(power, n), _diagonals(total, n)
+
+
+def _sums(shifts: Ints, count: int, n: int) -> Ints | None:
+    """Return the sums of `count` shifts, or all multiples between the least and the greatest; None if too many."""
+    total = np.zeros(1, np.int64)
+    for bit in f"{count:b}":
+        for other in (total, shifts) if bit == "1" else (total,):
+            total = np.unique(total[:, None] + other)
+            total = total[abs(total) < n] if total.size > 1 else total
+            if len(total) > _MOST_SHIFTS:
+                return None
+    return total
+
+
+def _diagonals(shifts: Ints, n: int) -> Relation:
+    return relation(*[box(max(0, -k), max(0, k), ((n - abs(k), 1, 1),)) for k in shifts.tolist()])
 
 
 def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:

@@ -139,8 +139,14 @@ def union(*relations: Relation) -> Relation:
     boxes = frozenset().union(*[r.boxes for r in nonempty])
     tables = {(id(t[0]), id(t[1])): t for r in nonempty for t in r.tables}
     whole = Relation(boxes, tuple(tables.values()))
-    if len(boxes) > _MAX_BOXES or len(tables) > 8:
+    if len(boxes) > _MAX_BOXES:
         return Relation(frozenset(), (pairs(whole),)) if whole.pairs <= MAX_PAIRS else bounding(whole)
+    if len(tables) > 8:
+        together = Relation(frozenset(), tuple(tables.values()))
+        if together.pairs > 4 * MAX_PAIRS:
+            return bounding(whole)
+        one = merged(together.tables)
+        return Relation(boxes, (one,)) if len(one[0]) <= MAX_PAIRS else bounding(whole)
     return whole
 
 
@@ -228,17 +234,63 @@ def pairs(r: Relation) -> tuple[Ints, Ints]:
     return np.concatenate([o for o, _ in parts]), np.concatenate([i for _, i in parts])
 
 
-def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return row pointers and sorted column indices without duplicates."""
-    o, i = pairs(r)
-    keys = o * columns + i
+def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> Ints:
+    """Return the numbers o width + i of all pairs, in order, each once. Large arrays are written once: most of the time
+    is that of new memory."""
+    keys = np.empty(sum([len(o) for o, _ in parts]), np.int64)
+    start = 0
+    for o, i in parts:
+        own = keys[start : start + len(o)]
+        np.multiply(o, width, out=own)
+        own += i
+        start += len(o)
     if np.any(keys[1:] <= keys[:-1]):
         keys.sort()
-        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
-    o, i = np.divmod(keys, max(columns, 1))
+        kept = np.empty(len(keys), np.bool_)
+        kept[0] = True
+        np.not_equal(keys[1:], keys[:-1], out=kept[1:])
+        if not kept.all():
+            keys = keys[kept]
+    return keys
+
+
+def merged(tables: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Return the pairs of several tables as one, each once."""
+    width = max([int(i.max(initial=0)) for _, i in tables]) + 1
+    keys = _keys(tables, width)
+    o = keys // width
+    keys -= o * width
+    return o, keys
+
+
+def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return row pointers and sorted column indices without duplicates."""
+    found = _csr_of_band(r, rows)
+    if found is not None:
+        return found
+    keys = _keys([*[pairs_of_box(b) for b in sorted(r.boxes)], *r.tables], columns)
+    o = keys // max(columns, 1)
     indptr = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(o, minlength=rows), out=indptr[1:])
-    return indptr, i
+    o *= columns
+    keys -= o
+    return indptr, keys
+
+
+def _csr_of_band(r: Relation, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the CSR arrays of pieces of at most 32 diagonals, without sorting; None for others."""
+    if r.tables or not rows or any([len(b.dims) > 1 or any([d[1:] != (1, 1) for d in b.dims]) for b in r.boxes]):
+        return None
+    offsets = sorted({b.in0 - b.out0 for b in r.boxes})
+    if not 0 < len(offsets) <= 32:
+        return None
+    present = np.zeros((rows, len(offsets)), np.bool_)
+    for b in r.boxes:
+        present[b.out0 : b.out0 + b.pairs, offsets.index(b.in0 - b.out0)] = True
+    indptr = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.count_nonzero(present, axis=1), out=indptr[1:])
+    columns = np.arange(rows, dtype=np.int64)[:, None] + np.array(offsets)
+    return indptr, columns.reshape(-1) if present.all() else columns[present]
 
 
 # ----------------------------------------------------------------------------------------------------- composition
@@ -265,8 +317,7 @@ def compose(a: Relation, d: Relation, middle: int) -> Relation:
             parts.append(
                 _join(alone, relation(y), middle) if looked_up is None else table(o[looked_up[0]], looked_up[1])
             )
-        if d.tables:
-            parts.append(_join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), d.tables), middle))
+        parts += [_compose_tables(o, m, k, i, middle) for k, i in d.tables]
     for m, i in d.tables:
         for x in a.boxes:
             looked_up = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
@@ -312,6 +363,37 @@ def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """Return the least and the greatest value of start + sum stride * index."""
     ends = [s * (n - 1) for n, s in dims]
     return start + sum([min(0, e) for e in ends]), start + sum([max(0, e) for e in ends])
+
+
+def _compose_tables(o: Ints, m: Ints, k: Ints, i: Ints, middle: int) -> Relation:
+    """Compose two tables. A gather and a scatter number one side in order: there the other table reads its places."""
+    if _in_order(k):
+        inside = (m >= k[0]) & (m <= k[-1])
+        o, m = (o, m) if inside.all() else (o[inside], m[inside])
+        return _distinct(o, i[m - k[0] if k[0] else m])
+    if _in_order(m):
+        inside = (k >= m[0]) & (k <= m[-1])
+        k, i = (k, i) if inside.all() else (k[inside], i[inside])
+        return _distinct(o[k - m[0] if m[0] else k], i)
+    return _join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), ((k, i),)), middle)
+
+
+def _in_order(numbers: Ints) -> bool:
+    """Return True for consecutive numbers."""
+    return (
+        len(numbers) > 0
+        and int(numbers[-1]) - int(numbers[0]) == len(numbers) - 1
+        and bool((numbers[1:] > numbers[:-1]).all())
+    )
+
+
+def _distinct(o: Ints, i: Ints) -> Relation:
+    """Return a table; pairs of equal numbers only once, which is what a gather followed by its scatter gives."""
+    if len(o) and np.array_equal(o[:64], i[:64]) and np.array_equal(o, i):
+        marks = np.zeros(int(o.max()) + 1, np.bool_)
+        marks[o] = True
+        o = i = np.flatnonzero(marks)
+    return table(o, i)
 
 
 def _join(a: Relation, d: Relation, middle: int) -> Relation:

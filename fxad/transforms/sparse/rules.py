@@ -39,6 +39,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.sparse.relation import (
     EMPTY,
     Dim,
+    Ints,
     Relation,
     bounding,
     box,
@@ -191,7 +192,8 @@ def _places(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _unknown(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
     notes.append(
-        f"{eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)} ({source_text(eqn.source)})"
+        f"warning: {eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)}"
+        f" ({source_text(eqn.source)})"
     )
 
 
@@ -200,9 +202,24 @@ def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
     indices = [values.get(a) for a in eqn.ins[1:]]
     if any([i is None for i in indices]):
         return None
+    if (
+        isinstance(prim, Gather)
+        and eqn.outs[0].aval.size == (eqn.ins[1].aval.size)
+        and (places := _elements(eqn.ins[0].aval, indices[0])) is not None
+    ):
+        return table(np.arange(len(places)), places)
     read = prim.impl(_places(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
     places = np.flatnonzero(read)
     return table(places, read[places] - 1)
+
+
+def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
+    """Return the elements of a vector that windows of one element read, one for each index, or None. It is what the
+    general rule finds, without arrays of the positions of all windows."""
+    if indices is None or x.ndim != 1 or indices.shape[-1:] != (1,) or not indices.size:
+        return None
+    places = indices.reshape(-1).astype(np.int64)
+    return places if places.min() >= 0 and places.max() < x.size else None
 
 
 def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
@@ -294,6 +311,8 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, note
         return dense(x.size, eqn.ins[k].aval.size)
     if indices is not None:
         sizes = prim.sizes(x.shape, updates.shape)
+        if updates.size == indices.size and (places := _elements(x, indices)) is not None:
+            return table(places, np.arange(len(places)))
         gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)

@@ -1,0 +1,96 @@
+"""Patterns of loops with large carries, and of maps over a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.sharding import PartitionSpec
+from fxad.testing import check_sparsity
+from fxad.testing.sparse_laws import as_mask
+
+_CARRIED = 600  # more elements than have a boolean matrix
+
+
+def neighbours(u: Any) -> Any:
+    padded = fnp.pad(u, 1)
+    return fnp.sin(padded[2:]) + u - fnp.sin(padded[:-2])
+
+
+def neighbours_on_a_torus(u: Any) -> Any:
+    return fnp.sin(fnp.roll(u, 1, 0) + fnp.roll(u, -1, 0) + fnp.roll(u, 1, 1) + fnp.roll(u, -1, 1) + u)
+
+
+# a step, the number of steps, and how many entries a column may have at most
+LOOPS: dict[str, tuple[Callable[[Any], Any], int, int]] = {
+    "a line": (neighbours, 20, 41),
+    "one way": (lambda u: u.at[1:].add(fnp.sin(u[:-1])), 20, 21),
+    "shift": (lambda u: fnp.pad(fnp.sin(u[7:]), (0, 7)), 30, 1),
+    "two carries": (lambda u: fnp.concatenate([neighbours(u[300:]), u[:300] * 2]), 14, 200),
+    "a torus": (lambda u: neighbours_on_a_torus(u.reshape(20, 30)).reshape(-1), 3, 200),
+    "dense": (lambda u: u[::-1] * fnp.sum(u), 3, _CARRIED),
+}
+
+
+def columns_of(f: Callable[[Any], Any], chosen: list[int]) -> Any:
+    x = fnp.asarray(np.random.default_rng(0).uniform(0.2, 0.8, _CARRIED))
+    tangents = np.zeros((len(chosen), _CARRIED))
+    tangents[np.arange(len(chosen)), chosen] = 1
+    return np.asarray(fx.vmap(fx.linearize(f, x)[1])(fnp.asarray(tangents))).reshape(len(chosen), -1)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_with_a_large_carry_keeps_its_structure(name: str) -> None:
+    step, steps, most = LOOPS[name]
+    last = lambda x: lax.fori_loop(0, steps, lambda _, u: step(u), x)  # noqa: E731
+    stacked = lambda x: lax.scan(lambda u, _: (step(u), u[::50]), x, None, length=steps)[1]  # noqa: E731
+    chosen = [0, 1, 299, 300, 417, _CARRIED - 1]
+    for f in (last, stacked):
+        pattern = fx.sparsity(fx.trace(f, fx.Spec((_CARRIED,), "float64"))).T
+        for j, column in zip(chosen, columns_of(f, chosen), strict=True):
+            found = pattern.indices[pattern.indptr[j] : pattern.indptr[j + 1]]
+            assert set(np.flatnonzero(column)) <= set(found.tolist())
+            assert f is stacked or len(found) <= most
+
+
+def test_a_stencil_of_a_million_unknowns_in_a_loop() -> None:
+    """Its powers are diagonals: no elements are listed."""
+    f = lambda x: lax.fori_loop(0, 40, lambda _, u: neighbours(u), x)  # noqa: E731
+    entries = fx.sparsity(fx.trace(f, fx.Spec((1_000_000,), "float32"))).entries
+    assert not entries.tables
+    assert len(entries.boxes) == 81
+
+
+X = fnp.asarray(np.random.default_rng(0).uniform(0.2, 0.8, (8, 4)))
+P = PartitionSpec
+MAPS: dict[str, tuple[Callable[[Any], Any], dict[str, int], Any, Any]] = {
+    "no collective": (lambda x: fnp.cumsum(x, 1), {"a": 2, "b": 2}, P("b", "a"), P("b", "a")),
+    "two axes divide one": (lambda x: fnp.sin(x)[::-1], {"a": 2, "b": 2}, P(("b", "a")), P(("b", "a"))),
+    "sum": (lambda x: lax.psum(x**2, "a"), {"a": 4}, P("a"), P()),
+    "sum over one of two": (lambda x: x * lax.psum(x[0], "a"), {"a": 2, "b": 2}, P("a", "b"), P("a", "b")),
+    "permutation": (lambda x: lax.ppermute(x, "a", [(0, 1), (1, 2)]) + x**2, {"a": 4}, P("a"), P("a")),
+    "gathered": (lambda x: lax.all_gather(x, "a", tiled=True)[::2], {"a": 4}, P("a"), P("a")),
+    "exchanged": (lambda x: lax.all_to_all(x, "a", 1, 0, tiled=True), {"a": 4}, P("a"), P("a")),
+    "whole": (lambda x: x[:2] * 2.0, {"a": 4}, P(), P("a")),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_map_over_a_mesh_has_the_pattern_of_its_parts(name: str) -> None:
+    body, mesh, ins, outs = MAPS[name]
+    anything: Any = fx
+    f = anything.shard_map(body, mesh, in_specs=ins, out_specs=outs)
+    program = fx.trace(f, X)
+    pattern = fx.sparsity(program)
+    assert pattern.nnz < 0.5 * pattern.shape[0] * pattern.shape[1]
+    check_sparsity(program, points=1)
+    check_sparsity(fx.grad(fx.trace(lambda x: fnp.sum(f(x) ** 2), X)), points=1)
+    if name != "permutation":  # of zeros for those to whom nothing is sent
+        twice = as_mask(fx.sparsity(fx.trace(fx.vmap(f), fnp.stack([X, X]))))
+        assert (twice == np.kron(np.eye(2, dtype=np.bool_), as_mask(pattern))).all()
