@@ -12,7 +12,7 @@ the sum towards the arguments: the highest coefficient is carried as one value, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from itertools import product
 from math import comb, gcd, prod
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
@@ -22,7 +22,7 @@ import numpy as np
 from fxad import lax, numpy as fnp, random, transforms
 from fxad.api.chosen_arguments import ChosenArguments
 from fxad.api.jet import jet
-from fxad.api.lift import lift
+from fxad.api.lift import check_function, lift
 from fxad.api.vmap import vmap
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
@@ -32,7 +32,7 @@ from fxad.ir import NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.program import Program, Spec, trace
+from fxad.tracing.program import Program, Spec, function_name, trace
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
 
@@ -463,13 +463,15 @@ def _operator(
     samples: int | None,
     key: ArrayLike | None,
     with_value: bool,
-) -> object:
+) -> Any:
     if not isinstance(terms, Mapping) or not terms:
         raise ArgumentError(
             f"{what}: the terms are {shown(terms)}, not a dict of multi-indices",
             remedy="give the coefficient of each derivative: {(2, 0): 1.0, (0, 2): 1.0} is u_xx + u_yy",
         )
     indices = {index: _multi_index(what, index) for index in terms}
+    if any(map(callable, terms.values())) and not isinstance(f, Program):
+        return _of_function(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
     def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
@@ -487,6 +489,28 @@ def _operator(
         return constant, _plan(sparse, n)
 
     return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), order, argnums)
+
+
+def _of_function(
+    what: str,
+    f: Callable[..., Any],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums,
+    samples: int | None,
+    key: ArrayLike | None,
+    with_value: bool,
+) -> Callable[..., Any]:
+    """Return the operator of a function whose coefficients are functions. They take the arguments as they are given:
+    the program of the function has no operands for numbers."""
+    check_function(what, f)
+
+    @wraps(f, updated=())
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        values = {index: c(*args, **kwargs) if callable(c) else c for index, c in terms.items()}
+        return _operator(what, f, values, argnums, samples, key, with_value)(*args, **kwargs)
+
+    transformed.__name__ = f"{what}_{function_name(f)}"
+    return transformed
 
 
 def _multi_index(what: str, index: object) -> tuple[int, ...]:

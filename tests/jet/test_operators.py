@@ -133,6 +133,49 @@ def test_operator_with_varying_coefficients() -> None:
     np.testing.assert_allclose(fx.operator(scalar, {(0, 0, 0): 3.0})(X), 3 * scalar(X))
 
 
+@pytest.mark.parametrize("nu", [0.5, np.float64(0.5), np.array([0.5]), fnp.asarray(0.5)])
+def test_coefficients_take_the_arguments_as_they_are_given(nu: Any) -> None:
+    """Numbers and arrays of NumPy too, which are no operands of the program."""
+
+    def u(x: Any, nu: Any, *, scale: float) -> Any:
+        return (x**3).sum() * fnp.sum(nu) * scale
+
+    terms: dict[Any, Any] = {(0, 2, 0): lambda x, nu, scale: fnp.sum(nu) * scale * x[0], (1, 0, 0): 1.0}
+    want = 0.5 * 2.0 * X[0] * 6 * X[1] + 3 * X[0] ** 2
+    np.testing.assert_allclose(fx.operator(u, terms)(X, nu, scale=2.0), want, rtol=1e-6)
+    np.testing.assert_allclose(fx.jit(lambda x: fx.operator(u, terms)(x, nu, scale=2.0))(X), want, rtol=1e-6)
+
+
+def test_coefficients_of_a_program() -> None:
+    terms: dict[Any, Any] = {(2, 0, 0): lambda x: x[1], (0, 0, 1): 2.0}
+    program = fx.operator(fx.trace(scalar, X), terms)
+    np.testing.assert_allclose(program(X), fx.operator(scalar, terms)(X), rtol=1e-13)
+    gradient, step = fx.grad(fx.operator(scalar, terms))(X), 1e-5 * np.eye(3)
+    differences = [(program(X + e) - program(X - e)) / 2e-5 for e in step]
+    np.testing.assert_allclose(gradient, differences, rtol=1e-6)
+
+
+def test_the_value_is_computed_once() -> None:
+    """By one pass with the derivatives, of whatever orders."""
+    terms = {(2, 0, 0): 1.0, (1, 1, 1): 0.5, (0, 4, 0): 2.0}
+    for operator in (fx.value_and_laplacian, fx.value_and_biharmonic, lambda f: fx.value_and_operator(f, terms)):
+        program = fx.inline(fx.trace(operator(scalar), X))
+        assert [e.prim.name for e in program.jaxpr.eqns].count("tanh") == 2
+
+
+def test_estimates_of_an_operator_have_no_bias() -> None:
+    terms: dict[Any, Any] = {(2, 0, 0): lambda x: x[1], (1, 1, 0): 2.0, (0, 0, 1): 1.0, (0, 0, 0): 3.0}
+    keys = fx.random.split(fx.random.key(3), 4000)
+    for estimate in (
+        lambda k: fx.operator(scalar, terms, samples=2, key=k)(X),
+        lambda k: fx.value_and_operator(scalar, terms, samples=2, key=k)(X)[1],
+    ):
+        drawn = np.asarray(fx.jit(fx.vmap(estimate))(keys))
+        exact = float(fx.operator(scalar, terms)(X))
+        assert abs(drawn.mean() - exact) < 4 * drawn.std() / np.sqrt(len(keys))
+        assert drawn.std() > 0
+
+
 def test_polarisation_is_exact_on_monomials() -> None:
     """The derivative of x^a of multi-index a is a!, and of any other monomial of that degree it is 0."""
     for index in [(3,), (1, 1), (2, 1), (2, 2), (3, 1), (1, 1, 1), (2, 1, 1), (4, 2)]:
