@@ -278,8 +278,8 @@ def with_a_loop_in_its_rule(loop_over_result: bool) -> Scalar:
 
 @pytest.mark.parametrize("loop_over_result", [False, True])
 def test_a_loop_in_a_rule(loop_over_result: bool) -> None:
-    """A loop over the argument is one loop over all coefficients. Over the result, coefficient k needs coefficient k - 1
-    of the loop first, so there is one for each order."""
+    """A loop over the argument is one loop over all coefficients. A loop over the result is one for each order, as
+    coefficient k of the result needs coefficient k - 1 of the loop."""
     f = with_a_loop_in_its_rule(loop_over_result)
     against_nested(f, 0.7, 4)
     series = fx.inline(fx.jet(fx.trace(f, fx.Spec((), "float64")), order=5)).jaxpr

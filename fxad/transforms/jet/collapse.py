@@ -402,11 +402,17 @@ class _Collapse:
         b = Builder.like(self.jaxpr)
         env: dict[Atom, Atom] = {}
         sums: dict[tuple[Atom, _Sum], Atom] = {}
+        inputs = set(self.jaxpr.ins)
         for eqn in self.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
             if v is not None and v in self.moved:
-                continue  # it is added where its sum is read: weights may be computed after it
+                # here, so that the values it reads need not be stored for long; if weights come later, where it is read
+                (form,) = self.wants[v]
+                assert isinstance(form, _Sum)
+                if form.weights is None or form.weights in env or form.weights in inputs:
+                    self._sum_of(b, env, sums, v, form)
+                continue
             if v is not None and v in self.first:
                 axis = self.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
