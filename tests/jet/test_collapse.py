@@ -18,6 +18,8 @@ from fxad.primitives.families import of_family
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.testing import Application, Case, calls, cases
 from fxad.testing.compare import differ
+from fxad.testing.control_steps import branch_step, scan_step, while_step
+from fxad.testing.steps import GROWTH_STEPS
 from fxad.transforms.jet.collapse import ROWS, along, collapse
 from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
@@ -31,9 +33,20 @@ def summed(case: Case) -> Case:
     return Case(b.build(outs), case.args, case.seed, case.smooth)
 
 
+# Programs of straight lines, and of loops and branches.
+PROGRAMS = {
+    "lines": cases(differentiable=True),
+    "loops": cases(
+        differentiable=True, unbounded=True, steps=(*GROWTH_STEPS, *[while_step, scan_step, branch_step] * 4)
+    ),
+}
+
+
 @pytest.mark.law
-def test_same_value() -> None:
-    @given(cases(differentiable=True))
+@pytest.mark.parametrize("programs", PROGRAMS)
+def test_same_value(programs: str) -> None:
+    @share(2)
+    @given(PROGRAMS[programs])
     def law(case: Case) -> None:
         testing.check_rewrite(collapse, summed(case), rtol=1e-9, shrinks=False, idempotent=False)
 
@@ -41,10 +54,12 @@ def test_same_value() -> None:
 
 
 @pytest.mark.law
-def test_same_value_of_batches() -> None:
+@pytest.mark.parametrize("programs", PROGRAMS)
+def test_same_value_of_batches(programs: str) -> None:
     """A sum over a mapped axis, as in Laplacians and gradients."""
 
-    @given(cases(differentiable=True))
+    @share(2)
+    @given(PROGRAMS[programs])
     def law(case: Case) -> None:
         program, args = case.program, case.args
         dims = tuple([0 if a.inexact and k % 2 == case.seed % 2 else None for k, a in enumerate(program.in_avals)])

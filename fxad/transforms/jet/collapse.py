@@ -27,8 +27,9 @@ main @total(%arg0: f32[3,2], %arg1: f32[7,3]) -> (f32[2]) {
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from math import prod
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
@@ -37,9 +38,10 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value as RunValue
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Var
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -264,25 +266,81 @@ class _Moved:
 
 
 _FULL: Final = "full"
+# The roles of operands and results in equations whose bodies compute sums.
+_ROLES: Final = (Constant, Carry, Sliced, RunValue, BranchIndex, Count)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """An equation whose bodies compute sums: the operands that are summed before it and the results that are sums, by
+    place; the running bodies, by place; the weights of the sums, which are new operands of `group`."""
+
+    operands: Mapping[int, _Sum]
+    results: Mapping[int, _Sum]
+    bodies: Mapping[int, _Collapse]
+    group: int | None
+    weights: tuple[Atom, ...]
+
+    def in_body(self, form: _Sum | None, role: Role, k: int) -> _Sum | None:
+        """Return the sum of one slice of an operand or result, in a body."""
+        if form is None:
+            return None
+        axis = form.axis - (isinstance(role, Sliced) and role.axis < form.axis)
+        own = self.own_weights(k)
+        # without weights, the body does not read it
+        return _Sum(axis, own[self.weights.index(form.weights)] if form.weights is not None and own else None)
+
+    def of_operand(self, form: _Sum | str, role: Role, k: int) -> _Sum | None:
+        """Return the sum of a whole operand from that of a slice; None if it is not needed in this form, or the weights
+        are values of the body."""
+        if not isinstance(form, _Sum):
+            return None
+        axis = form.axis + (isinstance(role, Sliced) and role.axis <= form.axis)
+        own = self.own_weights(k)
+        if form.weights is None:
+            return _Sum(axis)
+        return _Sum(axis, self.weights[own.index(form.weights)]) if form.weights in own else None
+
+    def own_weights(self, k: int) -> tuple[Atom, ...]:
+        """Return the weights as operands of a body: they are its last ones."""
+        ins = self.bodies[k].jaxpr.ins
+        return ins[len(ins) - len(self.weights) :] if self.bodies[k].returns_values else ()
 
 
 @final
 class _Collapse:
     """Moves the sums of one program. `wants` are the forms in which each value is used: as it is, or summed."""
 
-    def __init__(self, jaxpr: Jaxpr) -> None:
-        self.jaxpr = jaxpr
+    def __init__(self, jaxpr: Jaxpr, weights: Sequence[Atom] | None = ()) -> None:
+        """`weights`: values that become operands, after the others; None: the program returns a predicate."""
+        self.returns_values = weights is not None
+        new = [Var(~(len(jaxpr.ins) + k), a.aval) for k, a in enumerate(weights or ())]
+        self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
+        self.forms: tuple[_Sum | None, ...] = ()  # of the results
         self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.places: dict[Atom, int] = {v: k for k, e in enumerate(jaxpr.eqns) for v in e.outs}
         self.wants: dict[Atom, set[_Sum | str]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
         self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
+        self.inside: dict[Atom, _Inside] = {}  # by first result
 
     def run(self) -> Jaxpr:
-        for a in self.jaxpr.outs:
-            self._want(a, _FULL)
+        self.demand((None,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
+        if not self.first:
+            return self.jaxpr
+        b = Builder.like(self.jaxpr)
+        return b.build(self.emit(b, {}, {}), self.jaxpr.name)
+
+    def demand(self, forms: Sequence[_Sum | None], used: Sequence[bool]) -> None:
+        """Decide which sums move if results are needed in these forms, those that are used; None: as they are."""
+        self.forms = tuple(forms)
+        for a, form in compress(zip(self.jaxpr.outs, forms, strict=True), used):
+            self._want(a, _FULL if form is None else form)
+            if form is not None and form.weights is not None:
+                self._want(form.weights, _FULL)
         for eqn in reversed(self.jaxpr.eqns):
             self._visit(eqn)
-        return self._rebuild() if self.first else self.jaxpr
 
     def _want(self, a: Atom, form: _Sum | str) -> None:
         if isinstance(a, Var):
@@ -291,6 +349,14 @@ class _Collapse:
     # ------------------------------------------------------------------------------------------- backward: what moves
 
     def _visit(self, eqn: Eqn) -> None:
+        inside = self._move_inside(eqn, {k: self.wants.get(v, set()) for k, v in enumerate(eqn.outs)})
+        if inside is not None:
+            self.inside[eqn.outs[0]] = inside
+            for k, a in enumerate(eqn.ins):
+                self._want(a, inside.operands.get(k, _FULL))
+            for weights in inside.weights:
+                self._want(weights, _FULL)
+            return
         if len(eqn.outs) == 1:
             (v,) = eqn.outs
             forms = self.wants.get(v, set())
@@ -321,10 +387,96 @@ class _Collapse:
     def _axis_to_move(self, eqn: Eqn) -> int | None:
         """Return the axis of a `reduce_sum` whose sum moves before the equation that computes its operand."""
         assert isinstance(eqn.prim, ReduceSum)
-        x = self.defs.get(eqn.ins[0])
-        if x is None or len(x.outs) != 1 or x.prim.effects or not x.outs[0].aval.inexact or self.wants.get(x.outs[0]):
+        (a,) = eqn.ins
+        x = self.defs.get(a)
+        if x is None or not a.aval.inexact or self.wants.get(a):
+            return None
+        if isinstance(x.prim, HigherOrder):
+            # the other results may be needed as sums too: equations between this one and x are not visited yet
+            others = {k: self.wants.get(v, set()) for k, v in enumerate(x.outs)}
+            at = x.outs.index(a)
+            undecided = [k for k, wanted in others.items() if not wanted and k != at]
+            inside = (self._move_inside(x, {**others, at: {_Sum(axis)}}, undecided) for axis in eqn.prim.axes)
+            return next((m.results[at].axis for m in inside if m is not None and at in m.results), None)
+        if len(x.outs) != 1 or x.prim.effects:
             return None
         return next((axis for axis in eqn.prim.axes if self._move(x, _Sum(axis)) is not None), None)
+
+    def _move_inside(
+        self, eqn: Eqn, forms: Mapping[int, set[_Sum | str]], undecided: Collection[int] = ()
+    ) -> _Inside | None:
+        """Return an equation with bodies that compute sums of its results in place of these, where the results are
+        needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
+
+        A carry is summed if its result is, and each step needs its sum alone."""
+        prim = eqn.prim
+        if not isinstance(prim, HigherOrder) or not any([isinstance(f, _Sum) for fs in forms.values() for f in fs]):
+            return None
+        layout = prim.layout
+        groups = *layout.operands, *layout.results
+        if layout.has_rules or any([g.fixed or type(g.role) not in _ROLES for g in groups]):
+            return None
+        if any([body.linear for body in layout.bodies]):
+            return None
+        valued = [k for k in layout.running if layout.bodies[k].results != (PREDICATE,)]
+        constants = [g for g, x in enumerate(layout.operands) if type(x.role) is Constant]
+        group = next((g for g in constants if all([g in layout.bodies[k].operands for k in valued])), None)
+        sums: dict[int, _Sum] = {}
+        for q, wanted in forms.items():
+            form, role = next(iter(wanted)) if len(wanted) == 1 else None, layout.result_roles[q]
+            if not isinstance(form, _Sum) or (isinstance(role, Sliced) and role.axis == form.axis):
+                continue
+            if form.weights is None or (group is not None and self._is_before(form.weights, eqn)):
+                sums[q] = form
+        unused = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
+        while sums:
+            inside, needed = self._inside(layout, sums, {*unused, *undecided}, valued, group)
+            changed = bool(unused)
+            for p, q in layout.carries.items():
+                found = needed.get(p, set())
+                if q in sums and not found <= {sums[q]}:
+                    del sums[q]
+                    changed = True
+                elif q in unused and len(found) == 1:  # only the steps read it
+                    (only,) = found
+                    if only is not None:
+                        sums[q] = only
+            unused.clear()
+            if not changed:
+                return inside
+        return None
+
+    def _inside(
+        self,
+        layout: Layout,
+        sums: Mapping[int, _Sum],
+        unused: Collection[int],
+        valued: Sequence[int],
+        group: int | None,
+    ) -> tuple[_Inside, dict[int, set[_Sum | None]]]:
+        """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
+        operand; None as a form: as it is."""
+        weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
+        bodies = {k: _Collapse(layout.bodies[k].jaxpr, weights if k in valued else None) for k in layout.running}
+        inside = _Inside({}, sums, bodies, group, weights)
+        needed: dict[int, set[_Sum | None]] = {}
+        for k, part in bodies.items():
+            places = layout.result_indices(k)
+            forms = [None if q is None else inside.in_body(sums.get(q), layout.result_roles[q], k) for q in places]
+            part.demand(forms, [q not in unused for q in places])
+            for p, v in zip(layout.operand_indices(k), part.jaxpr.ins, strict=False):
+                for form in part.wants.get(v, ()):
+                    needed.setdefault(p, set()).add(inside.of_operand(form, layout.operand_roles[p], k))
+        carries = layout.carries
+        operands = {p: sums[q] for p, q in carries.items() if q in sums}
+        for p, found in needed.items():
+            only = next(iter(found)) if len(found) == 1 else None
+            if p not in carries and only is not None:
+                operands[p] = only
+        return replace(inside, operands=operands), needed
+
+    def _is_before(self, a: Atom, eqn: Eqn) -> bool:
+        return self.places.get(a, -1) < self.places[eqn.outs[0]]
 
     def _move(self, eqn: Eqn, form: _Sum) -> _Moved | None:
         """Return an equation after the sum of its result; None if the sum does not move."""
@@ -398,22 +550,21 @@ class _Collapse:
 
     # ------------------------------------------------------------------------------------------ forward: the program
 
-    def _rebuild(self) -> Jaxpr:
-        b = Builder.like(self.jaxpr)
-        env: dict[Atom, Atom] = {}
-        sums: dict[tuple[Atom, _Sum], Atom] = {}
+    def emit(self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom]) -> list[Atom]:
+        """Add the equations, and return the results in the forms in which they are needed."""
         inputs = set(self.jaxpr.ins)
         for eqn in self.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
-            if v is not None and v in self.moved:
+            if eqn.outs and eqn.outs[0] in self.inside:
+                self._emit_inside(b, env, sums, eqn, self.inside[eqn.outs[0]])
+            elif v is not None and v in self.moved:
                 # here, so that the values it reads need not be stored for long; if weights come later, where it is read
                 (form,) = self.wants[v]
                 assert isinstance(form, _Sum)
                 if form.weights is None or form.weights in env or form.weights in inputs:
                     self._sum_of(b, env, sums, v, form)
-                continue
-            if v is not None and v in self.first:
+            elif v is not None and v in self.first:
                 axis = self.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = _after_removal(eqn.prim.axes, axis)
@@ -421,7 +572,39 @@ class _Collapse:
                 env[v] = b.one(ReduceSum(rest), total) if rest else total
             elif v is None or v in self.wants or eqn.prim.effects:
                 env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
-        return b.build(substitute(self.jaxpr.outs, env), self.jaxpr.name)
+        return [
+            env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form)
+            for a, form in zip(self.jaxpr.outs, self.forms, strict=True)
+        ]
+
+    def _emit_inside(
+        self,
+        b: Builder,
+        env: dict[Atom, Atom],
+        sums: dict[tuple[Atom, _Sum], Atom],
+        eqn: Eqn,
+        inside: _Inside,
+    ) -> None:
+        assert isinstance(eqn.prim, HigherOrder)
+        layout = eqn.prim.layout
+        args: list[Atom] = []
+        for g in range(len(layout.operands)):
+            for p in layout.operands_of(g):
+                form = inside.operands.get(p)
+                a = eqn.ins[p]
+                args.append(env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form))
+            if g == inside.group:
+                args += [env.get(a, a) for a in inside.weights]
+        bodies = [_body_of_sums(layout, k, inside) for k in inside.bodies]
+        n_weights = len(inside.weights)
+        sizes = [x.size + (n_weights if g == inside.group else 0) for g, x in enumerate(layout.operands)]
+        b.source = eqn.source
+        outs = b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
+        for q, (v, out) in enumerate(zip(eqn.outs, outs, strict=True)):
+            if q in inside.results:
+                sums[v, inside.results[q]] = out
+            else:
+                env[v] = out
 
     def _emit_moved(
         self,
@@ -492,6 +675,24 @@ class _Collapse:
             if same or isinstance(to.prim, Reshape):
                 return source
         return b.one(to.prim, source)
+
+
+def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
+    """Return a body whose results are sums, with operands for sums and for weights."""
+    part, b = inside.bodies[k], Builder()
+    env: dict[Atom, Atom] = {}
+    sums: dict[tuple[Atom, _Sum], Atom] = {}
+    operands = iter(part.jaxpr.ins)
+    for g in layout.bodies[k].operands:
+        for p, v in zip(layout.operands_of(g), operands, strict=False):
+            form = inside.in_body(inside.operands.get(p), layout.operand_roles[p], k)
+            if form is None:
+                env[v] = b.input(v.aval)
+            else:
+                sums[v, form] = b.input(Aval(_without(v.aval.shape, form.axis), v.aval.dtype))
+        if g == inside.group:
+            env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
+    return b.build(part.emit(b, env, sums), part.jaxpr.name)
 
 
 @by_value
