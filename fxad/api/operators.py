@@ -55,8 +55,9 @@ def collapse(f: Callable[..., object]) -> object:
     """Return the same function in which sums over an axis are taken before linear equations, where these treat all
     slices alike and the values are used for nothing else. Calls are inlined.
 
-    The sum over a batch of a linear map is the map of the sum. So a trace of a Jacobian, a Laplacian, a Gauss-Newton
-    diagonal or a sum of gradients over examples carries one value in place of one for each slice.
+    The sum over a batch of a linear map is the map of the sum. So the last derivatives of a Laplacian are carried as one
+    value, also through loops and branches, and a sum of gradients over examples is the gradient of the batch. Sums of
+    products of slices, such as a trace of a Jacobian or a sum of squares, stay: they are not linear in the slices.
 
     Law:  same value up to rounding: terms are added in another order.
     """

@@ -7,6 +7,10 @@ alike and is linear in the slices. The equation then runs once, and not once for
 In a vmapped Taylor series of order K, coefficient K enters every equation linearly. Their sum over directions, such as
 a Laplacian, is therefore carried as one value: with K = 2, this is the forward Laplacian.
 
+The sum of a product over a batch axis of both factors is a product over this axis: sum_i A_i B_i. So a sum of gradients
+over examples is the gradient of the batch. The sum of a result of a loop, of branches or of a `remat` is computed inside:
+a carry is summed if each step needs its sum alone.
+
 Rounding: terms are added in another order.
 
 In the example, the products of all examples with `w` become one product.
@@ -48,6 +52,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.families import of_family
+from fxad.primitives.index import Index
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import (
     BroadcastInDim,
@@ -166,6 +171,16 @@ def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     return Along(Slice(*[_without(values, axis) for values in (prim.starts, prim.limits, prim.strides)]), (axis,))
 
 
+def _index(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Index)
+    at = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
+    if at in prim.dynamic or (prim.starts[at], prim.sizes[at], prim.strides[at]) != (0, ins[0].shape[at], 1):
+        return None
+    window = [_without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
+    kept = _after_removal(prim.dropped, at), _after_removal(prim.dynamic, at)
+    return Along(Index(*window, *kept), (at, *[None] * len(prim.dynamic)))
+
+
 def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Pad)
     if prim.low[axis] or prim.high[axis] or prim.interior[axis]:
@@ -213,6 +228,17 @@ def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
     )
 
 
+def _with_contracted_batch(prim: DotGeneral, axis: int) -> DotGeneral:
+    """Return the product that is summed over a batch axis: sum_i A_i B_i is a product of A and B over i too."""
+    return replace(
+        prim,
+        lhs_batch=_without(prim.lhs_batch, axis),
+        rhs_batch=_without(prim.rhs_batch, axis),
+        lhs_contract=(*prim.lhs_contract, prim.lhs_batch[axis]),
+        rhs_contract=(*prim.rhs_contract, prim.rhs_batch[axis]),
+    )
+
+
 ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
     {
         Unary: _elementwise,
@@ -227,6 +253,7 @@ ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
         ExpandDims: _expand_dims,
         Rev: _rev,
         Slice: _slice,
+        Index: _index,
         Pad: _pad,
         Concatenate: _concatenate,
         DotGeneral: _dot_general,
@@ -490,13 +517,13 @@ class _Collapse:
             if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
                 return None
             return _Moved(to.prim, (None,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
-        if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1]:
+        fixed = [at is None or self._is_constant(a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
+        if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1] and not any(fixed):
             for k in (1, 0):
                 weights = self._weights(eqn.ins[k], form.axis)
                 if weights is not None:
                     weighted = _Sum(form.axis, weights)
                     return _Moved(None, (weighted, None) if k else (None, weighted))
-        fixed = [at is None or self._is_constant(a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
         zeros = [is_zero(a) for a in eqn.ins]
         summed = [not f for f in fixed]
         if not any(summed):  # the whole equation is constant along the axis
@@ -514,6 +541,8 @@ class _Collapse:
                         for c, at in zip(choice, to.axes, strict=True)
                     ]),
                 )  # fmt: skip
+        if isinstance(prim, DotGeneral) and form.axis < len(prim.lhs_batch) and form.weights is None:
+            return _Moved(_with_contracted_batch(prim, form.axis), (None, None))
         return None
 
     def _weights(self, a: Atom, axis: int) -> Atom | None:
