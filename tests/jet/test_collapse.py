@@ -73,8 +73,9 @@ def test_same_value_of_batches(programs: str) -> None:
         weights = b.one(ew.SIN, b.input(fx.Aval((3,), "float64")))
 
         def total(a: Atom, d: int) -> Atom:
-            if case.seed % 3 and a.aval.dtype == "float64":
-                a = b.one(ew.MUL, a, b.one(BroadcastInDim(a.aval.shape, (d,)), weights))
+            if case.seed % 3 and a.aval.dtype in ("float64", "complex128"):
+                w = weights if a.aval.dtype == "float64" else b.one(ew.COMPLEX, weights, b.one(ew.COS, weights))
+                a = b.one(ew.MUL, a, b.one(BroadcastInDim(a.aval.shape, (d,)), w))
             return b.one(ReduceSum((d,)), a)
 
         outs = [
@@ -260,6 +261,37 @@ def test_a_sum_of_a_carry_that_steps_read_stays_outside() -> None:
     assert [e.outs[0].aval.shape for e in after.jaxpr.eqns if e.prim.name == "scan"] == [(4, 2)]
     x = RNG.normal(size=(4, 2))
     np.testing.assert_allclose(fx.interpret(after, x), fx.interpret(program, x), rtol=1e-13)
+
+
+FACTORS: dict[str, Callable[[Any], Any]] = {
+    "conj": fnp.conj,
+    "conj of a loop": lambda x: fnp.conj(lax.fori_loop(0, 2, lambda _, c: 2 * c, x)),
+    "real": lambda x: fnp.real(x * 1j),
+    "imag": lambda x: fnp.imag(fnp.conj(x)),
+    "complex": lambda x: lax.complex(fnp.real(x) * 2, fnp.imag(x)),
+    "narrower": lambda x: x.astype("complex64"),
+    "narrower, of a loop": lambda x: fnp.real(lax.fori_loop(0, 2, lambda _, c: 2 * c, x)).astype("float32"),
+    "wider": lambda x: x.astype("complex64").astype("complex128"),
+    "as wide": lambda x: fnp.real(x).astype("float16").astype("bfloat16").astype("float64"),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_weights_and_types(name: str) -> None:
+    """Complex factors do not move before maps that are linear in real ones alone. Others are converted."""
+    f = FACTORS[name]
+
+    def weighted(x: Any, w: Any) -> Any:
+        y = f(x)
+        w = (w if fnp.iscomplexobj(y) else fnp.real(w)).astype(y.dtype)
+        return (y * w[:, None]).sum(0)
+
+    x, w = RNG.normal(size=(2, 4, 3)) @ np.eye(3), RNG.normal(size=(2, 4))
+    args = x[0] + 1j * x[1], w[0] + 1j * w[1]
+    program = fx.trace(weighted, *args)
+    np.testing.assert_allclose(
+        fx.interpret(fx.collapse(program), *args), fx.interpret(program, *args), rtol=1e-5 if "wi" not in name else 1e-2
+    )
 
 
 def test_weights_that_are_computed_after_a_loop_stay_outside() -> None:

@@ -8,8 +8,8 @@ In a vmapped Taylor series of order K, coefficient K enters every equation linea
 a Laplacian, is therefore carried as one value: with K = 2, this is the forward Laplacian.
 
 The sum of a product over a batch axis of both factors is a product over this axis: sum_i A_i B_i. So a sum of gradients
-over examples is the gradient of the batch. The sum of a result of a loop, of branches or of a `remat` is computed inside:
-a carry is summed if each step needs its sum alone.
+over examples is the gradient of the batch. The sum of a result of a loop, of branches or of a `remat` is computed
+inside: a carry is summed if each step needs its sum alone.
 
 Rounding: terms are added in another order.
 
@@ -45,9 +45,11 @@ from fxad.core.dce import dce
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value as RunValue
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
+from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.complex_parts import Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.select import SelectN
@@ -513,6 +515,8 @@ class _Collapse:
         to = along(prim, [a.aval for a in eqn.ins], form.axis)
         if to is None:
             return None
+        if form.weights is not None and not _keeps_factors(eqn, form.weights.aval.dtype):
+            return None
         if not any([a is not None for a in to.axes]):
             if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
                 return None
@@ -667,7 +671,7 @@ class _Collapse:
         """Return the sum of `count` equal slices."""
         if form.weights is not None:
             weights = env.get(form.weights, form.weights)
-            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), weights)
+            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), _converted(b, weights, a.aval.dtype))
             return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
@@ -685,7 +689,8 @@ class _Collapse:
         if (a, form) not in sums:
             x = env.get(a, a)
             if form.weights is not None:
-                weights = emit_reshape(b, env.get(form.weights, form.weights), (x.aval.shape[form.axis],))
+                weights = _converted(b, env.get(form.weights, form.weights), x.aval.dtype)
+                weights = emit_reshape(b, weights, (x.aval.shape[form.axis],))
                 x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (form.axis,)))
             sums[a, form] = b.one(ReduceSum((form.axis,)), x)
         return sums[a, form]
@@ -704,6 +709,20 @@ class _Collapse:
             if same or isinstance(to.prim, Reshape):
                 return source
         return b.one(to.prim, source)
+
+
+def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
+    """Return True if f(w x) = w f(x) for factors w of a type, which are converted to the type of x."""
+    if isinstance(eqn.prim, Real | Imag | Conj):
+        return dtype not in dtypes.COMPLEX
+    if isinstance(eqn.prim, ConvertElementType):
+        (x,) = eqn.ins
+        return x.aval.dtype == eqn.prim.dtype or x.aval.dtype.itemsize > eqn.prim.dtype.itemsize
+    return True
+
+
+def _converted(b: Builder, a: Atom, dtype: DType) -> Atom:
+    return a if a.aval.dtype == dtype else b.one(ConvertElementType(dtype), a)
 
 
 def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
