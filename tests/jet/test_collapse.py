@@ -16,6 +16,7 @@ from fxad.core.interpreter import run
 from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives import ALL, elementwise as ew
 from fxad.primitives.families import of_family
+from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.testing import Application, Case, calls, cases
 from fxad.testing.compare import differ
@@ -261,6 +262,35 @@ def test_a_sum_of_a_carry_that_steps_read_stays_outside() -> None:
     assert [e.outs[0].aval.shape for e in after.jaxpr.eqns if e.prim.name == "scan"] == [(4, 2)]
     x = RNG.normal(size=(4, 2))
     np.testing.assert_allclose(fx.interpret(after, x), fx.interpret(program, x), rtol=1e-13)
+
+
+SYSTEMS: dict[str, Callable[[Any], Any]] = {
+    "slogdet": lambda m: fnp.linalg.slogdet(m)[1],
+    "solve": lambda m: fnp.linalg.solve(fnp.asarray(LAYERS[0, :4, :4]) + fnp.eye(4), m).sum(),
+    "triangular": lambda m: fx.scipy.linalg.solve_triangular(fnp.asarray(LAYERS[0, :4, :4]) + 2 * fnp.eye(4), m).sum(),
+    "from the right": lambda m: lax.linalg.triangular_solve(
+        fnp.asarray(LAYERS[0, :4, :4]) + 2 * fnp.eye(4), m, left_side=False
+    ).sum(),
+    "inverse": lambda m: fnp.linalg.inv(m)[0, 1],
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_sums_move_before_linear_systems(name: str, weighted: bool) -> None:
+    """`vmap` puts the right-hand sides of all directions into one matrix. Of second derivatives, there is one."""
+    weights = np.arange(1.0, 17.0).reshape(4, 4) if weighted else None
+
+    def f(x: Any) -> Any:
+        return SYSTEMS[name](fnp.tanh(x) + 2 * fnp.eye(4, dtype=x.dtype))
+
+    x = RNG.normal(size=(4, 4))
+    program = fx.laplacian(fx.trace(f, x), weights=weights)
+    hessian = fx.interpret(fx.jacfwd(fx.jacfwd(fx.trace(f, x))), x).reshape(16, 16)
+    want = np.diagonal(hessian) @ (np.ones(16) if weights is None else weights.reshape(-1))
+    np.testing.assert_allclose(fx.interpret(program, x), want, rtol=1e-9)
+    systems = [e for e in program.jaxpr.eqns if isinstance(e.prim, LinearSystem)]
+    assert [e.ins[-1].aval.size for e in systems].count(16 * 16) <= 1, str(program)
 
 
 FACTORS: dict[str, Callable[[Any], Any]] = {

@@ -55,6 +55,8 @@ from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.families import of_family
 from fxad.primitives.index import Index
+from fxad.primitives.linalg.family import LinearSystem
+from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import (
     BroadcastInDim,
@@ -230,6 +232,16 @@ def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
     )
 
 
+def _linear_system(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    return Along(prim, (axis,) * len(ins)) if axis < ins[-1].ndim - 2 else None
+
+
+def _columns(eqn: Eqn) -> int:
+    """Return the axis of the right-hand sides of a linear system, in its result and in its last operand."""
+    right = isinstance(eqn.prim, TriangularSolve) and not eqn.prim.left_side
+    return eqn.ins[-1].aval.ndim - (2 if right else 1)
+
+
 def _with_contracted_batch(prim: DotGeneral, axis: int) -> DotGeneral:
     """Return the product that is summed over a batch axis: sum_i A_i B_i is a product of A and B over i too."""
     return replace(
@@ -259,6 +271,7 @@ ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
         Pad: _pad,
         Concatenate: _concatenate,
         DotGeneral: _dot_general,
+        LinearSystem: _linear_system,
     }
 )
 
@@ -276,10 +289,22 @@ def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first, which are the
-    elements of a value."""
+    elements of a value. `around`: the axis is three axes as one, and the sum is over the middle one; the sizes of the
+    others."""
 
     axis: int
     weights: Atom | None = None
+    around: tuple[int, int] | None = None
+
+    def size(self, shape: Sequence[int]) -> int:
+        """Return the number of slices."""
+        return shape[self.axis] if self.around is None else shape[self.axis] // prod(self.around)
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the sum of a value of some shape."""
+        if self.around is None:
+            return _without(shape, self.axis)
+        return (*shape[: self.axis], prod(self.around), *shape[self.axis + 1 :])
 
 
 @final
@@ -318,7 +343,8 @@ class _Inside:
         axis = form.axis - (isinstance(role, Sliced) and role.axis < form.axis)
         own = self.own_weights(k)
         # without weights, the body does not read it
-        return _Sum(axis, own[self.weights.index(form.weights)] if form.weights is not None and own else None)
+        weights = own[self.weights.index(form.weights)] if form.weights is not None and own else None
+        return replace(form, axis=axis, weights=weights)
 
     def of_operand(self, form: _Sum | str, role: Role, k: int) -> _Sum | None:
         """Return the sum of a whole operand from that of a slice; None if it is not needed in this form, or the weights
@@ -328,8 +354,10 @@ class _Inside:
         axis = form.axis + (isinstance(role, Sliced) and role.axis <= form.axis)
         own = self.own_weights(k)
         if form.weights is None:
-            return _Sum(axis)
-        return _Sum(axis, self.weights[own.index(form.weights)]) if form.weights in own else None
+            return replace(form, axis=axis)
+        if form.weights not in own:
+            return None
+        return replace(form, axis=axis, weights=self.weights[own.index(form.weights)])
 
     def own_weights(self, k: int) -> tuple[Atom, ...]:
         """Return the weights as operands of a body: they are its last ones."""
@@ -512,9 +540,11 @@ class _Collapse:
         prim = eqn.prim
         if not isinstance(prim, Linear) or not eqn.outs[0].aval.inexact:
             return None
+        if form.around is not None:
+            return self._move_part(eqn, form)
         to = along(prim, [a.aval for a in eqn.ins], form.axis)
         if to is None:
-            return None
+            return self._split(eqn, form) if isinstance(prim, Reshape) else None
         if form.weights is not None and not _keeps_factors(eqn, form.weights.aval.dtype):
             return None
         if not any([a is not None for a in to.axes]):
@@ -548,6 +578,35 @@ class _Collapse:
         if isinstance(prim, DotGeneral) and form.axis < len(prim.lhs_batch) and form.weights is None:
             return _Moved(_with_contracted_batch(prim, form.axis), (None, None))
         return None
+
+    def _split(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+        """Return a reshape after the sum over an axis that is a part of an axis of the operand, where this holds the
+        right-hand sides of a linear system: `vmap` puts those of all examples into one matrix."""
+        prim, (a,) = eqn.prim, eqn.ins
+        assert isinstance(prim, Reshape)
+        source = self.defs.get(a)
+        if source is None or not isinstance(source.prim, LinearSystem) or a.aval.symbolic:
+            return None
+        at = _columns(source)
+        shape, size = a.aval.shape, prim.shape[form.axis]
+        before, rest = divmod(prod(prim.shape[: form.axis]), prod(shape[:at]) or 1)
+        after, left = divmod(prod(prim.shape[form.axis + 1 :]), prod(shape[at + 1 :]) or 1)
+        if rest or left or before * size * after != shape[at] or not size:
+            return None
+        return _Moved(Reshape(_without(prim.shape, form.axis)), (_Sum(at, form.weights, (before, after)),))
+
+    def _move_part(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+        """Return an equation after the sum over a part of an axis of its result."""
+        prim = eqn.prim
+        if isinstance(prim, LinearSystem) and form.axis == _columns(eqn):
+            return _Moved(prim, (*[None] * (len(eqn.ins) - 1), form))
+        if not isinstance(prim, Reshape) or eqn.ins[0].aval.symbolic:
+            return None
+        assert form.around is not None
+        shape, size = eqn.ins[0].aval.shape, form.size(prim.shape)
+        before = prod(prim.shape[: form.axis]) * form.around[0]
+        at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
+        return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_Sum(at, form.weights),))
 
     def _weights(self, a: Atom, axis: int) -> Atom | None:
         """Return the numbers of a value that varies along one axis only; None if it varies along others."""
@@ -680,19 +739,24 @@ class _Collapse:
         self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], a: Atom, form: _Sum
     ) -> Atom:
         if isinstance(a, Lit):
-            shape = _without(a.aval.shape, form.axis)
+            shape = form.shape(a.aval.shape)
             if is_zero(a):
                 return a.with_shape(shape)
-            return self._copies(b, env, a.with_shape(shape), a.aval.shape[form.axis], form)
+            return self._copies(b, env, a.with_shape(shape), form.size(a.aval.shape), form)
         if (a, form) not in sums and a in self.moved:
             sums[a, form] = self._emit_moved(b, env, sums, self.defs[a], self.moved[a], form)
         if (a, form) not in sums:
-            x = env.get(a, a)
+            x, axis = env.get(a, a), form.axis
+            whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
+            if form.around is not None:
+                before, after = form.around
+                x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
+                axis += 1
             if form.weights is not None:
                 weights = _converted(b, env.get(form.weights, form.weights), x.aval.dtype)
-                weights = emit_reshape(b, weights, (x.aval.shape[form.axis],))
-                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (form.axis,)))
-            sums[a, form] = b.one(ReduceSum((form.axis,)), x)
+                weights = emit_reshape(b, weights, (size,))
+                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
+            sums[a, form] = emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
         return sums[a, form]
 
     def _slice_of(self, b: Builder, env: dict[Atom, Atom], a: Atom, axis: int) -> Atom:
@@ -737,7 +801,7 @@ def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
             if form is None:
                 env[v] = b.input(v.aval)
             else:
-                sums[v, form] = b.input(Aval(_without(v.aval.shape, form.axis), v.aval.dtype))
+                sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
         if g == inside.group:
             env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
     return b.build(part.emit(b, env, sums), part.jaxpr.name)
