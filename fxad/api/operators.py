@@ -507,7 +507,7 @@ def _of_function(
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        values = {index: c(*args, **kwargs) if callable(c) else c for index, c in terms.items()}
+        values: dict[Any, Any] = {i: c(*args, **kwargs) if callable(c) else c for i, c in terms.items()}
         return _operator(what, f, values, argnums, samples, key, with_value)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"

@@ -180,9 +180,9 @@ def _index(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     at = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
     if at in prim.dynamic or (prim.starts[at], prim.sizes[at], prim.strides[at]) != (0, ins[0].shape[at], 1):
         return None
-    window = [_without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
-    kept = _after_removal(prim.dropped, at), _after_removal(prim.dynamic, at)
-    return Along(Index(*window, *kept), (at, *[None] * len(prim.dynamic)))
+    starts, sizes, strides = [_without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
+    dropped, dynamic = _after_removal(prim.dropped, at), _after_removal(prim.dynamic, at)
+    return Along(Index(starts, sizes, strides, dropped, dynamic), (at, *[None] * len(dynamic)))
 
 
 def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
