@@ -102,6 +102,35 @@ def test_biharmonic() -> None:
     np.testing.assert_allclose(fx.biharmonic(lambda x: (x**2).sum() ** 2)(X), 8 * 3 * 5, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_biharmonic_in_several_dimensions(n: int) -> None:
+    """Along directions or as two Laplacians, whichever carries less: beside the operator that it is."""
+
+    def f(x: Any, s: Any) -> dict[str, Any]:
+        return {"u": fnp.sin(x["a"] @ w) * s, "v": (x["a"] ** 2).sum() ** 2}
+
+    w = fnp.asarray(RNG.normal(size=(n, 2)))
+    x, s = {"a": RNG.normal(size=n)}, np.float64(1.5)
+    unit = np.eye(n, dtype=int)
+    terms = {tuple(map(int, 2 * (unit[i] + unit[j]))): 1.0 if i == j else 2.0 for j in range(n) for i in range(j + 1)}
+    program = fx.trace(f, x, s)
+    want = fx.interpret(fx.operator(program, terms), x, s)
+    value, found = fx.interpret(fx.value_and_biharmonic(program), x, s)
+    alone = fx.interpret(fx.biharmonic(program), x, s)
+    for name in ("u", "v"):
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-9)
+        np.testing.assert_allclose(alone[name], want[name], rtol=1e-9)
+        np.testing.assert_allclose(value[name], f(x, s)[name], rtol=1e-12)
+
+
+def test_biharmonic_carries_the_second_derivatives_once() -> None:
+    """For n elements: (n + 2)^2 values. So no product has n^2 rows beside two others with n."""
+    w = fnp.asarray(RNG.normal(size=(7, 9)))
+    program = fx.biharmonic(fx.trace(lambda x: fnp.tanh(fnp.tanh(x @ w) @ w.T).sum(), fx.Spec((7,), "float64")))
+    rows = [int(np.prod(shape[:-1])) for shape in sizes(program, "dot_general") if shape[-1:] == (9,)]
+    assert sum(rows) <= 9**2
+
+
 def partial_derivative(f: Callable[..., Any], i: int) -> Callable[..., Any]:
     return lambda x: fx.grad(f)(x)[i]
 
@@ -220,6 +249,11 @@ def test_gradient_in_parameters_of_a_loss() -> None:
 
 def sizes(program: fx.Program[..., object], name: str) -> list[tuple[int, ...]]:
     return [e.outs[0].aval.shape for body in distinct_jaxprs(program.jaxpr) for e in body.eqns if e.prim.name == name]
+
+
+def test_weights_of_nothing() -> None:
+    with pytest.raises(ShapeError, match="weights have 2 elements, the argument has 0"):
+        fx.laplacian(lambda x: x.sum(), weights=np.ones(2))(np.zeros(0))
 
 
 def test_the_last_coefficient_is_carried_once() -> None:
