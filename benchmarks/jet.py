@@ -212,7 +212,7 @@ def biharmonics() -> list[Row]:
 def series(order: int) -> list[Row]:
     """Returns the Taylor coefficients of a right-hand side, of some order, beside JAX's jet."""
     w = (RNG.normal(size=(32, 32)) / 6).astype(np.float32)
-    x, v = RNG.normal(size=(2, 32)).astype(np.float32)
+    x, v = RNG.normal(size=(2, 1024, 32)).astype(np.float32)
 
     def field(xp: Any, w: Any, x: Any) -> Any:
         return xp.tanh(x @ w) * xp.exp(-x * x) + xp.sin(x) / (1.0 + x * x)
