@@ -274,3 +274,25 @@ def test_reduced_fault_finds_the_two_equations() -> None:
     assert figures["after"] == 2
     assert figures["minimal"]
     assert figures["test"].startswith("it fails: 'the pass changes a result'")
+
+
+def test_a_network_solves_the_helmholtz_equation() -> None:
+    figures = load("helmholtz").main(["--steps", "40", "--points", "200"])
+    assert figures["error"] < 0.2, "40 steps give 5 %, the full run 0.02 %"
+    assert figures["last"] < 1e-2 * figures["first"]
+
+
+def test_planets_follow_their_taylor_series() -> None:
+    figures = load("planets_taylor").main(["--years", "20", "--order", "10"])
+    assert figures["Taylor 10: error"] < 1e-7
+    assert figures["Taylor 10: energy"] < 1e-9
+    assert figures["Runge-Kutta 4: error"] < 1e-7
+    assert figures["equations 10"] < 4 * figures["equations 5"], "the square of the order"
+
+
+def test_the_energy_of_helium() -> None:
+    helium = load("helium")
+    figures = helium.main(["--walkers", "2000", "--steps", "50", "--rounds", "50"])
+    assert figures["error"] < 1e-3
+    assert abs(figures["energy"] - helium.EXACT) < 2e-3 + 4 * figures["error"], "the full run: within 3e-4"
+    assert figures["variance"] < 0.03, "it is zero for the exact wave function"

@@ -12,7 +12,7 @@ the sum towards the arguments: the highest coefficient is carried as one value, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from itertools import product
 from math import comb, gcd, prod
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
@@ -22,17 +22,17 @@ import numpy as np
 from fxad import lax, numpy as fnp, random, transforms
 from fxad.api.chosen_arguments import ChosenArguments
 from fxad.api.jet import jet
-from fxad.api.lift import lift
+from fxad.api.lift import before_differentiation, check_function, lift
 from fxad.api.vmap import vmap
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
-from fxad.ir import NDArray
+from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.program import Program, Spec, trace
+from fxad.tracing.program import Program, Spec, function_name, trace
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
 
@@ -55,8 +55,9 @@ def collapse(f: Callable[..., object]) -> object:
     """Return the same function in which sums over an axis are taken before linear equations, where these treat all
     slices alike and the values are used for nothing else. Calls are inlined.
 
-    The sum over a batch of a linear map is the map of the sum. So a trace of a Jacobian, a Laplacian, a Gauss-Newton
-    diagonal or a sum of gradients over examples carries one value in place of one for each slice.
+    The sum over a batch of a linear map is the map of the sum. So the last derivatives of a Laplacian are carried as one
+    value, also through loops and branches, and a sum of gradients over examples is the gradient of the batch. Sums of
+    products of slices, such as a trace of a Jacobian or a sum of squares, stay: they are not linear in the slices.
 
     Law:  same value up to rounding: terms are added in another order.
     """
@@ -315,14 +316,18 @@ def _laplacian(
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
             return None, [_Directions(2, signs, {2: 2 / estimate.samples})]
-        by_element = 2.0 if weights is None else 2 * _flat_weights(what, weights, n)
-        if n == 0:
-            return None, []
-        return None, [_Directions(2, _Identity(n), {2: by_element})]
+        if weights is None:
+            return _laplacian_plan(n)
+        by_element = 2 * _flat_weights(what, weights, n)
+        return None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})]
 
     # of all directions at random, only with weights
     sampled = estimate if weights is not None else None
     return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
+
+
+def _laplacian_plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+    return None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})]
 
 
 def _flat_weights(what: str, weights: Any, n: int) -> Any:
@@ -416,7 +421,23 @@ def _biharmonic(
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
         return None, _plan(terms, n)
 
-    return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), 4, argnums)
+    estimate = _estimate(what, samples, key)
+    along_directions = _Operator(what, argnums, plan, with_value, estimate)
+    laplacian_of = _Operator(what, argnums, _laplacian_plan, True, None)
+
+    def transform(program: Program[..., object]) -> Program[..., Any]:
+        n = sum([program.in_avals[k].size for k in ChosenArguments.by_number(what, program, argnums).leaves])
+        if estimate is not None or n in (0, 1, 2):
+            return along_directions(program)
+        # (n + 2)^2 values are carried for each value of f. Series of order 4 in n^2 directions carry 3 n^2 + 2.
+        both = laplacian_of(before_differentiation(laplacian_of(program)))
+        m = len(program.out_avals)
+        outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :]) if with_value else both.jaxpr.outs[3 * m :]
+        jaxpr = transforms.dce(Jaxpr(both.jaxpr.ins, both.jaxpr.eqns, outs, both.jaxpr.name))
+        out_tree = tree.tuple_structure(program.out_tree, program.out_tree) if with_value else program.out_tree
+        return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, f"{what}_{program.name}")
+
+    return lift(what, f, transform, 4, argnums)
 
 
 @overload
@@ -434,7 +455,7 @@ def biharmonic(
 
     With `samples` and a `key` it is an estimate without bias, from so many of the n^2 directions, chosen at random.
 
-    Cost:   of third derivatives in n^2 directions, for n elements.
+    Cost:   as the Laplacian of the Laplacian: (n + 2)^2 values for each value of `f`, for n elements.
     Raises: as `laplacian`.
     """
     return _biharmonic("biharmonic", f, argnums, samples, key, False)
@@ -463,13 +484,15 @@ def _operator(
     samples: int | None,
     key: ArrayLike | None,
     with_value: bool,
-) -> object:
+) -> Any:
     if not isinstance(terms, Mapping) or not terms:
         raise ArgumentError(
             f"{what}: the terms are {shown(terms)}, not a dict of multi-indices",
             remedy="give the coefficient of each derivative: {(2, 0): 1.0, (0, 2): 1.0} is u_xx + u_yy",
         )
     indices = {index: _multi_index(what, index) for index in terms}
+    if any(map(callable, terms.values())) and not isinstance(f, Program):
+        return _of_function(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
     def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
@@ -487,6 +510,28 @@ def _operator(
         return constant, _plan(sparse, n)
 
     return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), order, argnums)
+
+
+def _of_function(
+    what: str,
+    f: Callable[..., Any],
+    terms: Mapping[Any, Coefficient],
+    argnums: Argnums,
+    samples: int | None,
+    key: ArrayLike | None,
+    with_value: bool,
+) -> Callable[..., Any]:
+    """Return the operator of a function whose coefficients are functions. They take the arguments as they are given:
+    the program of the function has no operands for numbers."""
+    check_function(what, f)
+
+    @wraps(f, updated=())
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        values: dict[Any, Any] = {i: c(*args, **kwargs) if callable(c) else c for i, c in terms.items()}
+        return _operator(what, f, values, argnums, samples, key, with_value)(*args, **kwargs)
+
+    transformed.__name__ = f"{what}_{function_name(f)}"
+    return transformed
 
 
 def _multi_index(what: str, index: object) -> tuple[int, ...]:

@@ -261,6 +261,31 @@ def test_a_rule_that_calls_its_function() -> None:
     assert counts[2] < 8 * counts[1] < 64 * counts[0]
 
 
+def with_a_loop_in_its_rule(loop_over_result: bool) -> Scalar:
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return fnp.sin(x)
+
+    @f.defjvp
+    def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        (x,) = primals
+        y = f(x)
+        slope = lax.fori_loop(0, 3, lambda _, c: fnp.cos(c) * (y if loop_over_result else x), x * x)
+        return y, tangents[0] * slope
+
+    return f
+
+
+@pytest.mark.parametrize("loop_over_result", [False, True])
+def test_a_loop_in_a_rule(loop_over_result: bool) -> None:
+    """A loop over the argument is one loop over all coefficients. A loop over the result is one for each order, as
+    coefficient k of the result needs coefficient k - 1 of the loop."""
+    f = with_a_loop_in_its_rule(loop_over_result)
+    against_nested(f, 0.7, 4)
+    series = fx.inline(fx.jet(fx.trace(f, fx.Spec((), "float64")), order=5)).jaxpr
+    assert [e.prim.name for e in series.eqns].count("scan") == (5 if loop_over_result else 1)
+
+
 def test_custom_vjp() -> None:
     @fx.custom_vjp
     def f(x: Any) -> Any:

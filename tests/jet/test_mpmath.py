@@ -9,7 +9,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from fxad import dtypes
+import fxad as fx
+from fxad import dtypes, lax, numpy as fnp
 from fxad.core.builder import single_equation
 from fxad.core.interpreter import run
 from fxad.ir import Aval, Primitive
@@ -145,3 +146,49 @@ def test_coefficients(kind: type[Primitive]) -> None:
                 abs(want[k]) + (k + 1) * abs(want[k + 1]) * max(map(abs, values)) + 0.1 * max(map(abs, want[: k + 1]))
             )
             assert abs(have[k] - want[k]) <= 1e-13 * condition, (k, have[k], want[k], values)
+
+
+def _softplus(x: Number) -> Number:
+    return mpmath.log1p(mpmath.exp(x))
+
+
+# Where a formula that is not written with care has nan, infinity, or no digits: at zeros, and far out.
+EXTREME: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Number], Number], tuple[float, ...]]]] = {
+    "tanh": (fnp.tanh, mpmath.tanh, (0, 20, 400)),
+    "logistic": (lax.logistic, lambda x: 1 / (1 + mpmath.exp(-x)), (0, 40, -40)),
+    "softplus": (fx.nn.softplus, _softplus, (0, 40, -40)),
+    "log_sigmoid": (fx.nn.log_sigmoid, lambda x: -_softplus(-x), (0, 40, -40)),
+    "logaddexp": (lambda x: fnp.logaddexp(x, 2.0), lambda x: 2 + _softplus(x - 2), (2, 40, -40)),
+    "erf": (lax.erf, mpmath.erf, (0, 6, -6)),
+    "sinc": (fnp.sinc, lambda x: mpmath.sincpi(x), (0, 1e-8, 1e-3, 0.5)),
+    "cube": (lambda x: x**3, lambda x: x**3, (0,)),
+    "product": (lambda x: fnp.prod(fnp.stack([x, x + 1, x - 1])), lambda x: x**3 - x, (0, 1, -1)),
+    "running product": (lambda x: fnp.cumprod(fnp.stack([x, x + 1, x - 1]))[2], lambda x: x**3 - x, (0, 1, -1)),
+    "hypot": (lambda x: fnp.hypot(x, 3.0), lambda x: mpmath.sqrt(x * x + 9), (0, 1e4)),
+    "softmax": (
+        lambda x: fx.nn.softmax(fnp.stack([x, 2 * x]))[0],
+        lambda x: 1 / (1 + mpmath.exp(x)),
+        (0, 40, -40),
+    ),
+    "singular determinant": (
+        lambda x: fnp.linalg.det(fnp.stack([fnp.stack([x, x]), fnp.stack([x, x * x])])),
+        lambda x: x**3 - x * x,
+        (0, 1),
+    ),
+    "gelu": (
+        lambda x: fx.nn.gelu(x, approximate=False),
+        lambda x: x * mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
+        (0, 5, -5, 40),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_coefficients_at_extreme_points(name: str) -> None:
+    f, function, points = EXTREME[name]
+    series = fx.jet(fx.trace(f, fx.Spec((), "float64")), order=5, given=1)
+    for x in points:
+        value, higher = fx.interpret(series, (np.float64(x),), ((np.float64(1.0),),))
+        with mpmath.workdps(80):
+            want = np.array([float(c) for c in mpmath.taylor(function, mpmath.mpf(x), 5)])
+        np.testing.assert_allclose([value, *higher], want, rtol=1e-9, atol=1e-12 * abs(want).max(), err_msg=f"at {x}")

@@ -102,6 +102,35 @@ def test_biharmonic() -> None:
     np.testing.assert_allclose(fx.biharmonic(lambda x: (x**2).sum() ** 2)(X), 8 * 3 * 5, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_biharmonic_in_several_dimensions(n: int) -> None:
+    """Along directions or as two Laplacians, whichever carries less: beside the operator that it is."""
+
+    def f(x: Any, s: Any) -> dict[str, Any]:
+        return {"u": fnp.sin(x["a"] @ w) * s, "v": (x["a"] ** 2).sum() ** 2}
+
+    w = fnp.asarray(RNG.normal(size=(n, 2)))
+    x, s = {"a": RNG.normal(size=n)}, np.float64(1.5)
+    unit = np.eye(n, dtype=int)
+    terms = {tuple(map(int, 2 * (unit[i] + unit[j]))): 1.0 if i == j else 2.0 for j in range(n) for i in range(j + 1)}
+    program = fx.trace(f, x, s)
+    want = fx.interpret(fx.operator(program, terms), x, s)
+    value, found = fx.interpret(fx.value_and_biharmonic(program), x, s)
+    alone = fx.interpret(fx.biharmonic(program), x, s)
+    for name in ("u", "v"):
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-9)
+        np.testing.assert_allclose(alone[name], want[name], rtol=1e-9)
+        np.testing.assert_allclose(value[name], f(x, s)[name], rtol=1e-12)
+
+
+def test_biharmonic_carries_the_second_derivatives_once() -> None:
+    """For n elements: (n + 2)^2 values. So no product has n^2 rows beside two others with n."""
+    w = fnp.asarray(RNG.normal(size=(7, 9)))
+    program = fx.biharmonic(fx.trace(lambda x: fnp.tanh(fnp.tanh(x @ w) @ w.T).sum(), fx.Spec((7,), "float64")))
+    rows = [int(np.prod(shape[:-1])) for shape in sizes(program, "dot_general") if shape[-1:] == (9,)]
+    assert sum(rows) <= 9**2
+
+
 def partial_derivative(f: Callable[..., Any], i: int) -> Callable[..., Any]:
     return lambda x: fx.grad(f)(x)[i]
 
@@ -131,6 +160,49 @@ def test_operator_with_varying_coefficients() -> None:
     np.testing.assert_allclose((value, found), (scalar(X), want), rtol=1e-12)
     np.testing.assert_allclose(fx.operator(lambda x: x**3, {2: 1.0})(np.float64(2.0)), 12.0)
     np.testing.assert_allclose(fx.operator(scalar, {(0, 0, 0): 3.0})(X), 3 * scalar(X))
+
+
+@pytest.mark.parametrize("nu", [0.5, np.float64(0.5), np.array([0.5]), fnp.asarray(0.5)])
+def test_coefficients_take_the_arguments_as_they_are_given(nu: Any) -> None:
+    """Numbers and arrays of NumPy too, which are no operands of the program."""
+
+    def u(x: Any, nu: Any, *, scale: float) -> Any:
+        return (x**3).sum() * fnp.sum(nu) * scale
+
+    terms: dict[Any, Any] = {(0, 2, 0): lambda x, nu, scale: fnp.sum(nu) * scale * x[0], (1, 0, 0): 1.0}
+    want = 0.5 * 2.0 * X[0] * 6 * X[1] + 3 * X[0] ** 2
+    np.testing.assert_allclose(fx.operator(u, terms)(X, nu, scale=2.0), want, rtol=1e-6)
+    np.testing.assert_allclose(fx.jit(lambda x: fx.operator(u, terms)(x, nu, scale=2.0))(X), want, rtol=1e-6)
+
+
+def test_coefficients_of_a_program() -> None:
+    terms: dict[Any, Any] = {(2, 0, 0): lambda x: x[1], (0, 0, 1): 2.0}
+    program = fx.operator(fx.trace(scalar, X), terms)
+    np.testing.assert_allclose(program(X), fx.operator(scalar, terms)(X), rtol=1e-13)
+    gradient, step = fx.grad(fx.operator(scalar, terms))(X), 1e-5 * np.eye(3)
+    differences = [(program(X + e) - program(X - e)) / 2e-5 for e in step]
+    np.testing.assert_allclose(gradient, differences, rtol=1e-6)
+
+
+def test_the_value_is_computed_once() -> None:
+    """By one pass with the derivatives, of whatever orders."""
+    terms = {(2, 0, 0): 1.0, (1, 1, 1): 0.5, (0, 4, 0): 2.0}
+    for operator in (fx.value_and_laplacian, fx.value_and_biharmonic, lambda f: fx.value_and_operator(f, terms)):
+        program = fx.inline(fx.trace(operator(scalar), X))
+        assert [e.prim.name for e in program.jaxpr.eqns].count("tanh") == 2
+
+
+def test_estimates_of_an_operator_have_no_bias() -> None:
+    terms: dict[Any, Any] = {(2, 0, 0): lambda x: x[1], (1, 1, 0): 2.0, (0, 0, 1): 1.0, (0, 0, 0): 3.0}
+    keys = fx.random.split(fx.random.key(3), 4000)
+    for estimate in (
+        lambda k: fx.operator(scalar, terms, samples=2, key=k)(X),
+        lambda k: fx.value_and_operator(scalar, terms, samples=2, key=k)(X)[1],
+    ):
+        drawn = np.asarray(fx.jit(fx.vmap(estimate))(keys))
+        exact = float(fx.operator(scalar, terms)(X))
+        assert abs(drawn.mean() - exact) < 4 * drawn.std() / np.sqrt(len(keys))
+        assert drawn.std() > 0
 
 
 def test_polarisation_is_exact_on_monomials() -> None:
@@ -177,6 +249,11 @@ def test_gradient_in_parameters_of_a_loss() -> None:
 
 def sizes(program: fx.Program[..., object], name: str) -> list[tuple[int, ...]]:
     return [e.outs[0].aval.shape for body in distinct_jaxprs(program.jaxpr) for e in body.eqns if e.prim.name == name]
+
+
+def test_weights_of_nothing() -> None:
+    with pytest.raises(ShapeError, match="weights have 2 elements, the argument has 0"):
+        fx.laplacian(lambda x: x.sum(), weights=np.ones(2))(np.zeros(0))
 
 
 def test_the_last_coefficient_is_carried_once() -> None:

@@ -7,6 +7,10 @@ alike and is linear in the slices. The equation then runs once, and not once for
 In a vmapped Taylor series of order K, coefficient K enters every equation linearly. Their sum over directions, such as
 a Laplacian, is therefore carried as one value: with K = 2, this is the forward Laplacian.
 
+The sum of a product over a batch axis of both factors is a product over this axis: sum_i A_i B_i. So a sum of gradients
+over examples is the gradient of the batch. The sum of a result of a loop, of branches or of a `remat` is computed
+inside: a carry is summed if each step needs its sum alone.
+
 Rounding: terms are added in another order.
 
 In the example, the products of all examples with `w` become one product.
@@ -27,8 +31,9 @@ main @total(%arg0: f32[3,2], %arg1: f32[7,3]) -> (f32[2]) {
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from math import prod
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
@@ -37,15 +42,21 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value as RunValue
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Var
+from fxad.dtypes import DType
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.complex_parts import Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.families import of_family
+from fxad.primitives.index import Index
+from fxad.primitives.linalg.family import LinearSystem
+from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import (
     BroadcastInDim,
@@ -164,6 +175,16 @@ def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     return Along(Slice(*[_without(values, axis) for values in (prim.starts, prim.limits, prim.strides)]), (axis,))
 
 
+def _index(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Index)
+    at = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
+    if at in prim.dynamic or (prim.starts[at], prim.sizes[at], prim.strides[at]) != (0, ins[0].shape[at], 1):
+        return None
+    starts, sizes, strides = [_without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
+    dropped, dynamic = _after_removal(prim.dropped, at), _after_removal(prim.dynamic, at)
+    return Along(Index(starts, sizes, strides, dropped, dynamic), (at, *[None] * len(dynamic)))
+
+
 def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Pad)
     if prim.low[axis] or prim.high[axis] or prim.interior[axis]:
@@ -211,6 +232,27 @@ def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
     )
 
 
+def _linear_system(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    return Along(prim, (axis,) * len(ins)) if axis < ins[-1].ndim - 2 else None
+
+
+def _columns(eqn: Eqn) -> int:
+    """Return the axis of the right-hand sides of a linear system, in its result and in its last operand."""
+    right = isinstance(eqn.prim, TriangularSolve) and not eqn.prim.left_side
+    return eqn.ins[-1].aval.ndim - (2 if right else 1)
+
+
+def _with_contracted_batch(prim: DotGeneral, axis: int) -> DotGeneral:
+    """Return the product that is summed over a batch axis: sum_i A_i B_i is a product of A and B over i too."""
+    return replace(
+        prim,
+        lhs_batch=_without(prim.lhs_batch, axis),
+        rhs_batch=_without(prim.rhs_batch, axis),
+        lhs_contract=(*prim.lhs_contract, prim.lhs_batch[axis]),
+        rhs_contract=(*prim.rhs_contract, prim.rhs_batch[axis]),
+    )
+
+
 ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
     {
         Unary: _elementwise,
@@ -225,9 +267,11 @@ ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
         ExpandDims: _expand_dims,
         Rev: _rev,
         Slice: _slice,
+        Index: _index,
         Pad: _pad,
         Concatenate: _concatenate,
         DotGeneral: _dot_general,
+        LinearSystem: _linear_system,
     }
 )
 
@@ -245,10 +289,22 @@ def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first, which are the
-    elements of a value."""
+    elements of a value. `around`: the axis is three axes as one, and the sum is over the middle one; the sizes of the
+    others."""
 
     axis: int
     weights: Atom | None = None
+    around: tuple[int, int] | None = None
+
+    def size(self, shape: Sequence[int]) -> int:
+        """Return the number of slices."""
+        return shape[self.axis] if self.around is None else shape[self.axis] // prod(self.around)
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the sum of a value of some shape."""
+        if self.around is None:
+            return _without(shape, self.axis)
+        return (*shape[: self.axis], prod(self.around), *shape[self.axis + 1 :])
 
 
 @final
@@ -264,25 +320,84 @@ class _Moved:
 
 
 _FULL: Final = "full"
+# The roles of operands and results in equations whose bodies compute sums.
+_ROLES: Final = (Constant, Carry, Sliced, RunValue, BranchIndex, Count)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """An equation whose bodies compute sums: the operands that are summed before it and the results that are sums, by
+    place; the running bodies, by place; the weights of the sums, which are new operands of `group`."""
+
+    operands: Mapping[int, _Sum]
+    results: Mapping[int, _Sum]
+    bodies: Mapping[int, _Collapse]
+    group: int | None
+    weights: tuple[Atom, ...]
+
+    def in_body(self, form: _Sum | None, role: Role, k: int) -> _Sum | None:
+        """Return the sum of one slice of an operand or result, in a body."""
+        if form is None:
+            return None
+        axis = form.axis - (isinstance(role, Sliced) and role.axis < form.axis)
+        own = self.own_weights(k)
+        # without weights, the body does not read it
+        weights = own[self.weights.index(form.weights)] if form.weights is not None and own else None
+        return replace(form, axis=axis, weights=weights)
+
+    def of_operand(self, form: _Sum | str, role: Role, k: int) -> _Sum | None:
+        """Return the sum of a whole operand from that of a slice; None if it is not needed in this form, or the weights
+        are values of the body."""
+        if not isinstance(form, _Sum):
+            return None
+        axis = form.axis + (isinstance(role, Sliced) and role.axis <= form.axis)
+        own = self.own_weights(k)
+        if form.weights is None:
+            return replace(form, axis=axis)
+        if form.weights not in own:
+            return None
+        return replace(form, axis=axis, weights=self.weights[own.index(form.weights)])
+
+    def own_weights(self, k: int) -> tuple[Atom, ...]:
+        """Return the weights as operands of a body: they are its last ones."""
+        ins = self.bodies[k].jaxpr.ins
+        return ins[len(ins) - len(self.weights) :] if self.bodies[k].returns_values else ()
 
 
 @final
 class _Collapse:
     """Moves the sums of one program. `wants` are the forms in which each value is used: as it is, or summed."""
 
-    def __init__(self, jaxpr: Jaxpr) -> None:
-        self.jaxpr = jaxpr
+    def __init__(self, jaxpr: Jaxpr, weights: Sequence[Atom] | None = ()) -> None:
+        """`weights`: values that become operands, after the others; None: the program returns a predicate."""
+        self.returns_values = weights is not None
+        new = [Var(~(len(jaxpr.ins) + k), a.aval) for k, a in enumerate(weights or ())]
+        self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
+        self.forms: tuple[_Sum | None, ...] = ()  # of the results
         self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.places: dict[Atom, int] = {v: k for k, e in enumerate(jaxpr.eqns) for v in e.outs}
         self.wants: dict[Atom, set[_Sum | str]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
         self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
+        self.inside: dict[Atom, _Inside] = {}  # by first result
 
     def run(self) -> Jaxpr:
-        for a in self.jaxpr.outs:
-            self._want(a, _FULL)
+        self.demand((None,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
+        if not self.first:
+            return self.jaxpr
+        b = Builder.like(self.jaxpr)
+        return b.build(self.emit(b, {}, {}), self.jaxpr.name)
+
+    def demand(self, forms: Sequence[_Sum | None], used: Sequence[bool]) -> None:
+        """Decide which sums move if results are needed in these forms, those that are used; None: as they are."""
+        self.forms = tuple(forms)
+        for a, form in compress(zip(self.jaxpr.outs, forms, strict=True), used):
+            self._want(a, _FULL if form is None else form)
+            if form is not None and form.weights is not None:
+                self._want(form.weights, _FULL)
         for eqn in reversed(self.jaxpr.eqns):
             self._visit(eqn)
-        return self._rebuild() if self.first else self.jaxpr
 
     def _want(self, a: Atom, form: _Sum | str) -> None:
         if isinstance(a, Var):
@@ -291,6 +406,14 @@ class _Collapse:
     # ------------------------------------------------------------------------------------------- backward: what moves
 
     def _visit(self, eqn: Eqn) -> None:
+        inside = self._move_inside(eqn, {k: self.wants.get(v, set()) for k, v in enumerate(eqn.outs)})
+        if inside is not None:
+            self.inside[eqn.outs[0]] = inside
+            for k, a in enumerate(eqn.ins):
+                self._want(a, inside.operands.get(k, _FULL))
+            for weights in inside.weights:
+                self._want(weights, _FULL)
+            return
         if len(eqn.outs) == 1:
             (v,) = eqn.outs
             forms = self.wants.get(v, set())
@@ -321,30 +444,120 @@ class _Collapse:
     def _axis_to_move(self, eqn: Eqn) -> int | None:
         """Return the axis of a `reduce_sum` whose sum moves before the equation that computes its operand."""
         assert isinstance(eqn.prim, ReduceSum)
-        x = self.defs.get(eqn.ins[0])
-        if x is None or len(x.outs) != 1 or x.prim.effects or not x.outs[0].aval.inexact or self.wants.get(x.outs[0]):
+        (a,) = eqn.ins
+        x = self.defs.get(a)
+        if x is None or not a.aval.inexact or self.wants.get(a):
+            return None
+        if isinstance(x.prim, HigherOrder):
+            # the other results may be needed as sums too: equations between this one and x are not visited yet
+            others = {k: self.wants.get(v, set()) for k, v in enumerate(x.outs)}
+            at = x.outs.index(a)
+            undecided = [k for k, wanted in others.items() if not wanted and k != at]
+            inside = (self._move_inside(x, {**others, at: {_Sum(axis)}}, undecided) for axis in eqn.prim.axes)
+            return next((m.results[at].axis for m in inside if m is not None and at in m.results), None)
+        if len(x.outs) != 1 or x.prim.effects:
             return None
         return next((axis for axis in eqn.prim.axes if self._move(x, _Sum(axis)) is not None), None)
+
+    def _move_inside(
+        self, eqn: Eqn, forms: Mapping[int, set[_Sum | str]], undecided: Collection[int] = ()
+    ) -> _Inside | None:
+        """Return an equation with bodies that compute sums of its results in place of these, where the results are
+        needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
+
+        A carry is summed if its result is, and each step needs its sum alone."""
+        prim = eqn.prim
+        if not isinstance(prim, HigherOrder) or not any([isinstance(f, _Sum) for fs in forms.values() for f in fs]):
+            return None
+        layout = prim.layout
+        groups = *layout.operands, *layout.results
+        if layout.has_rules or any([g.fixed or type(g.role) not in _ROLES for g in groups]):
+            return None
+        if any([body.linear for body in layout.bodies]):
+            return None
+        valued = [k for k in layout.running if layout.bodies[k].results != (PREDICATE,)]
+        constants = [g for g, x in enumerate(layout.operands) if type(x.role) is Constant]
+        group = next((g for g in constants if all([g in layout.bodies[k].operands for k in valued])), None)
+        sums: dict[int, _Sum] = {}
+        for q, wanted in forms.items():
+            form, role = next(iter(wanted)) if len(wanted) == 1 else None, layout.result_roles[q]
+            if not isinstance(form, _Sum) or (isinstance(role, Sliced) and role.axis == form.axis):
+                continue
+            if form.weights is None or (group is not None and self._is_before(form.weights, eqn)):
+                sums[q] = form
+        unused = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
+        while sums:
+            inside, needed = self._inside(layout, sums, {*unused, *undecided}, valued, group)
+            changed = bool(unused)
+            for p, q in layout.carries.items():
+                found = needed.get(p, set())
+                if q in sums and not found <= {sums[q]}:
+                    del sums[q]
+                    changed = True
+                elif q in unused and len(found) == 1:  # only the steps read it
+                    (only,) = found
+                    if only is not None:
+                        sums[q] = only
+            unused.clear()
+            if not changed:
+                return inside
+        return None
+
+    def _inside(
+        self,
+        layout: Layout,
+        sums: Mapping[int, _Sum],
+        unused: Collection[int],
+        valued: Sequence[int],
+        group: int | None,
+    ) -> tuple[_Inside, dict[int, set[_Sum | None]]]:
+        """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
+        operand; None as a form: as it is."""
+        weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
+        bodies = {k: _Collapse(layout.bodies[k].jaxpr, weights if k in valued else None) for k in layout.running}
+        inside = _Inside({}, sums, bodies, group, weights)
+        needed: dict[int, set[_Sum | None]] = {}
+        for k, part in bodies.items():
+            places = layout.result_indices(k)
+            forms = [None if q is None else inside.in_body(sums.get(q), layout.result_roles[q], k) for q in places]
+            part.demand(forms, [q not in unused for q in places])
+            for p, v in zip(layout.operand_indices(k), part.jaxpr.ins, strict=False):
+                for form in part.wants.get(v, ()):
+                    needed.setdefault(p, set()).add(inside.of_operand(form, layout.operand_roles[p], k))
+        carries = layout.carries
+        operands = {p: sums[q] for p, q in carries.items() if q in sums}
+        for p, found in needed.items():
+            only = next(iter(found)) if len(found) == 1 else None
+            if p not in carries and only is not None:
+                operands[p] = only
+        return replace(inside, operands=operands), needed
+
+    def _is_before(self, a: Atom, eqn: Eqn) -> bool:
+        return self.places.get(a, -1) < self.places[eqn.outs[0]]
 
     def _move(self, eqn: Eqn, form: _Sum) -> _Moved | None:
         """Return an equation after the sum of its result; None if the sum does not move."""
         prim = eqn.prim
         if not isinstance(prim, Linear) or not eqn.outs[0].aval.inexact:
             return None
+        if form.around is not None:
+            return self._move_part(eqn, form)
         to = along(prim, [a.aval for a in eqn.ins], form.axis)
         if to is None:
+            return self._split(eqn, form) if isinstance(prim, Reshape) else None
+        if form.weights is not None and not _keeps_factors(eqn, form.weights.aval.dtype):
             return None
         if not any([a is not None for a in to.axes]):
             if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
                 return None
             return _Moved(to.prim, (None,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
-        if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1]:
+        fixed = [at is None or self._is_constant(a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
+        if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1] and not any(fixed):
             for k in (1, 0):
                 weights = self._weights(eqn.ins[k], form.axis)
                 if weights is not None:
                     weighted = _Sum(form.axis, weights)
                     return _Moved(None, (weighted, None) if k else (None, weighted))
-        fixed = [at is None or self._is_constant(a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
         zeros = [is_zero(a) for a in eqn.ins]
         summed = [not f for f in fixed]
         if not any(summed):  # the whole equation is constant along the axis
@@ -362,7 +575,38 @@ class _Collapse:
                         for c, at in zip(choice, to.axes, strict=True)
                     ]),
                 )  # fmt: skip
+        if isinstance(prim, DotGeneral) and form.axis < len(prim.lhs_batch) and form.weights is None:
+            return _Moved(_with_contracted_batch(prim, form.axis), (None, None))
         return None
+
+    def _split(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+        """Return a reshape after the sum over an axis that is a part of an axis of the operand, where this holds the
+        right-hand sides of a linear system: `vmap` puts those of all examples into one matrix."""
+        prim, (a,) = eqn.prim, eqn.ins
+        assert isinstance(prim, Reshape)
+        source = self.defs.get(a)
+        if source is None or not isinstance(source.prim, LinearSystem) or a.aval.symbolic:
+            return None
+        at = _columns(source)
+        shape, size = a.aval.shape, prim.shape[form.axis]
+        before, rest = divmod(prod(prim.shape[: form.axis]), prod(shape[:at]) or 1)
+        after, left = divmod(prod(prim.shape[form.axis + 1 :]), prod(shape[at + 1 :]) or 1)
+        if rest or left or before * size * after != shape[at] or not size:
+            return None
+        return _Moved(Reshape(_without(prim.shape, form.axis)), (_Sum(at, form.weights, (before, after)),))
+
+    def _move_part(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+        """Return an equation after the sum over a part of an axis of its result."""
+        prim = eqn.prim
+        if isinstance(prim, LinearSystem) and form.axis == _columns(eqn):
+            return _Moved(prim, (*[None] * (len(eqn.ins) - 1), form))
+        if not isinstance(prim, Reshape) or eqn.ins[0].aval.symbolic:
+            return None
+        assert form.around is not None
+        shape, size = eqn.ins[0].aval.shape, form.size(prim.shape)
+        before = prod(prim.shape[: form.axis]) * form.around[0]
+        at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
+        return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_Sum(at, form.weights),))
 
     def _weights(self, a: Atom, axis: int) -> Atom | None:
         """Return the numbers of a value that varies along one axis only; None if it varies along others."""
@@ -398,16 +642,21 @@ class _Collapse:
 
     # ------------------------------------------------------------------------------------------ forward: the program
 
-    def _rebuild(self) -> Jaxpr:
-        b = Builder.like(self.jaxpr)
-        env: dict[Atom, Atom] = {}
-        sums: dict[tuple[Atom, _Sum], Atom] = {}
+    def emit(self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom]) -> list[Atom]:
+        """Add the equations, and return the results in the forms in which they are needed."""
+        inputs = set(self.jaxpr.ins)
         for eqn in self.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
-            if v is not None and v in self.moved:
-                continue  # it is added where its sum is read: weights may be computed after it
-            if v is not None and v in self.first:
+            if eqn.outs and eqn.outs[0] in self.inside:
+                self._emit_inside(b, env, sums, eqn, self.inside[eqn.outs[0]])
+            elif v is not None and v in self.moved:
+                # here, so that the values it reads need not be stored for long; if weights come later, where it is read
+                (form,) = self.wants[v]
+                assert isinstance(form, _Sum)
+                if form.weights is None or form.weights in env or form.weights in inputs:
+                    self._sum_of(b, env, sums, v, form)
+            elif v is not None and v in self.first:
                 axis = self.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = _after_removal(eqn.prim.axes, axis)
@@ -415,7 +664,39 @@ class _Collapse:
                 env[v] = b.one(ReduceSum(rest), total) if rest else total
             elif v is None or v in self.wants or eqn.prim.effects:
                 env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
-        return b.build(substitute(self.jaxpr.outs, env), self.jaxpr.name)
+        return [
+            env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form)
+            for a, form in zip(self.jaxpr.outs, self.forms, strict=True)
+        ]
+
+    def _emit_inside(
+        self,
+        b: Builder,
+        env: dict[Atom, Atom],
+        sums: dict[tuple[Atom, _Sum], Atom],
+        eqn: Eqn,
+        inside: _Inside,
+    ) -> None:
+        assert isinstance(eqn.prim, HigherOrder)
+        layout = eqn.prim.layout
+        args: list[Atom] = []
+        for g in range(len(layout.operands)):
+            for p in layout.operands_of(g):
+                form = inside.operands.get(p)
+                a = eqn.ins[p]
+                args.append(env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form))
+            if g == inside.group:
+                args += [env.get(a, a) for a in inside.weights]
+        bodies = [_body_of_sums(layout, k, inside) for k in inside.bodies]
+        n_weights = len(inside.weights)
+        sizes = [x.size + (n_weights if g == inside.group else 0) for g, x in enumerate(layout.operands)]
+        b.source = eqn.source
+        outs = b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
+        for q, (v, out) in enumerate(zip(eqn.outs, outs, strict=True)):
+            if q in inside.results:
+                sums[v, inside.results[q]] = out
+            else:
+                env[v] = out
 
     def _emit_moved(
         self,
@@ -449,7 +730,7 @@ class _Collapse:
         """Return the sum of `count` equal slices."""
         if form.weights is not None:
             weights = env.get(form.weights, form.weights)
-            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), weights)
+            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), _converted(b, weights, a.aval.dtype))
             return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
@@ -458,18 +739,24 @@ class _Collapse:
         self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], a: Atom, form: _Sum
     ) -> Atom:
         if isinstance(a, Lit):
-            shape = _without(a.aval.shape, form.axis)
+            shape = form.shape(a.aval.shape)
             if is_zero(a):
                 return a.with_shape(shape)
-            return self._copies(b, env, a.with_shape(shape), a.aval.shape[form.axis], form)
+            return self._copies(b, env, a.with_shape(shape), form.size(a.aval.shape), form)
         if (a, form) not in sums and a in self.moved:
             sums[a, form] = self._emit_moved(b, env, sums, self.defs[a], self.moved[a], form)
         if (a, form) not in sums:
-            x = env.get(a, a)
+            x, axis = env.get(a, a), form.axis
+            whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
+            if form.around is not None:
+                before, after = form.around
+                x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
+                axis += 1
             if form.weights is not None:
-                weights = emit_reshape(b, env.get(form.weights, form.weights), (x.aval.shape[form.axis],))
-                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (form.axis,)))
-            sums[a, form] = b.one(ReduceSum((form.axis,)), x)
+                weights = _converted(b, env.get(form.weights, form.weights), x.aval.dtype)
+                weights = emit_reshape(b, weights, (size,))
+                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
+            sums[a, form] = emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
         return sums[a, form]
 
     def _slice_of(self, b: Builder, env: dict[Atom, Atom], a: Atom, axis: int) -> Atom:
@@ -486,6 +773,38 @@ class _Collapse:
             if same or isinstance(to.prim, Reshape):
                 return source
         return b.one(to.prim, source)
+
+
+def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
+    """Return True if f(w x) = w f(x) for factors w of a type, which are converted to the type of x."""
+    if isinstance(eqn.prim, Real | Imag | Conj):
+        return dtype not in dtypes.COMPLEX
+    if isinstance(eqn.prim, ConvertElementType):
+        (x,) = eqn.ins
+        return x.aval.dtype == eqn.prim.dtype or x.aval.dtype.itemsize > eqn.prim.dtype.itemsize
+    return True
+
+
+def _converted(b: Builder, a: Atom, dtype: DType) -> Atom:
+    return a if a.aval.dtype == dtype else b.one(ConvertElementType(dtype), a)
+
+
+def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
+    """Return a body whose results are sums, with operands for sums and for weights."""
+    part, b = inside.bodies[k], Builder()
+    env: dict[Atom, Atom] = {}
+    sums: dict[tuple[Atom, _Sum], Atom] = {}
+    operands = iter(part.jaxpr.ins)
+    for g in layout.bodies[k].operands:
+        for p, v in zip(layout.operands_of(g), operands, strict=False):
+            form = inside.in_body(inside.operands.get(p), layout.operand_roles[p], k)
+            if form is None:
+                env[v] = b.input(v.aval)
+            else:
+                sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
+        if g == inside.group:
+            env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
+    return b.build(part.emit(b, env, sums), part.jaxpr.name)
 
 
 @by_value

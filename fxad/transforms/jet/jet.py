@@ -141,14 +141,17 @@ class Value:
 
 class _Node:
     """An equation over series: its coefficients so far, by order. The coefficients of a result are None where they are
-    zero."""
+    zero. Coefficient k needs those of the operands up to k + `ahead`. `running`: one is being computed."""
 
-    __slots__ = ("at", "compute", "outs", "source")
+    __slots__ = ("ahead", "at", "compute", "operands", "outs", "running", "source")
 
-    def __init__(self, compute: Callable[[int], Series], source: Source) -> None:
-        self.compute, self.source = compute, source
+    def __init__(
+        self, compute: Callable[[int], Series], source: Source, operands: Operands = (), ahead: int = 0
+    ) -> None:
+        self.compute, self.source, self.operands, self.ahead = compute, source, operands, ahead
         self.at: dict[int, Series] = {}
         self.outs: Operands = ()
+        self.running = False
 
 
 @final
@@ -215,10 +218,29 @@ class _SeriesBuilder(Emitter):
         found = node.at.get(k)
         if found is None:
             source, self.builder.source = self.builder.source, node.source
+            running, node.running = node.running, True
             found = node.compute(k)
+            node.running = running
             self.builder.source = source
             node.at[k] = found
         return found
+
+    @with_enough_stack
+    def _available(self, operands: Operands, found: dict[_Node, int]) -> int:
+        """Return the highest order to which the coefficients of all operands can be computed now. A node that is
+        running has only those before."""
+        least = self.order
+        for a in operands:
+            if not isinstance(a, Value):
+                continue
+            node = a.node
+            if node not in found:
+                known = next(k for k in range(self.order + 2) if k not in node.at) - 1
+                if known < self.order and node.operands and not node.running:
+                    known = max(known, self._available(node.operands, found) - node.ahead)
+                found[node] = known
+            least = min(least, found[node])
+        return least
 
     # ----------------------------------------------------------------------------------------- from equations to nodes
 
@@ -257,7 +279,7 @@ class _SeriesBuilder(Emitter):
     ) -> Operands:
         """Return the results of a new node. Those that do not vary are atoms. `has` marks those that vary; None: all of
         an inexact type."""
-        node = _Node(compute, source)
+        node = _Node(compute, source, operands)
         avals = prim.abstract_eval(*[a.aval for a in operands])
         self._nodes[prim, operands] = node
         node.outs = tuple([Value(node, k, a) for k, a in enumerate(avals)])
@@ -402,8 +424,7 @@ class _SeriesBuilder(Emitter):
                 c = self.coefficient(a, k + 1)
                 return (None if c is None else self.scaled(c, k + 1),)
 
-            node = self._nodes[key] = _Node(compute, None)
-            node.source = a.node.source
+            node = self._nodes[key] = _Node(compute, a.node.source, (a,), ahead=1)
             node.outs = (Value(node, 0, a.aval),)
         return node.outs[0]
 
@@ -454,18 +475,17 @@ class _SeriesBuilder(Emitter):
         ]  # fmt: skip
 
     def _by_layout(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], Series]:
-        """The same equation over the series of its bodies. If not all coefficients of the operands are known, the
-        equation is emitted anew for each order."""
+        """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
+        rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(k: int) -> Series:
-            order = self.order if whole else k
+            order = self.order if whole else max(k, self._available(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
             series = self._emit_bodies(prim, self._known(operands, order), order)
-            if whole:
-                node = self._nodes[prim, operands]
-                node.at.update({j: tuple([s[j] for s in series]) for j in range(order + 1)})
-            return tuple([s[k] for s in series])
+            node = self._nodes[prim, operands]
+            node.at.update({j: tuple([s[j] for s in series]) for j in range(order + 1) if j not in node.at})
+            return node.at[k]
 
         return compute
 
