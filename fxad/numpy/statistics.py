@@ -28,7 +28,7 @@ from fxad.numpy.shapes import (
 )
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
-from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
+from fxad.numpy.unary import ceil, floor, isinf, isnan, real, rint, sqrt
 from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
@@ -428,7 +428,10 @@ def _unweighted_quantiles(
     a, b = _take_last_axis(y, low), _take_last_axis(y, high)
     if method not in _DISCRETE:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
-        a = where(share < 0.5, a + gap * share, where(share == 1, b, b - gap * (1 - share)))
+        # from an infinite element, or between the largest finite ones, the gap is infinite and the sum of shares is not nan
+        far = a * (1 - share) + b * share
+        near = where(share < 0.5, a + gap * share, b - gap * (1 - share))
+        a = where(share == 1, b, where(isinf(gap), far, near))
     wrong = (parts < 0) | (parts > 1) | isnan(parts)
     if y.dtype in dtypes.FLOATING:
         wrong = wrong | ((n == 0) if skip_nans else missing[..., -1:])
