@@ -62,6 +62,7 @@ _STIRLING: Final = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 
 # log a - digamma(a) less 1 / 2a, divided by 1 / a^2, in powers of 1 / a^2, highest first (6.3.18)
 _DIGAMMA: Final = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
+
 def log_gamma_1p(a: Formula) -> Formula:
     """Return log gamma(1 + a) with all digits for a < 1.5."""
     more = a > 0.5
