@@ -428,7 +428,7 @@ def _unweighted_quantiles(
     a, b = _take_last_axis(y, low), _take_last_axis(y, high)
     if method not in _DISCRETE:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
-        # from an infinite element, or between the largest finite ones, the gap is infinite and the sum of shares is not nan
+        # an infinite gap: of an infinite element, or between the largest finite ones, where the sum of shares is finite
         far = a * (1 - share) + b * share
         near = where(share < 0.5, a + gap * share, b - gap * (1 - share))
         a = where(share == 1, b, where(isinf(gap), far, near))
