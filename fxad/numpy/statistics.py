@@ -444,7 +444,7 @@ def _take_last_axis(y: Array, at: Array) -> Array:
     places = at.astype(index_dtype((y.shape[-1],)))
     if places.ndim == 1:
         return y[..., places]
-    return take_along_axis(y, places, -1)
+    return take_along_axis(y, places, -1, mode="promise_in_bounds")
 
 
 def _quantile_positions(n: Array, q: Array, method: str) -> Array:
@@ -480,13 +480,13 @@ def _weighted_quantiles(
     w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
     w = where(missing, 0, w) if skip_nans else w
     order = argsort(y)
-    y, w = take_along_axis(y, order), take_along_axis(w, order)
+    y, w = [take_along_axis(v, order, mode="promise_in_bounds") for v in (y, w)]
     reached = cumsum(w, -1)
     total = reached[..., -1:]
     # the first element up to which the weights sum to the part q of their total, and to more than 0
     here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
     index = here.argmax(-1)
-    out = take_along_axis(y, index)
+    out = take_along_axis(y, index, mode="promise_in_bounds")
     if y.dtype in dtypes.FLOATING:
         wrong = (parts < 0) | (parts > 1) | (total == 0 if skip_nans else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)
