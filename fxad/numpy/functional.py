@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Final, TypeAlias, cast
 
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import as_array
@@ -43,6 +43,7 @@ def vectorize(
     Raises: ShapeError, ArgumentError naming the function and the argument.
     """
     signature = None if signature is None else text("vectorize", "signature", signature)
+    _check_excluded(excluded)
     cores = None if signature is None else _parse_signature(signature)
     name = getattr(pyfunc, "__name__", "function")
 
@@ -66,6 +67,15 @@ def vectorize(
         return results[0] if single else tuple(results)
 
     return mapped
+
+
+def _check_excluded(excluded: Collection[int | str]) -> None:
+    """Raises: ParameterError for what no argument has, which would exclude nothing."""
+    for slot in [excluded] if isinstance(excluded, str) else excluded:
+        is_position = isinstance(slot, int) and not isinstance(slot, bool)
+        if slot is excluded or not (isinstance(slot, str) or (is_position and slot >= 0)):
+            remedy = "give a set of positions from 0 on, and of names of arguments"
+            raise ParameterError(f"vectorize: excluded has {shown(slot, 40)}", remedy=remedy)
 
 
 Core: TypeAlias = "tuple[str, ...]"

@@ -439,7 +439,7 @@ def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique
     if isinstance(obj, Tracer) and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
         n, places = array.shape[k], _traced_places(obj, array.shape[k], 0)
         kept = full((n,), True).at[places].set(False)
-        return take(array, nonzero(kept, size=maximum(n - places.size, 0))[0], axis=k)
+        return take(array, nonzero(kept, size=maximum(n - places.size, 0))[0], axis=k, mode="promise_in_bounds")
     dropped = _concrete_indices("delete", obj, array.shape[k], 0)
     return take(array, np.delete(np.arange(array.shape[k]), dropped), axis=k)
 
@@ -501,7 +501,7 @@ def insert(arr: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = Non
     if isinstance(at, Array):  # sorted by twice the place: the slices of `arr` are odd, those before them even
         places = broadcast_to(_traced_places(at, n, 1), (count,))
         by_place = argsort(concat([broadcasted_iota(places.dtype, (n,), 0) * 2 + 1, places * 2]), stable=True)
-        return take(concat([array, values.astype(array.dtype)], k), by_place, axis=k)
+        return take(concat([array, values.astype(array.dtype)], k), by_place, axis=k, mode="promise_in_bounds")
     where = at if at.ndim else int(at)
     order: NDArray = by_numpy("insert", np.insert, np.arange(n), where, np.arange(n, n + count))
-    return take(concat([array, values.astype(array.dtype)], k), order, axis=k)
+    return take(concat([array, values.astype(array.dtype)], k), order, axis=k, mode="promise_in_bounds")

@@ -280,10 +280,10 @@ def take(
     """Return the elements at `indices` along an axis; None flattens the array. `unique_indices` and
     `indices_are_sorted` are promises that change nothing.
 
-    `mode` says what an index out of range gives: "clip" the nearest element (the first one for a negative index),
-    "wrap" the index modulo the size, "fill" the `fill_value` (default: nan, or the least number of an integer dtype,
-    the greatest of an unsigned one, True). Without it, indices are those of `a[indices]`: negative ones count from the
-    end.
+    `mode` says what an index out of range gives: "fill", the default, the `fill_value` (nan, or the least number of an
+    integer dtype, the greatest of an unsigned one, True), "clip" the nearest element (the first one for a negative
+    index), "wrap" the index modulo the size; "promise_in_bounds" says that there is none. With "fill", negative indices
+    count from the end. Without a mode, indices that are known while the program is traced are checked.
     """
     no_out("take", out)
     flag("take", "unique_indices", unique_indices), flag("take", "indices_are_sorted", indices_are_sorted)
@@ -297,6 +297,8 @@ def take(
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("take", axis, array.ndim)
+    if mode is None and fill_value is None and not isinstance(at, Array):
+        mode = "promise_in_bounds"  # indexing checks them
     return _taken("take", array, at, k, mode, fill_value, lambda x, i: x[(*[slice(None)] * k, i)], k)
 
 
@@ -312,7 +314,7 @@ def take_along_axis(
     """Return the elements at `indices` along an axis; the other axes are batch axes. None flattens both.
 
     Negative indices count from the end; with False for `wrap_negative_indices` they are out of range. `mode` says what
-    an index out of range gives: as in `take`, or "promise_in_bounds" that there is none.
+    an index out of range gives: as in `take`.
     """
     array, at = as_array("take_along_axis", arr), indices
     if axis is None:
@@ -321,8 +323,6 @@ def take_along_axis(
     wraps = flag("take_along_axis", "wrap_negative_indices", wrap_negative_indices)
     n = array.shape[k]
     named = mode if isinstance(mode, str) else None
-    if named == "promise_in_bounds":
-        mode = named = None
     if wraps == (named == "clip") and named != "wrap":
         places = as_array("take_along_axis", at, 1)
         if places.dtype in dtypes.INTEGER - dtypes.UNSIGNED:
@@ -351,11 +351,12 @@ def _taken(
 
     `places_axis` is where the axes of the indices stand in the result; None: they have its shape.
     """
-    if mode is not None and not (isinstance(mode, str) and mode in ("clip", "wrap", "fill")):
-        raise ParameterError(f"{name}: mode {shown(mode)}", remedy='use "clip", "wrap" or "fill"')
+    mode = "fill" if mode is None else mode
+    if not (isinstance(mode, str) and mode in ("clip", "wrap", "fill", "promise_in_bounds")):
+        raise ParameterError(f"{name}: mode {shown(mode)}", remedy='use "fill", "clip", "wrap" or "promise_in_bounds"')
     if fill_value is not None and mode != "fill":
         raise ParameterError(f'{name}: fill_value goes with mode="fill", got mode {mode!r}', remedy='mode="fill"')
-    if mode is None:
+    if mode == "promise_in_bounds":
         return pick(x, at)
     n, places = x.shape[axis], as_array(name, at, 1)
     if places.dtype in dtypes.INTEGER and places.dtype.itemsize < 4:

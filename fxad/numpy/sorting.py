@@ -51,7 +51,7 @@ def top_k(
     if not 0 <= count <= array.shape[at]:
         raise ParameterError(f"top_k: k is {count}, axis {axis} has {array.shape[at]} elements")
     places = argsort(array, at)[(*[slice(None)] * at, slice(0, count))]
-    return take_along_axis(array, places, at), places
+    return take_along_axis(array, places, at, mode="promise_in_bounds"), places
 
 
 def sort_complex(a: ArrayLike) -> Array:

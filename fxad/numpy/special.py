@@ -9,7 +9,7 @@ from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import fmod, where
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.creation import zeros_like
-from fxad.numpy.unary import abs, imag, isfinite, isinf, real, sin
+from fxad.numpy.unary import abs, exp, imag, isfinite, isinf, real, round, sin
 from fxad.operations import special
 from fxad.tracing.array import Array, ArrayLike
 
@@ -33,8 +33,14 @@ def _complex_sinc(z: Array) -> Array:
     series = zeros_like(z)
     for coefficient in coefficients:
         series = series * small * small + coefficient
-    # the remainder is exact, and the product of a large z with pi is not
+    # the distance from the next integer is exact, and the product of a large z with pi is not
     real_part, infinite = real(z), isinf(real(z))
-    turns = lax.complex(fmod(where(infinite, 1, real_part), 2), imag(z))
-    away = sin(math.pi * turns) / (math.pi * where(near, 1, z))
-    return where(infinite & isfinite(imag(z)), 0, where(near, series, away))
+    finite = where(infinite, 1, real_part)
+    nearest = round(finite)
+    turns, odd = lax.complex(finite - nearest, imag(z)), fmod(nearest, 2) != 0
+    divisor = math.pi * where(near, 1, z)
+    # far from the real axis the sine is i exp(-i pi z) / 2 or its conjugate: it overflows before the quotient
+    far, above = abs(imag(z)) > 20, imag(z) > 0
+    root = exp(where(above, -0.5j, 0.5j) * math.pi * where(far, turns, 0))
+    away = where(far, root * (where(above, 0.5j, -0.5j) * root / divisor), sin(math.pi * turns) / divisor)
+    return where(infinite & isfinite(imag(z)), 0, where(near, series, where(odd, -away, away)))

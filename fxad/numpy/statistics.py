@@ -28,7 +28,7 @@ from fxad.numpy.shapes import (
 )
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
-from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
+from fxad.numpy.unary import ceil, floor, isinf, isnan, real, rint, sqrt
 from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
@@ -428,7 +428,10 @@ def _unweighted_quantiles(
     a, b = _take_last_axis(y, low), _take_last_axis(y, high)
     if method not in _DISCRETE:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
-        a = where(share < 0.5, a + gap * share, where(share == 1, b, b - gap * (1 - share)))
+        # an infinite gap: of an infinite element, or between the largest finite ones, where the sum of shares is finite
+        far = a * (1 - share) + b * share
+        near = where(share < 0.5, a + gap * share, b - gap * (1 - share))
+        a = where(share == 1, b, where(isinf(gap), far, near))
     wrong = (parts < 0) | (parts > 1) | isnan(parts)
     if y.dtype in dtypes.FLOATING:
         wrong = wrong | ((n == 0) if skip_nans else missing[..., -1:])
@@ -441,7 +444,7 @@ def _take_last_axis(y: Array, at: Array) -> Array:
     places = at.astype(index_dtype((y.shape[-1],)))
     if places.ndim == 1:
         return y[..., places]
-    return take_along_axis(y, places, -1)
+    return take_along_axis(y, places, -1, mode="promise_in_bounds")
 
 
 def _quantile_positions(n: Array, q: Array, method: str) -> Array:
@@ -477,13 +480,13 @@ def _weighted_quantiles(
     w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
     w = where(missing, 0, w) if skip_nans else w
     order = argsort(y)
-    y, w = take_along_axis(y, order), take_along_axis(w, order)
+    y, w = [take_along_axis(v, order, mode="promise_in_bounds") for v in (y, w)]
     reached = cumsum(w, -1)
     total = reached[..., -1:]
     # the first element up to which the weights sum to the part q of their total, and to more than 0
     here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
     index = here.argmax(-1)
-    out = take_along_axis(y, index)
+    out = take_along_axis(y, index, mode="promise_in_bounds")
     if y.dtype in dtypes.FLOATING:
         wrong = (parts < 0) | (parts > 1) | (total == 0 if skip_nans else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)

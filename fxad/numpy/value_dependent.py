@@ -76,7 +76,7 @@ def repeat(
         wide = index_dtype((total_repeat_length,))
         ends = cumulative_sum(broadcast_to(repeats, (n,)), dtype=None if wide is dtypes.int32 else wide)
         at = searchsorted(ends, arange(total_repeat_length), side="right")
-        return take(array, minimum(at, n - 1), axis=k)
+        return take(array, minimum(at, n - 1), axis=k, mode="promise_in_bounds")
     counts = concrete_value("repeat", repeats, "use a Python int, or say total_repeat_length", 1)
     if np.any(counts.astype(np.int64) < 0):
         raise ParameterError(f"repeat: counts {shown(counts)} are below 0")

@@ -80,7 +80,11 @@ def _key(seed: Array) -> Array:
         high = lax.convert_element_type(lax.shift_right_logical(bits, 32), dtypes.uint32)
         low = lax.convert_element_type(lax.bitwise_and(bits, 0xFFFFFFFF), dtypes.uint32)
     else:
-        high, low = lax.full((), 0, dtypes.uint32), lax.convert_element_type(seed, dtypes.uint32)
+        # a number of a traced function becomes an int32 here, as outside: a uint32 has no -1
+        high, low = lax.full((), 0, dtypes.uint32), seed
+        if seed.dtype is dtypes.int32:
+            low = lax.bitcast_convert_type(seed, dtypes.uint32)
+        low = lax.convert_element_type(low, dtypes.uint32)
     return fnp.stack([high, low])
 
 

@@ -65,7 +65,7 @@ def _permute_range(key: Array, count: int) -> Array:
 def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     if independent or x.ndim == 1:
         return _shuffled(key, x, axis)
-    return fnp.take(x, _permute_range(key, x.shape[axis]), axis=axis)
+    return fnp.take(x, _permute_range(key, x.shape[axis]), axis=axis, mode="promise_in_bounds")
 
 
 # the numbers of elements up to which 0, 1 and 2 rounds are enough
@@ -132,7 +132,7 @@ def choice(
 
 
 def _take_along(a: Array, places: Array, axis: int) -> Array:
-    return fnp.take(a, places, axis=axis)
+    return fnp.take(a, places, axis=axis, mode="promise_in_bounds")
 
 
 def _choose_indices(key: Array, among: int, shape: Shape, replace: bool) -> Array:
@@ -160,7 +160,7 @@ def _count_below(totals: Array, x: Array) -> Array:
     position = fnp.zeros(x.shape, dtypes.int32)
     for bit in reversed(range(count.bit_length())):
         further = position + (1 << bit)
-        below = fnp.take(totals, fnp.clip(further - 1, 0, count - 1), axis=0) < x
+        below = fnp.take(totals, fnp.clip(further - 1, 0, count - 1), axis=0, mode="promise_in_bounds") < x
         position = fnp.where((further <= count) & below, further, position)
     return fnp.clip(position, 0, max(count - 1, 0))
 

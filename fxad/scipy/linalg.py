@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
 from fxad.api.directional import jvp
-from fxad.errors import ParameterError, ShapeError, shown
+from fxad.errors import DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
@@ -311,6 +311,8 @@ def fiedler_companion(a: ArrayLike) -> Array:
 def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """Return the matrix that convolves a vector of n elements with a: `convolution_matrix(a, n) @ v`."""
     vector = _vector("convolution_matrix", a)
+    if not fnp.ndim(a):
+        raise ShapeError("convolution_matrix: a is a number", remedy="give a vector, such as [a]")
     if not is_word(mode, ("full", "same", "valid")):
         raise ParameterError(f"convolution_matrix: mode {shown(mode, 40)}", remedy='use "full", "same" or "valid"')
     size = to_int("convolution_matrix", "n", n)
@@ -332,6 +334,8 @@ def dft(n: int, scale: str | None = None, *, dtype: object = None) -> Array:
     if not is_word(scale, (None, "sqrtn", "n")):
         raise ParameterError(f"dft: scale {shown(scale, 40)}", remedy='use "sqrtn", "n" or None')
     kind = dtypes.complex64 if dtype is None else dtypes.as_dtype(dtype)
+    if kind not in dtypes.COMPLEX:
+        raise DTypeError(f"dft: dtype {kind}", remedy="the matrix is complex: use complex64 or complex128")
     if size == 0:
         return fnp.zeros((0, 0), kind)
     matrix = fnp.fft.fft(fnp.eye(size, dtype=kind))

@@ -76,6 +76,8 @@ def test_over_axes_and_from_indices() -> None:
     ("fn", "error", "message"),
     [
         (lambda: fnp.vectorize(fnp.sum, signature="n"), ParameterError, "vectorize: signature 'n' does not parse"),
+        (lambda: fnp.vectorize(fnp.sum, excluded={-1}), ParameterError, "vectorize: excluded has -1\n"),
+        (lambda: fnp.vectorize(fnp.sum, excluded="axis"), ParameterError, "vectorize: excluded has 'axis'\n"),
         (
             lambda: fnp.vectorize(lambda a: a, signature="(n),(n)->()")(P),
             ArgumentError, "vectorize: <lambda> takes 2 arrays by '(n),(n)->()', got 1",

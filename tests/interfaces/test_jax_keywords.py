@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import lax, nn
 from fxad.errors import AxisError, ParameterError, ShapeError
 from tests.api.refusals import check_refused
 
@@ -50,6 +50,19 @@ def test_negative_indices_may_be_out_of_range(mode: str, wraps: bool) -> None:
     if mode != "drop":
         taken = fnp.take_along_axis(X, INDICES, 0, mode, wrap_negative_indices=wraps)
         np.testing.assert_array_equal(taken, np.where(exists, X[places], np.nan))
+
+
+def test_elements_taken_beyond_the_end_are_nan() -> None:
+    """As in JAX: a wrong index is seen, where that of the nearest element is not."""
+    x, at = np.arange(6, dtype=np.float32), np.array([6, -7, -1, 2])
+    for function in (fnp.take, lambda x, i: fnp.take_along_axis(x, i, 0), nn.embedding):
+        want = [np.nan, np.nan, 5, 2]
+        np.testing.assert_array_equal(fx.jit(function)(x, at), want)
+        np.testing.assert_array_equal(function(fnp.asarray(x), fnp.asarray(at)), want)
+        least = np.iinfo(np.int32).min
+        np.testing.assert_array_equal(fx.jit(function)(x.astype(np.int32), at), [least, least, 5, 2])
+        slope = fx.grad(lambda x, f=function: fnp.nansum(f(x, fnp.asarray(at))))(x)
+        np.testing.assert_array_equal(slope, [0, 0, 1, 0, 0, 1])
 
 
 def test_take_along_axis_promises() -> None:

@@ -183,6 +183,19 @@ def test_expm_of_matrices_that_are_not_finite() -> None:
     same(out[3], np.eye(2))
 
 
+@pytest.mark.parametrize(
+    "a", [[[1, 1e6], [1e-6, -1]], [[1, 1e6], [0, -1]], [[1, 0], [1e6, -1]], [[0, 1e3], [1e-3, 0]], [[0, 1e10], [0, 0]]]
+)
+def test_expm_of_badly_scaled_matrices(a: list[list[float]]) -> None:
+    """Each element is right in itself, in float32 too: the matrix is balanced by exact scales."""
+    x = np.array(a, np.float32)
+    want = scipy.linalg.expm(x.astype(np.float64))
+    for have in (L.expm(x), fx.interpret(fx.trace(L.expm, x), x)):
+        np.testing.assert_allclose(np.asarray(have), want, rtol=1e-5, atol=0 if x.all() else 1e-6)
+    tangent = np.asarray(fx.jvp(L.expm, (x,), (x,))[1])
+    np.testing.assert_allclose(tangent, want @ x.astype(np.float64), rtol=1e-5, atol=0 if x.all() else 1e-6)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_squarings_of_expm_keep_a_one(dtype: Any) -> None:
     """A large norm needs many squarings, of which each doubles the rounding error of a 1."""

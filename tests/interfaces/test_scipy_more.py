@@ -19,7 +19,7 @@ import scipy.special
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, special
 from fxad.test_util import check_grads
 from tests.api.refusals import check_refused
@@ -486,6 +486,10 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      'use "full", "same" or "valid"'),
     (lambda: linalg.convolution_matrix(V, 0), ParameterError, "convolution_matrix: n is 0, and a has 5 elements",
      "both are 1 or more"),
+    (lambda: linalg.convolution_matrix(2.0, 3), ShapeError, "convolution_matrix: a is a number",
+     "give a vector, such as [a]"),
+    (lambda: linalg.dft(3, dtype=np.float32), DTypeError, "dft: dtype float32",
+     "the matrix is complex: use complex64 or complex128"),
     (lambda: linalg.dft(3, "unit"), ParameterError, "dft: scale 'unit'", 'use "sqrtn", "n" or None'),
     (lambda: linalg.hadamard(6), ParameterError, "hadamard: n is 6, not a power of 2", "give 1, 2, 4, 8, ..."),
     (lambda: linalg.leslie(V, V), ShapeError, "leslie: 5 fecundities and 5 survival rates",

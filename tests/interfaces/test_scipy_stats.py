@@ -10,6 +10,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.stats
@@ -373,3 +374,42 @@ def test_impossible_parameters(name: str) -> None:
 def test_impossible_parameters_of_vectors() -> None:
     assert np.isnan(stats.multinomial.logpmf(np.array([1.0, 1.0]), 2.0, np.array([1.5, -0.5])))
     assert np.isnan(stats.dirichlet.logpdf(np.array([0.5, 0.5]), np.array([1.0, -1.0])))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logarithms_of_probabilities_that_underflow(dtype: str) -> None:
+    """In float32 the probability itself is 0 from the logarithm -103 on."""
+    x, a = [np.array(v, dtype) for v in ([93.6, 300, 2000, 1e-3, 0.08, 400], [0.356, 19, 1000, 19.4, 24, 1000])]
+    y, b, c = [np.array(v, dtype) for v in ([1e-5, 0.3, 0.02], [10, 200, 30], [2, 7, 300])]
+    cases: list[tuple[Any, Any, tuple[np.ndarray, ...]]] = [
+        (stats.gamma.logsf, scipy.stats.gamma.logsf, (x[:3], a[:3])),
+        (stats.gamma.logcdf, _log_gammainc, (x[3:], a[3:])),
+        (stats.chi2.logsf, scipy.stats.chi2.logsf, (x[:3], a[:3])),
+        (stats.beta.logcdf, _log_betainc, (y, b, c)),
+        (stats.beta.logsf, lambda y, b, c: _log_betainc(1 - y, c, b), (1 - y.astype(np.float32).astype(dtype), c, b)),
+    ]
+    for found, true, operands in cases:
+        wide = [v.astype(np.float64) for v in operands]
+        np.testing.assert_allclose(found(*operands), true(*wide), rtol=2e-6 if dtype == "float32" else 1e-12)
+        slopes = fx.grad(lambda v, f=found, rest=operands[1:]: f(v, *rest).sum())(operands[0])
+        assert np.isfinite(slopes).all()
+
+
+def _log_gammainc(x: np.ndarray, a: np.ndarray) -> list[float]:
+    return [float(mpmath.log(mpmath.gammainc(p, 0, q, regularized=True))) for q, p in zip(x, a, strict=True)]
+
+
+def _log_betainc(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> list[float]:
+    rows = zip(x, a, b, strict=True)
+    return [float(mpmath.log(mpmath.betainc(p, q, 0, r, regularized=True))) for r, p, q in rows]
+
+
+def test_probabilities_of_half_types() -> None:
+    for dtype in (fnp.float16, fnp.bfloat16):
+        x, a = fnp.asarray([1.0, 93.5], dtype=dtype), fnp.asarray(3.0, dtype=dtype)
+        for method in ("cdf", "sf", "logcdf", "logsf"):
+            found = getattr(stats.gamma, method)(x, a)
+            assert found.dtype == x.dtype
+            np.testing.assert_allclose(
+                found.astype(float), getattr(scipy.stats.gamma, method)([1, 93.5], 3), rtol=1e-2, atol=1e-7
+            )

@@ -34,6 +34,20 @@ def test_quantiles(method: str) -> None:
     same("nanpercentile", X, q=(30, 50.5), axis=1, method=method)
 
 
+def test_quantiles_between_infinite_elements() -> None:
+    inf, top = np.inf, float(np.finfo(np.float32).max)
+    for values, want in (
+        ([1, 2, inf, inf], inf),
+        ([-inf, -inf, 3, 4], -inf),
+        ([-inf, -inf, inf, inf], np.nan),
+        ([-top, -top, top, top], 0),
+        ([inf, inf], inf),
+    ):
+        x = np.array(values, np.float32)
+        np.testing.assert_array_equal(fnp.median(x), np.float32(want))
+        np.testing.assert_array_equal(fnp.quantile(x, 0.5), np.float32(want))
+
+
 def test_quantiles_that_select_elements_keep_the_dtype() -> None:
     for method in ("lower", "higher", "nearest", "inverted_cdf", "closest_observation"):
         same("quantile", N, q=0.4, axis=0, method=method)

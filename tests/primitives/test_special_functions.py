@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import special as sp
 
+import fxad as fx
+from fxad import lax
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ShapeError
 from fxad.ir import Aval, Primitive
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
@@ -215,3 +218,11 @@ def test_messages(prim: Primitive, avals: tuple[Aval, ...], error: type[FxadErro
     with pytest.raises(error) as e:
         prim.abstract_eval(*avals)
     assert e.value.message == message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lgamma_around_its_zeros(dtype: str) -> None:
+    eps = float(np.finfo(dtype).eps)
+    x = np.array([1, 2, 1 + eps, 1 - eps / 2, 2 + 2 * eps, 2 - eps, 1.001, 0.97, 2.01, 1.6, 0.51, 2.49], dtype)
+    want = np.array([float(mpmath.loggamma(mpmath.mpf(float(v)))) for v in x])
+    np.testing.assert_allclose(np.asarray(fx.jit(lax.lgamma)(x)).astype(float), want, rtol=8 * eps, atol=0)

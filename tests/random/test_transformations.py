@@ -39,6 +39,14 @@ def test_values_do_not_change_between_versions() -> None:
     np.testing.assert_array_equal(normal.view(np.uint32), [1070576317, 1073847792, 3202220055])
 
 
+def test_a_seed_means_the_same_in_a_traced_function() -> None:
+    for seed in (-1, -(2**31), 7, np.int8(-3), np.int64(-1)):
+        key = np.asarray(random.key(seed))
+        np.testing.assert_array_equal(fx.jit(random.key)(seed), key)
+        np.testing.assert_array_equal(fx.trace(random.key, seed)(seed), key)
+        np.testing.assert_array_equal(fx.vmap(random.key)(np.array([seed]))[0], random.key(np.array([seed])[0]))
+
+
 def test_fold_in_is_one_of_the_keys_of_split() -> None:
     np.testing.assert_array_equal(random.fold_in(KEY, 2), random.split(KEY, 4)[2])
 

@@ -118,6 +118,9 @@ class HloReal:
     def __truediv__(self, other: HloReal) -> HloReal:
         return self.op("divide", other)
 
+    def __rtruediv__(self, other: float) -> HloReal:
+        return self.like(other) / self
+
     def __radd__(self, other: float) -> HloReal:
         return self.like(other) + self
 
@@ -150,22 +153,44 @@ def _negate_where(mask: HloReal, v: HloReal) -> HloReal:
 # ------------------------------------------------------- in the quadrant a >= 0, b >= 0 (their signs are applied after)
 
 
+def _large_exponential(a: HloReal, re: HloReal, im: HloReal, halved: float) -> tuple[HloReal, RealAndImag]:
+    """Return where exp(a) comes close to its overflow, and `halved` exp(a) (re + im i) there.
+
+    With |re| and |im| below 1 a product may be finite where exp(a) is not: that of its root with both is.
+    """
+    root = (a * a.like(0.5)).op("exponential")
+    large = a > (700.0 if a.aval.dtype == dtypes.float64 else 80.0)
+    scaled = root * root.like(halved)
+    return large, ((root * re) * scaled, (root * im) * scaled)
+
+
 def _sinh(a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = a.op("chlo.sinh") * b.op("cosine"), a.op("chlo.cosh") * b.op("sine")
+    cosine, sine = b.op("cosine"), b.op("sine")
+    large, (large_re, large_im) = _large_exponential(a, cosine, sine, 0.5)
+    re = large.where(large_re, a.op("chlo.sinh") * cosine)
+    im = large.where(large_im, a.op("chlo.cosh") * sine)
     b_not_finite = ~b.is_finite
     re = (b_not_finite & (a.equals(0) | a.equals(inf))).where(a, re)
     return re, b.equals(0).where(b, im)
 
 
 def _cosh(a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = a.op("chlo.cosh") * b.op("cosine"), a.op("chlo.sinh") * b.op("sine")
+    cosine, sine = b.op("cosine"), b.op("sine")
+    large, (large_re, large_im) = _large_exponential(a, cosine, sine, 0.5)
+    re = large.where(large_re, a.op("chlo.cosh") * cosine)
+    im = large.where(large_im, a.op("chlo.sinh") * sine)
     b_not_finite = ~b.is_finite
     re = (b_not_finite & a.equals(inf)).where(inf, re)
     return re, (b.equals(0) | (b_not_finite & a.equals(0))).where(0.0, im)
 
 
 def _tanh(a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = _xla("stablehlo.tanh", a, b)
+    # XLA 0.10.2 has no correct digit near the poles, where cos(b) is small
+    cosine, sine, far = b.op("cosine"), b.op("sine"), a > 20.0
+    size = far.where(1, a).op("chlo.sinh")
+    square = size * size + cosine * cosine
+    re = far.where(1.0, size * far.where(1, a).op("chlo.cosh") / square)
+    im = sine * cosine * far.where((a * a.like(-2)).op("exponential") * a.like(4), 1 / square)
     a_infinite, undefined = a.equals(inf), ~b.is_finite | a.is_nan
     re = a_infinite.where(1.0, a.equals(0).where(a, undefined.where(nan, re)))
     return re, (a_infinite | b.equals(0)).where(0.0, undefined.where(nan, im))
@@ -215,6 +240,8 @@ def _exponential(a: HloReal, b: HloReal, size: HloReal, re: HloReal, im: HloReal
 
 def _expm1(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("stablehlo.exponential_minus_one", a, b)
+    large, (large_re, large_im) = _large_exponential(a, b.op("cosine"), b.op("sine"), 1.0)
+    re, im = large.where(large_re, re), large.where(large_im, im)
     b_not_finite, b_zero = ~b.is_finite, b.equals(0)
     by_a_alone = b_zero | a.equals(-inf) | (b_not_finite & a.equals(inf))
     re = by_a_alone.where(a.op("exponential_minus_one"), re)
@@ -251,6 +278,9 @@ def _sqrt(a: HloReal, b: HloReal) -> RealAndImag:
 
 def _acos(a: HloReal, b: HloReal) -> RealAndImag:
     re, im = _xla("chlo.acos", a, b)
+    # XLA squares the distance to the branch point, which underflows; the result is sqrt(-2bi) there
+    at_branch, root = a.equals(1) & (b < 2.0**-100), b.op("sqrt")
+    re, im = at_branch.where(root, re), at_branch.where(root, im)
     infinite, has_nan = abs(a).equals(inf) | b.equals(inf), a.is_nan | b.is_nan
     re = infinite.where(b.op("atan2", a), has_nan.where(nan, re))
     re = (a.equals(0) & b.is_nan).where(pi / 2, re)
@@ -261,18 +291,42 @@ def _acos(a: HloReal, b: HloReal) -> RealAndImag:
 
 
 def _sign(a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = _xla("stablehlo.sign", a, b)
+    # the absolute value of the largest numbers overflows
+    large = abs(a).op("maximum", abs(b)) > (2.0**1020 if a.aval.dtype == dtypes.float64 else 2.0**124)
+    scale = large.where(0.25, a.like(1))
+    re, im = _xla("stablehlo.sign", a * scale, b * scale)
     a_infinite, b_infinite = abs(a).equals(inf), abs(b).equals(inf)
     undefined = (a_infinite & b_infinite) | a.is_nan | b.is_nan
     re = undefined.where(nan, a_infinite.where(a.op("sign"), b_infinite.where(0.0, re)))
     return re, undefined.where(nan, b_infinite.where(b.op("sign"), a_infinite.where(0.0, im)))
 
 
+def _rsqrt(a: HloReal, b: HloReal) -> RealAndImag:
+    re, im = _sqrt(a, b)
+    size = hypot(re, im)
+    zero, infinite = size.equals(0), size.equals(inf)
+    re, im = [infinite.where(0.0, v / size) for v in (direction_cosine(re, im), -direction_cosine(im, re))]
+    return zero.where(inf, re), zero.where(nan, im)
+
+
 def _logistic(a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = _xla("stablehlo.logistic", a, b)
+    """Return 1 / (1 + exp(-z)).
+
+    With q = exp(-|a|), t = 1 - q and c = cos(b / 2) the square of |1 + q exp(bi)| is t^2 + 4 q c^2, a sum without
+    cancellation near the poles, where exp(z) is -1.
+    """
+    minus = -abs(a)
+    q, t, c = minus.op("exponential"), -minus.op("exponential_minus_one"), (b * b.like(0.5)).op("cosine")
+    cosine, twice = b.op("cosine"), c * c * c.like(2)
+    square = t * t + q * twice * c.like(2)
+    near_pole = cosine < -0.5
+    above = near_pole.where(t + q * twice, 1 + q * cosine)
+    below = q * near_pole.where(twice - t, q + cosine)
+    re, im = (a < 0).where(below, above) / square, q * b.op("sine") / square
     # exp(-z) is 0 at infinity, and infinite at minus infinity, whatever b is
-    is_one, is_zero = a.equals(inf), a.equals(-inf) & ~b.is_finite
-    return is_one.where(1.0, is_zero.where(0.0, re)), (is_one | is_zero).where(0.0, im)
+    is_one, is_zero = a.equals(inf), a.equals(-inf)
+    im = (is_one | is_zero).where(0.0, (b.equals(0) & ~a.is_nan).where(b, im))
+    return is_one.where(1.0, is_zero.where(0.0, re)), im
 
 
 def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
@@ -282,7 +336,16 @@ def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
 
 _IN_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _asinh, "atanh": _atanh})
 _IN_HALF_PLANE: Final = MappingProxyType(
-    {"exp": _exp, "exp2": _exp2, "expm1": _expm1, "log": _log, "log1p": _log1p, "sqrt": _sqrt, "acos": _acos}
+    {
+        "exp": _exp,
+        "exp2": _exp2,
+        "expm1": _expm1,
+        "log": _log,
+        "log1p": _log1p,
+        "sqrt": _sqrt,
+        "rsqrt": _rsqrt,
+        "acos": _acos,
+    }
 )
 _IN_PLANE: Final = MappingProxyType({"sign": _sign, "logistic": _logistic})
 # f(z) = -i g(iz): sin z = -i sinh iz

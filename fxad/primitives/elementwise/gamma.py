@@ -50,7 +50,7 @@ from fxad.primitives.elementwise.formula import (
     x_log_y,
 )
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
-from fxad.primitives.elementwise.special import ERFC
+from fxad.primitives.elementwise.special import ERFC, EULER, LGAM1P
 from fxad.primitives.stablehlo import lower_in_float32
 
 # ---------------------------------------------------------------------------------------------------- the density
@@ -61,26 +61,13 @@ _ATANH: Final = tuple([1 / (2 * k + 3) for k in reversed(range(18))])
 _STIRLING: Final = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 # log a - digamma(a) less 1 / 2a, divided by 1 / a^2, in powers of 1 / a^2, highest first (6.3.18)
 _DIGAMMA: Final = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-# log gamma(1 + a) + log(1 + a) less a (1 - Euler's constant), divided by a^2: (-1)^k (zeta(k) - 1) / k, highest first
-_EULER: Final = 0.5772156649015329
-_ZETA: Final = (
-    0.6449340668482264, 0.2020569031595943, 0.0823232337111382, 0.0369277551433699, 0.0173430619844491,
-    0.0083492773819228, 0.0040773561979443, 0.0020083928260822, 0.0009945751278181, 0.0004941886041195,
-    0.0002460865533080, 0.0001227133475785, 0.0000612481350587, 0.0000305882363070, 0.0000152822594087,
-)  # fmt: skip  # zeta(k) - 1 for k = 2, 3, ...; from there on 2^-k + 3^-k + 4^-k
-_LGAM1P: Final = tuple(
-    [
-        (-1) ** k * (_ZETA[k - 2] if k < len(_ZETA) + 2 else 2.0**-k + 3.0**-k + 4.0**-k) / k
-        for k in reversed(range(2, 30))
-    ]
-)
 
 
 def log_gamma_1p(a: Formula) -> Formula:
     """Return log gamma(1 + a) with all digits for a < 1.5."""
     more = a > 0.5
     b = more.where(a - 1, a)
-    near = b * ((1 - _EULER) + b * polynomial(b, _LGAM1P)) - more.where(0, a).log1p()
+    near = b * ((1 - EULER) + b * polynomial(b, LGAM1P)) - more.where(0, a).log1p()
     return (a < 1.5).where(near, (a + 1).lgamma())
 
 

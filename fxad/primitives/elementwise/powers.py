@@ -324,7 +324,7 @@ class Sqrt(ComplexUnary):
 
 @final
 @primitive
-class Rsqrt(Unary):
+class Rsqrt(ComplexUnary):
     """1 / sqrt(x); inf at 0, nan below.
 
     Type:   a float or complex operand.
@@ -334,7 +334,6 @@ class Rsqrt(Unary):
 
     name: ClassVar[str] = "rsqrt"
     hlo_name: ClassVar[str] = "stablehlo.rsqrt"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
 
     def compute(self, x: NDArray) -> object:
         return divide(np.ones_like(x), np.sqrt(x))

@@ -15,9 +15,10 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, primitive
 from fxad.primitives.elementwise.annex_g import ComplexUnary, HloReal
-from fxad.primitives.elementwise.arithmetic import MUL, SUB, scale_tangent
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.family import Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.references import divide
+from fxad.primitives.elementwise.trigonometric import COSH
 from fxad.primitives.stablehlo import lower_in_float32
 
 
@@ -27,7 +28,7 @@ class Tanh(ComplexUnary):
     """The hyperbolic tangent of x.
 
     Type:   a float or complex operand.
-    Rule:   d = sech2(x); 1 - y^2 for complex x.
+    Rule:   d = sech2(x); 1 / cosh(x)^2 for complex x.
     Source: stablehlo.tanh
     """
 
@@ -37,7 +38,9 @@ class Tanh(ComplexUnary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if x.aval.dtype in dtypes.COMPLEX:
-            return scale_tangent(ctx, t, ctx.one(SUB, literal_like(1.0, y), ctx.one(MUL, y, y)))
+            # 1 - y^2 loses every digit where y is close to 1
+            sech = ctx.one(DIV, literal_like(1.0, x), ctx.one(COSH, x))
+            return scale_tangent(ctx, t, ctx.one(MUL, sech, sech))
         return scale_tangent(ctx, t, ctx.one(SECH2, x))
 
 
@@ -47,7 +50,7 @@ class Logistic(ComplexUnary):
     """1 / (1 + exp(-x)).
 
     Type:   a float or complex operand.
-    Rule:   d = sech2(x / 2) / 4; y (1 - y) for complex x.
+    Rule:   d = sech2(x / 2) / 4; y logistic(-x) for complex x.
     Source: stablehlo.logistic
     """
 
@@ -59,7 +62,8 @@ class Logistic(ComplexUnary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if x.aval.dtype in dtypes.COMPLEX:
-            return scale_tangent(ctx, t, ctx.one(MUL, y, ctx.one(SUB, literal_like(1.0, y), y)))
+            # 1 - y loses every digit where y is close to 1
+            return scale_tangent(ctx, t, ctx.one(MUL, y, ctx.one(LOGISTIC, ctx.one(NEG, x))))
         slope = ctx.one(SECH2, ctx.one(MUL, x, literal_like(0.5, x)))
         return scale_tangent(ctx, t, ctx.one(MUL, slope, literal_like(0.25, x)))
 

@@ -11,6 +11,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, JvpCtx, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
+from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
 from fxad.primitives.elementwise.family import Binary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import LT
@@ -60,7 +61,7 @@ class Tan(ComplexUnary):
     """The tangent of x.
 
     Type:   a float or complex operand.
-    Rule:   d = 1 + y^2.
+    Rule:   d = 1 + y^2; 1 / cos(x)^2 for complex x.
     Source: stablehlo.tan
     """
 
@@ -69,16 +70,60 @@ class Tan(ComplexUnary):
     compute = from_ufunc(np.tan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scale_tangent(ctx, t, ctx.one(ADD, ctx.one(SQUARE, y), literal_like(1.0, y)))
+        one = literal_like(1.0, x)
+        if x.aval.dtype in dtypes.COMPLEX:
+            # far from the real axis y is i, and the sum has no digit left
+            return scale_tangent(ctx, t, ctx.one(SQUARE, ctx.one(DIV, one, ctx.one(COS, x))))
+        return scale_tangent(ctx, t, ctx.one(ADD, ctx.one(SQUARE, y), one))
+
+
+def _factors(ctx: JvpCtx, z: Atom) -> tuple[Atom, Atom]:
+    """Return 1 - z and 1 + z. Close to a pole one of them keeps the digits that 1 - z^2 loses, and neither overflows.
+
+    The sum of two complex numbers loses the sign of a zero imaginary part, which tells the side of a branch cut.
+    """
+    a, b = ctx.one(REAL, z), ctx.one(IMAG, z)
+    one = literal_like(1.0, a)
+    return ctx.one(COMPLEX, ctx.one(SUB, one, a), ctx.one(NEG, b)), ctx.one(COMPLEX, ctx.one(ADD, one, a), b)
+
+
+def _times_i(ctx: JvpCtx, z: Atom) -> Atom:
+    """Return i z with the signs of its zeros, which tell the sides of a branch cut."""
+    return ctx.one(COMPLEX, ctx.one(NEG, ctx.one(IMAG, z)), ctx.one(REAL, z))
+
+
+def _reciprocal_circle(ctx: JvpCtx, z: Atom) -> Atom:
+    """Return 1 / (1 - z^2) of complex z. Around 0 the derivative of the product is a difference of nearly equal
+    numbers."""
+    one = literal_like(1.0, z)
+    near = ctx.one(LT, ctx.one(ABS, z), literal_like(0.5, ctx.one(ABS, z)))
+    small = emit_where(ctx, near, z, literal_like(0.0, z))
+    below, above = _factors(ctx, emit_where(ctx, near, literal_like(0.0, z), z))
+    away = ctx.one(DIV, ctx.one(DIV, one, below), above)
+    return emit_where(ctx, near, ctx.one(DIV, one, ctx.one(SUB, one, ctx.one(SQUARE, small))), away)
+
+
+def _reciprocal_root(ctx: JvpCtx, z: Atom) -> Atom:
+    """Return 1 / sqrt(1 - z^2) of complex z, on the branch of the derivative of asin."""
+    one = literal_like(1.0, z)
+    near = ctx.one(LT, ctx.one(ABS, z), literal_like(0.5, ctx.one(ABS, z)))
+    small = emit_where(ctx, near, z, literal_like(0.0, z))
+    below, above = [ctx.one(RSQRT, v) for v in _factors(ctx, emit_where(ctx, near, literal_like(0.0, z), z))]
+    away = ctx.one(MUL, below, above)
+    return emit_where(ctx, near, ctx.one(RSQRT, ctx.one(SUB, one, ctx.one(SQUARE, small))), away)
+
+
+def _slope_of_asin(ctx: JvpCtx, x: Atom) -> Atom:
+    if x.aval.dtype in dtypes.COMPLEX:
+        return _reciprocal_root(ctx, x)
+    return ctx.one(RSQRT, _unit_circle(ctx, x))
 
 
 def _unit_circle(ctx: JvpCtx, x: Atom) -> Atom:
-    """Return 1 - x^2. Around 0 the derivative of (1 - x)(1 + x) is a difference of nearly equal numbers, and close to 1
-    the square has lost the digits of the result."""
+    """Return 1 - x^2 of real x. Around 0 the derivative of (1 - x)(1 + x) is a difference of nearly equal numbers, and
+    close to 1 the square has lost the digits of the result."""
     one = literal_like(1.0, x)
     outer = ctx.one(MUL, ctx.one(SUB, one, x), ctx.one(ADD, x, one))
-    if x.aval.dtype in dtypes.COMPLEX:
-        return outer
     inner = ctx.one(SUB, one, ctx.one(SQUARE, x))
     return emit_where(ctx, ctx.one(LT, ctx.one(ABS, x), literal_like(0.5, x)), inner, outer)
 
@@ -103,7 +148,7 @@ class Asin(ComplexUnary):
     compute = from_ufunc(np.arcsin)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scale_tangent(ctx, t, ctx.one(RSQRT, _unit_circle(ctx, x)))
+        return scale_tangent(ctx, t, _slope_of_asin(ctx, x))
 
 
 @final
@@ -121,7 +166,7 @@ class Acos(ComplexUnary):
     compute = from_ufunc(np.arccos)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return scale_tangent(ctx, t, ctx.one(NEG, ctx.one(RSQRT, _unit_circle(ctx, x))))
+        return scale_tangent(ctx, t, ctx.one(NEG, _slope_of_asin(ctx, x)))
 
 
 @final
@@ -140,8 +185,7 @@ class Atan(ComplexUnary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if x.aval.dtype in dtypes.COMPLEX:
-            one = literal_like(1.0, x)
-            return ctx.lin_one(DIV, t, ctx.one(ADD, ctx.one(SQUARE, x), one))
+            return scale_tangent(ctx, t, _reciprocal_circle(ctx, _times_i(ctx, x)))
         return scale_tangent(ctx, t, emit_in_float32(ctx, lambda x: ctx.one(SQUARE, _cosine_of_atan(ctx, x)), x))
 
 
@@ -227,7 +271,7 @@ class Asinh(ComplexUnary):
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if x.aval.dtype in dtypes.COMPLEX:
-            return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x))))
+            return scale_tangent(ctx, t, _reciprocal_root(ctx, _times_i(ctx, x)))
         return scale_tangent(ctx, t, _cosine_of_atan(ctx, x))
 
 
@@ -248,8 +292,9 @@ class Acosh(ComplexUnary):
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         # not the root of the product: that overflows, and in the left half-plane it is on the wrong branch
         one = literal_like(1.0, x)
-        below, above = ctx.one(RSQRT, ctx.one(SUB, x, one)), ctx.one(RSQRT, ctx.one(ADD, x, one))
-        return scale_tangent(ctx, t, ctx.one(MUL, below, above))
+        above = _factors(ctx, x)[1] if x.aval.dtype in dtypes.COMPLEX else ctx.one(ADD, x, one)
+        below = ctx.one(RSQRT, ctx.one(SUB, x, one))
+        return scale_tangent(ctx, t, ctx.one(MUL, below, ctx.one(RSQRT, above)))
 
 
 @final
@@ -267,6 +312,8 @@ class Atanh(ComplexUnary):
     compute = from_ufunc(np.arctanh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        if x.aval.dtype in dtypes.COMPLEX:
+            return scale_tangent(ctx, t, _reciprocal_circle(ctx, x))
         return ctx.lin_one(DIV, t, _unit_circle(ctx, x))
 
 

@@ -31,7 +31,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL, SUB
 from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
 from fxad.primitives.elementwise.logic import IS_FINITE, LT, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.powers import ABS
@@ -187,8 +187,10 @@ def _pade_program(ins: Sequence[Aval]) -> Jaxpr:
     parts = b.inputs(ins)
     double = real_dtype(ins[0]) == dtypes.float64
     degree, bound = _DOUBLE if double else _SINGLE
-    count, factor = _scaling(b, parts[0], bound)
-    x: _Matrix = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in parts])
+    balance, restore = _balancing(b, parts[0])
+    balanced = [b.one(MUL, a, balance) for a in parts]
+    count, factor = _scaling(b, balanced[0], bound)
+    x: _Matrix = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in balanced])
     unit = identity(b, ins[0])
     powers: list[_Matrix] = [(unit, *[Lit.zero(a) for a in ins[1:]]), _times(b, x, x)]
     for _ in range(2 if double else degree // 2 - 1):
@@ -211,7 +213,8 @@ def _pade_program(ins: Sequence[Aval]) -> Jaxpr:
     out: _Matrix = (b.one(Solve(False), *factors, above[0]),)
     if len(ins) == 2:
         out = (*out, b.one(Solve(False), *factors, b.one(SUB, above[1], dot(b.one, under[1], out[0]))))
-    return b.build([count, *out], "approximated")
+    # products do not change by exact scales of rows and columns: the squarings need none
+    return b.build([count, *[b.one(MUL, p, restore) for p in out]], "approximated")
 
 
 def _coefficients(degree: int) -> list[float]:
@@ -221,6 +224,50 @@ def _coefficients(degree: int) -> list[float]:
     for k in range(1, degree + 1):
         c.append(c[-1] * (degree - k + 1) / (k * (2 * degree - k + 1)))
     return c
+
+
+def _balancing(b: Builder, a: Atom) -> tuple[Atom, Atom]:
+    """Return the matrices d[j] / d[i] and d[i] / d[j], for powers of 2 such that the sums of the rows of
+    |a d[j] / d[i]| are close to those of its columns, or at most 1.
+
+    exp(D^-1 A D) is D^-1 exp(A) D. A matrix with large and small elements far from each other has a smaller norm so,
+    which needs fewer squarings. Those of one scale are not changed: a ratio below 16 counts as 1.
+
+    Source: Osborne, On pre-conditioning of matrices (1960), for all rows at once with half a step.
+    """
+    part = a.aval.with_dtype(real_dtype(a.aval))
+    rank, (integer, fraction, bias) = part.ndim, _FORMAT[part.dtype]
+    vectors = Aval(part.shape[:-1], integer)
+    size = b.one(ABS, a)
+    largest = b.one(BroadcastInDim(vectors.shape, tuple(range(rank - 2))), b.one(ReduceMax((rank - 2, rank - 1)), size))
+    half = Lit.of(fraction, vectors)
+    exponents: Atom = b.one(BroadcastInDim(vectors.shape, ()), Lit.of(0, Aval((), integer)))
+    for _ in range(4):
+        scaled_size = b.one(MUL, size, _powers(b, exponents, part, sign=1))
+        sums = [b.one(ReduceSum((axis,)), scaled_size) for axis in (rank - 1, rank - 2)]
+        row, column = [
+            b.one(SHIFT_RIGHT_LOGICAL, b.one(BitcastConvertType(integer), b.one(MAX, v, Lit.of(1, v.aval))), half)
+            for v in sums
+        ]
+        quarter = b.one(DIV, b.one(SUB, row, column), Lit.of(4, vectors))
+        exponents = b.one(ADD, exponents, quarter)
+    limit = (bias - 1) // 2
+    exponents = b.one(CLAMP, Lit.of(-limit, vectors), exponents, Lit.of(limit, vectors))
+    exponents = emit_where(b, b.one(IS_FINITE, largest), exponents, Lit.of(0, vectors))
+    balance, restore = [as_complex(b.one, _powers(b, exponents, part, sign=sign), a.aval) for sign in (1, -1)]
+    return balance, restore
+
+
+def _powers(b: Builder, exponents: Atom, like: Aval, sign: int) -> Atom:
+    """Return the matrix of 2^(e[j] - e[i]), or of its inverses."""
+    integer, fraction, bias = _FORMAT[like.dtype]
+    whole = like.with_dtype(integer)
+    rows_first, rank = tuple(range(like.ndim - 1)), like.ndim
+    of_row = b.one(BroadcastInDim(whole.shape, rows_first), exponents)
+    of_column = b.one(BroadcastInDim(whole.shape, (*range(rank - 2), rank - 1)), exponents)
+    difference = b.one(SUB, of_column, of_row) if sign > 0 else b.one(SUB, of_row, of_column)
+    bits = b.one(SHIFT_LEFT, b.one(ADD, difference, Lit.of(bias, whole)), Lit.of(fraction, whole))
+    return b.one(BitcastConvertType(like.dtype), bits)
 
 
 def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:

@@ -14,6 +14,7 @@ from fxad.nn.activations import log1mexp, softplus
 from fxad.scipy import special
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Continuous
+from fxad.scipy.stats.tails import log_betainc, log_gammainc, log_gammaincc
 from fxad.tracing.array import Array
 
 _LOG_2PI: Final = math.log(2 * math.pi)
@@ -45,6 +46,13 @@ def beta_sf(y: Array, a: Array, b: Array) -> Array:
     return fnp.where(below < 0.9, 1 - below, special.betainc(b, a, 1 - y))  # 1 - y loses the digits of a small y
 
 
+def _beta_logsf(y: Array, a: Array, b: Array) -> Array:
+    below = special.betainc(a, b, y)
+    small = below < 0.25  # 1 - y loses the digits of a small y
+    above = log_betainc(b, a, fnp.where(small, 0.5, 1 - y))
+    return fnp.where(small, fnp.log1p(-fnp.where(small, below, 0)), above)
+
+
 beta: Final = Continuous(
     "beta",
     ("a", "b"),
@@ -52,6 +60,8 @@ beta: Final = Continuous(
     functions={
         "cdf": lambda y, a, b: special.betainc(a, b, y),
         "sf": beta_sf,
+        "logcdf": lambda y, a, b: log_betainc(a, b, y),
+        "logsf": _beta_logsf,
     },
     support=(0.0, 1.0),
     inside=0.5,
@@ -94,6 +104,8 @@ gamma: Final = Continuous(
     functions={
         "cdf": lambda y, a: special.gammainc(a, y),
         "sf": lambda y, a: special.gammaincc(a, y),
+        "logcdf": lambda y, a: log_gammainc(a, y),
+        "logsf": lambda y, a: log_gammaincc(a, y),
     },
     support=_POSITIVE,
     inside=1.0,
@@ -106,6 +118,8 @@ chi2: Final = Continuous(
     functions={
         "cdf": lambda y, df: special.gammainc(df / 2, y / 2),
         "sf": lambda y, df: special.gammaincc(df / 2, y / 2),
+        "logcdf": lambda y, df: log_gammainc(df / 2, y / 2),
+        "logsf": lambda y, df: log_gammaincc(df / 2, y / 2),
     },
     support=_POSITIVE,
     inside=1.0,

@@ -118,7 +118,7 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
             out, dot = value(x, *parameters), None
         if isinstance(x_dot, SymbolicZero):
             return out, x_dot if dot is None else dot
-        along_x = slope(out, x, *parameters) * x_dot
+        along_x = (slope(out, x, *parameters) * x_dot).astype(out.dtype)  # densities of half types are float32
         return out, along_x if dot is None else along_x + dot
 
     with_slope = custom_jvp(value)

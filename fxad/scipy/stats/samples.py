@@ -78,7 +78,7 @@ def _mode(x: Array, axis: int) -> tuple[Array, Array]:
     counts = last - first + 1
     best = fnp.argmax(counts, axis=1, keepdims=True)
     shape = ordered.shape[:-1]
-    value, count = [fnp.take_along_axis(y, best, 1).reshape(shape) for y in (rows, counts)]
+    value, count = [fnp.take_along_axis(y, best, 1, mode="promise_in_bounds").reshape(shape) for y in (rows, counts)]
     return value, count
 
 
@@ -110,17 +110,17 @@ def _rankdata(x: Array, method: str, axis: int) -> Array:
     rows = moved.reshape(-1, n)
     order = fnp.argsort(rows, axis=1, stable=True)
     inverse = fnp.argsort(order, axis=1)
-    ordered = fnp.take_along_axis(rows, order, 1)
+    ordered = fnp.take_along_axis(rows, order, 1, mode="promise_in_bounds")
     if method == "ordinal":
         ranks = inverse + 1
     elif method == "dense":
         new = fnp.pad(ordered[:, 1:] != ordered[:, :-1], ((0, 0), (1, 0)))
-        ranks = fnp.take_along_axis(fnp.cumsum(new, axis=1) + 1, inverse, 1)
+        ranks = fnp.take_along_axis(fnp.cumsum(new, axis=1) + 1, inverse, 1, mode="promise_in_bounds")
     else:
         first = _first_of_equals(ordered) + 1
         last = n - fnp.flip(_first_of_equals(fnp.flip(ordered, axis=1)), axis=1)
         ties = {"min": first, "max": last}.get(method)
         if ties is None:
             ties = (first + last) / 2
-        ranks = fnp.take_along_axis(ties, inverse, 1)
+        ranks = fnp.take_along_axis(ties, inverse, 1, mode="promise_in_bounds")
     return fnp.moveaxis(ranks.reshape(moved.shape), -1, axis)
