@@ -36,9 +36,9 @@ PUBLIC: Final = (
 PARTS: Final = {
     "Learn": "tutorial tutorial-tree tutorial-numpy tutorial-lax tutorial-random tutorial-derivatives tutorial-running"
     " tutorial-compiling tutorial-caching tutorial-memory tutorial-loops tutorial-nn tutorial-optim tutorial-training"
-    " tutorial-sparse tutorial-series tutorial-mask tutorial-devices tutorial-testing tutorial-own-primitive"
+    " tutorial-sparse tutorial-series tutorial-precision tutorial-mask tutorial-devices tutorial-testing tutorial-own-primitive"
     " tutorial-own-transformation",
-    "How to": "coming-from-jax asked-in-jax jax-names",
+    "How to": "coming-from-jax asked-in-jax when-something-is-wrong reduce equal explain jax-names",
     "Explanation": "architecture glossary memory benchmarks gpu known-faults",
 }
 TABLES: Final = ("rule-matrix.md", "numpy-coverage.md")
