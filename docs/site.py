@@ -36,8 +36,8 @@ PUBLIC: Final = (
 PARTS: Final = {
     "Learn": "tutorial tutorial-tree tutorial-numpy tutorial-lax tutorial-random tutorial-derivatives tutorial-running"
     " tutorial-compiling tutorial-caching tutorial-memory tutorial-loops tutorial-nn tutorial-optim tutorial-training"
-    " tutorial-sparse tutorial-series tutorial-precision tutorial-mask tutorial-devices tutorial-testing tutorial-own-primitive"
-    " tutorial-own-transformation",
+    " tutorial-sparse tutorial-series tutorial-precision tutorial-mask tutorial-devices tutorial-testing"
+    " tutorial-own-primitive tutorial-own-transformation",
     "How to": "coming-from-jax asked-in-jax when-something-is-wrong reduce equal explain jax-names",
     "Explanation": "architecture glossary memory benchmarks gpu known-faults",
 }
