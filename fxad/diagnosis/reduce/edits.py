@@ -116,7 +116,7 @@ def without_chunks(jaxpr: Jaxpr, size: int, depth: int = 8) -> Iterator[Jaxpr]:
             continue
         for body in dict.fromkeys(prim.bodies):
             n = len(body.eqns)
-            chunks = [_without_chunk(body, max(0, end - size), end) for end in range(n, 0, -size)] if n > size else []
+            chunks = [bypassed(body, max(0, end - size), end) for end in range(n, 0, -size)] if n > size else []
             inner = without_chunks(body, size, depth - 1) if depth else ()
             for smaller in (*chunks, *inner):
                 made = _with_body(prim, body, smaller)
@@ -124,8 +124,9 @@ def without_chunks(jaxpr: Jaxpr, size: int, depth: int = 8) -> Iterator[Jaxpr]:
                     yield _with_prim(jaxpr, at, made)
 
 
-def _without_chunk(jaxpr: Jaxpr, first: int, end: int) -> Jaxpr:
-    """Return a body without equations `first` to `end`."""
+def bypassed(jaxpr: Jaxpr, first: int, end: int) -> Jaxpr:
+    """Return the program without equations `first` to `end`: values of their types before them, or zeros, take the
+    place of what is still read of them. So what comes after still depends on what comes before."""
     before: dict[Aval, Atom] = {}
     for v in (*jaxpr.ins, *[v for eqn in jaxpr.eqns[:first] for v in eqn.outs]):
         before[v.aval] = v  # the last one of each type
