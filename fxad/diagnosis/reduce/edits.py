@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder, substitute
-from fxad.core.layout import Carry, Constant, InParallel, Layout, Never, Once, OneOf, Sliced, Times, Unknown, UpTo
+from fxad.core.layout import Carry, Constant, Layout, Never, Once, OneOf, Sliced
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.diagnosis.reduce.recorded import Run
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
@@ -180,13 +180,9 @@ def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
         return
     layout = eqn.prim.layout
     for k, body in enumerate(layout.bodies):
-        match body.runs:
-            case Never():
-                continue
-            case Once() | OneOf():
-                steps = [1]
-            case Times() | UpTo() | Unknown() | InParallel():
-                steps = [1, 2]
+        if isinstance(body.runs, Never):
+            continue
+        steps = [1] if isinstance(body.runs, Once | OneOf) else [1, 2]
         for n, repeated in product(steps, (True, False)):
             made = _opened(c, at, layout, k, n, run, repeated)
             if made is not None:
