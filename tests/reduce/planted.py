@@ -447,6 +447,26 @@ def log_of_negative(x: Any) -> Any:
     return fnp.log(fnp.sin(x) - 5.0)
 
 
+def refused_chain(program: Any, args: Any) -> Hashable:
+    """As a compiler that refuses a sinh of a value that depends on an arctan, however far it is."""
+    for body in distinct_jaxprs(program.jaxpr):
+        after_arctan: set[Atom] = set()
+        for e in body.eqns:
+            depends = not after_arctan.isdisjoint(e.ins)
+            if depends and e.prim is ew.SINH:
+                return "refused"
+            if depends or e.prim is ew.ATAN:
+                after_arctan.update(e.outs)
+    return None
+
+
+def distant(x: Any) -> Any:
+    y = fnp.arctan(x)
+    for k in range(60):
+        y = fnp.tanh(y * 0.9) + x * (0.01 * k)
+    return fnp.sinh(y * 0.1)
+
+
 def two_arcs(x: Any) -> Any:
     y = fnp.arctan(x)
     for _ in range(20):
@@ -492,6 +512,7 @@ KINDS: Final[dict[str, Kind]] = {
     "folds": Kind(lambda x: fnp.log(x * x + 1.5), pass_folds, "pass", 5000, ("log",)),
     "loop": Kind(looped, wrong_loop, "pass", 5000, ("scan",)),
     "long loop": Kind(looped_for_long, wrong_loop, "pass", 5000, ("scan",)),
+    "distant": Kind(distant, refused_chain, "refused", 5000, ("sinh",)),
     "merge": Kind(two_arcs, wrong_merge, "pass", 5000, ("atan",)),
     "overflow": Kind(growing, gives_nan, "nan", 5000, ("scan", "sub", "mul")),
     "links": Kind(two_results, wrong_links, "pass", 5000, ("call",)),

@@ -30,7 +30,7 @@ def is_planted(planted: Fault, small: Reduced[..., object]) -> bool:
     return small.reason == planted.reason and not names.isdisjoint(planted.needs)
 
 
-@pytest.mark.parametrize("kind", ["jvp", "transpose", "batch", "links", "nan", "loop"])
+@pytest.mark.parametrize("kind", ["jvp", "transpose", "batch", "links", "nan", "loop", "distant"])
 def test_a_planted_fault_is_reduced(kind: str) -> None:
     planted = fault(7, kind, least=300, most=400)
     small = reduce(planted)

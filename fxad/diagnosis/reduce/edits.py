@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder, substitute
-from fxad.core.layout import Carry, Constant, InParallel, Layout, Never, Once, OneOf, Sliced, Times, Unknown, UpTo
+from fxad.core.layout import Carry, Constant, Layout, Never, Once, OneOf, Sliced
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.diagnosis.reduce.recorded import Run
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
@@ -116,7 +116,7 @@ def without_chunks(jaxpr: Jaxpr, size: int, depth: int = 8) -> Iterator[Jaxpr]:
             continue
         for body in dict.fromkeys(prim.bodies):
             n = len(body.eqns)
-            chunks = [_without_chunk(body, max(0, end - size), end) for end in range(n, 0, -size)] if n > size else []
+            chunks = [bypassed(body, max(0, end - size), end) for end in range(n, 0, -size)] if n > size else []
             inner = without_chunks(body, size, depth - 1) if depth else ()
             for smaller in (*chunks, *inner):
                 made = _with_body(prim, body, smaller)
@@ -124,8 +124,9 @@ def without_chunks(jaxpr: Jaxpr, size: int, depth: int = 8) -> Iterator[Jaxpr]:
                     yield _with_prim(jaxpr, at, made)
 
 
-def _without_chunk(jaxpr: Jaxpr, first: int, end: int) -> Jaxpr:
-    """Return a body without equations `first` to `end`."""
+def bypassed(jaxpr: Jaxpr, first: int, end: int) -> Jaxpr:
+    """Return the program without equations `first` to `end`: values of their types before them, or zeros, take the
+    place of what is still read of them. So what comes after still depends on what comes before."""
     before: dict[Aval, Atom] = {}
     for v in (*jaxpr.ins, *[v for eqn in jaxpr.eqns[:first] for v in eqn.outs]):
         before[v.aval] = v  # the last one of each type
@@ -179,13 +180,9 @@ def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
         return
     layout = eqn.prim.layout
     for k, body in enumerate(layout.bodies):
-        match body.runs:
-            case Never():
-                continue
-            case Once() | OneOf():
-                steps = [1]
-            case Times() | UpTo() | Unknown() | InParallel():
-                steps = [1, 2]
+        if isinstance(body.runs, Never):
+            continue
+        steps = [1] if isinstance(body.runs, Once | OneOf) else [1, 2]
         for n, repeated in product(steps, (True, False)):
             made = _opened(c, at, layout, k, n, run, repeated)
             if made is not None:

@@ -168,25 +168,24 @@ class Search:
             size //= 2
 
     def _windows(self) -> None:
-        """Keep consecutive equations only, by halving."""
-        while True:
-            jaxpr = self.best.jaxpr
+        """Keep consecutive equations only: parts of the program, then without its beginning or its end."""
+        while self.first(self._parts()):
+            pass
+        size = len(self.best.jaxpr.eqns) // 2
+        while size >= 1:
+            jaxpr, run = self.best.jaxpr, self.run()
             n = len(jaxpr.eqns)
-            if n < 2 or not self.first(self._windows_of(jaxpr)):
-                return
+            ends = [(0, n - size), (size, n)] if size < n else []
+            if not self.first(slices.window(jaxpr, first, end, run, scalar=self.scalar) for first, end in ends):
+                size //= 2
 
-    def _windows_of(self, jaxpr: Jaxpr) -> Iterator[Candidate | None]:
+    def _parts(self) -> Iterator[Candidate | None]:
+        jaxpr, run = self.best.jaxpr, self.run()
         n = len(jaxpr.eqns)
-        run = self.run()
-        for m in (16, 4, 2) if n > _MANY else (2,):
+        for m in ((16, 4, 2) if n > _MANY else (2,)) if n > 1 else ():
             size = -(-n // m)
             for first in range(0, n, size):
                 yield slices.window(jaxpr, first, min(n, first + size), run, scalar=self.scalar)
-        size = n // 2
-        while size >= 1:
-            for first, end in ((0, n - size), (size, n)):
-                yield slices.window(jaxpr, first, end, run, scalar=self.scalar)
-            size //= 2
 
     def _bodies(self) -> None:
         """Make a body the program."""
@@ -198,15 +197,16 @@ class Search:
             self._windows()
 
     def _chunks(self) -> None:
-        """Drop consecutive equations: what is still read of them becomes operands."""
+        """Drop consecutive equations: what is still read of them becomes operands, or values before them."""
         size = max(1, len(self.best.jaxpr.eqns) // 2)
         while size >= 1:
             end = len(self.best.jaxpr.eqns)
             while end > 0:
-                first = max(0, end - size)
-                self.attempt(edits.without_equations(self.best, first, min(end, len(self.best.jaxpr.eqns)), self.run()))
+                first, best = max(0, end - size), self.best
+                if not self.attempt(edits.without_equations(best, first, end, self.run())):
+                    self.attempt(best.replace(edits.bypassed(best.jaxpr, first, end)))
                 end = min(first, len(self.best.jaxpr.eqns))
-            size = min(size // 2, len(self.best.jaxpr.eqns)) if size > 1 else 0
+            size //= 2
 
     def _chunks_of_bodies(self) -> None:
         """Drop consecutive equations of bodies, for a fault that needs the equation with the body."""
