@@ -29,7 +29,7 @@ def verdict(f: Callable[..., Any], g: Callable[..., Any], *specs: fx.Spec, **opt
 
 f_sin, f_cos = fnp.sin, fnp.cos
 
-PROVED = {
+PROVED: dict[str, tuple[Any, ...]] = {
     "polynomials": (lambda x, y: (x + y) * (x - y), lambda x, y: x * x - y * y, X, X),
     "quotients": (lambda x, y: x / y, lambda x, y: 1 / (y / x), X, X),
     "a sum of quotients": (lambda x, y: 1 / x + 1 / y, lambda x, y: (x + y) / (x * y), X, X),
@@ -77,7 +77,7 @@ def test_equal_programs_are_proved_equal(name: str) -> None:
     assert found
 
 
-REFUTED = {
+REFUTED: dict[str, tuple[Any, ...]] = {
     "a sign": (lambda x, y: x - y, lambda x, y: y - x, X, X),
     "a constant that is off by 1e-12": (lambda x: 0.1 * fnp.sin(x), lambda x: fnp.sin(x) * (0.1 + 1e-13), WIDE),
     "a power of two": (lambda x: x * 2.0**61, lambda x: x * 1.0, WIDE),
@@ -109,7 +109,7 @@ def test_a_difference_gives_operands_at_which_the_programs_differ(name: str) -> 
     assert found.left != found.right
 
 
-UNDECIDED = {
+UNDECIDED: dict[str, tuple[Any, ...]] = {
     "a law of exp": (lambda x: fnp.exp(x + 1), lambda x: fnp.exp(x) * fnp.exp(np.float32(1)), X),
     "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
     "one integer of many": (lambda x, n: fnp.where(n * n * 7 == 1067563, x, 0), lambda x, n: 0 * x, X, INTEGER),
@@ -237,19 +237,20 @@ def test_jaxprs_are_compared_like_programs() -> None:
 # ------------------------------------------------------------------------------------------------------------ errors
 
 
+equal: Any = fx.equal  # for arguments of wrong types
 ADAPT = "equal compares programs with the same arguments and results; adapt one of them"
 
 
 @pytest.mark.parametrize(
     ("error", "message", "remedy", "call"),
     [
-        (ArgumentError, "equal: exact is 'floats'", 'give "real" or "bits"', lambda f: fx.equal(f, f, exact="floats")),
+        (ArgumentError, "equal: exact is 'floats'", 'give "real" or "bits"', lambda f: equal(f, f, exact="floats")),
         (ArgumentError, "equal: seed is -1", "give an int from 0 to 2^64 - 1", lambda f: fx.equal(f, f, seed=-1)),
         (
             ArgumentError,
             "equal: at is an int, not a tuple",
             "give all arguments: at=(x, y)",
-            lambda f: fx.equal(f, f, at=3),
+            lambda f: equal(f, f, at=3),
         ),
         (
             ArgumentError,
@@ -267,7 +268,7 @@ ADAPT = "equal compares programs with the same arguments and results; adapt one 
             ArgumentError,
             "equal: an int is neither a Program nor a function: 3",
             "pass the function itself, or trace(f, *examples)",
-            lambda f: fx.equal(f, 3),
+            lambda f: equal(f, 3),
         ),
         (
             DTypeError,

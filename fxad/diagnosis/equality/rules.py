@@ -309,8 +309,8 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
             at = axes  # the result has the axes where the operand has them
         else:
             at = tuple(range(len(lead), aval.ndim))
-        made = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind)
-        results.append(made.like(np.moveaxis(made.residues, range(-1 - inner, -1), at), made.bit))
+        of_rows = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind)
+        results.append(of_rows.like(np.moveaxis(of_rows.residues, range(-1 - inner, -1), at), of_rows.bit))
     return results
 
 
