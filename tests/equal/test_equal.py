@@ -93,6 +93,13 @@ REFUTED: dict[str, tuple[Any, ...]] = {
     "conjugation": (lambda z: z * z, lambda z: z * fnp.conj(z), COMPLEX),
     "an integer": (lambda x, n: x * n, lambda x, n: x * (n + 1), X, INTEGER),
     "the least of unsigned numbers": (lambda n: fnp.minimum(n[0], n[1]), lambda n: -fnp.max(-n), UNSIGNED),
+    "the width of an integer": (lambda n: 1.0 * lax.clz(n), lambda n: 1.0 * lax.clz(n.astype("int64")), INTEGER),
+    "a gather of other rows": (
+        lambda x, n: x[n, 0],
+        lambda x, n: x.reshape(2, 3)[n, 0],
+        fx.Spec((3, 2), "float32"),
+        fx.Spec((40,), "int32"),
+    ),
     "a missing step": (lambda x: lax.fori_loop(0, 4, lambda _, y: y * x, x), lambda x: x * x * x * x, X),
 }  # fmt: skip
 
@@ -116,6 +123,11 @@ UNDECIDED: dict[str, tuple[Any, ...]] = {
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
     "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
     "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
+    "neighbours of floats": (
+        lambda x: 1e6 * (fnp.nextafter(x, x + 1) - x).astype("float64"),
+        lambda x: 1e6 * (fnp.nextafter(x.astype("float64"), x.astype("float64") + 1) - x.astype("float64")),
+        X,
+    ),
     "an integer that wraps": (lambda n: (n + 1 > n), lambda n: n == n, INTEGER),
     "steps that operands decide": (
         lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y + y * y + 1, x),
