@@ -29,7 +29,12 @@ def verdict(f: Callable[..., Any], g: Callable[..., Any], *specs: fx.Spec, **opt
 
 f_sin, f_cos = fnp.sin, fnp.cos
 
-PROVED = {
+
+def energy(x: Any) -> Any:
+    return fnp.sum(x * fnp.exp(2 * x))
+
+
+PROVED: dict[str, tuple[Any, ...]] = {
     "polynomials": (lambda x, y: (x + y) * (x - y), lambda x, y: x * x - y * y, X, X),
     "quotients": (lambda x, y: x / y, lambda x, y: 1 / (y / x), X, X),
     "a sum of quotients": (lambda x, y: 1 / x + 1 / y, lambda x, y: (x + y) / (x * y), X, X),
@@ -63,7 +68,7 @@ PROVED = {
     "a gather": (lambda x: x[np.array([2, 0])], lambda x: fnp.stack([x[-1], x[0]]), X),
     "a scatter": (lambda x: x.at[np.array([1, 1])].add(x[:2]), lambda x: x.at[1].add(fnp.sum(x[:2])), X),
     "a convolution": (lambda x, y: fnp.convolve(x, y), lambda x, y: fnp.convolve(y, x), X, X),
-    "derivatives": (fx.grad(lambda x: fnp.sum(x * fnp.exp(2 * x))), lambda x: fnp.exp(2 * x) * (1 + 2 * x), WIDE),
+    "derivatives": (lambda x: fx.grad(energy)(x), lambda x: fnp.exp(2 * x) * (1 + 2 * x), WIDE),
     "all integers": (lambda x, n: (n + 1) * (n - 1) * x, lambda x, n: x * (n * n - 1), X, INTEGER),
 }  # fmt: skip
 
@@ -77,7 +82,7 @@ def test_equal_programs_are_proved_equal(name: str) -> None:
     assert found
 
 
-REFUTED = {
+REFUTED: dict[str, tuple[Any, ...]] = {
     "a sign": (lambda x, y: x - y, lambda x, y: y - x, X, X),
     "a constant that is off by 1e-12": (lambda x: 0.1 * fnp.sin(x), lambda x: fnp.sin(x) * (0.1 + 1e-13), WIDE),
     "a power of two": (lambda x: x * 2.0**61, lambda x: x * 1.0, WIDE),
@@ -93,6 +98,13 @@ REFUTED = {
     "conjugation": (lambda z: z * z, lambda z: z * fnp.conj(z), COMPLEX),
     "an integer": (lambda x, n: x * n, lambda x, n: x * (n + 1), X, INTEGER),
     "the least of unsigned numbers": (lambda n: fnp.minimum(n[0], n[1]), lambda n: -fnp.max(-n), UNSIGNED),
+    "the width of an integer": (lambda n: 1.0 * lax.clz(n), lambda n: 1.0 * lax.clz(n.astype("int64")), INTEGER),
+    "a gather of other rows": (
+        lambda x, n: x[n, 0],
+        lambda x, n: x.reshape(2, 3)[n, 0],
+        fx.Spec((3, 2), "float32"),
+        fx.Spec((40,), "int32"),
+    ),
     "a missing step": (lambda x: lax.fori_loop(0, 4, lambda _, y: y * x, x), lambda x: x * x * x * x, X),
 }  # fmt: skip
 
@@ -109,13 +121,18 @@ def test_a_difference_gives_operands_at_which_the_programs_differ(name: str) -> 
     assert found.left != found.right
 
 
-UNDECIDED = {
+UNDECIDED: dict[str, tuple[Any, ...]] = {
     "a law of exp": (lambda x: fnp.exp(x + 1), lambda x: fnp.exp(x) * fnp.exp(np.float32(1)), X),
     "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
     "one integer of many": (lambda x, n: fnp.where(n * n * 7 == 1067563, x, 0), lambda x, n: 0 * x, X, INTEGER),
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
     "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
     "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
+    "neighbours of floats": (
+        lambda x: 1e6 * (fnp.nextafter(x, x + 1) - x).astype("float64"),
+        lambda x: 1e6 * (fnp.nextafter(x.astype("float64"), x.astype("float64") + 1) - x.astype("float64")),
+        X,
+    ),
     "an integer that wraps": (lambda n: (n + 1 > n), lambda n: n == n, INTEGER),
     "steps that operands decide": (
         lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y + y * y + 1, x),
@@ -237,19 +254,20 @@ def test_jaxprs_are_compared_like_programs() -> None:
 # ------------------------------------------------------------------------------------------------------------ errors
 
 
+equal: Any = fx.equal  # for arguments of wrong types
 ADAPT = "equal compares programs with the same arguments and results; adapt one of them"
 
 
 @pytest.mark.parametrize(
     ("error", "message", "remedy", "call"),
     [
-        (ArgumentError, "equal: exact is 'floats'", 'give "real" or "bits"', lambda f: fx.equal(f, f, exact="floats")),
+        (ArgumentError, "equal: exact is 'floats'", 'give "real" or "bits"', lambda f: equal(f, f, exact="floats")),
         (ArgumentError, "equal: seed is -1", "give an int from 0 to 2^64 - 1", lambda f: fx.equal(f, f, seed=-1)),
         (
             ArgumentError,
             "equal: at is an int, not a tuple",
             "give all arguments: at=(x, y)",
-            lambda f: fx.equal(f, f, at=3),
+            lambda f: equal(f, f, at=3),
         ),
         (
             ArgumentError,
@@ -267,7 +285,7 @@ ADAPT = "equal compares programs with the same arguments and results; adapt one 
             ArgumentError,
             "equal: an int is neither a Program nor a function: 3",
             "pass the function itself, or trace(f, *examples)",
-            lambda f: fx.equal(f, 3),
+            lambda f: equal(f, 3),
         ),
         (
             DTypeError,

@@ -108,7 +108,7 @@ def judge(law: str, programs: int, monkeypatch: pytest.MonkeyPatch, start: int =
 
 @pytest.mark.parametrize("law", LAWS)
 def test_transformations_are_proved(law: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = judge(law, 12, monkeypatch)
+    counts = judge(law, 8, monkeypatch)
     assert counts[Proof.__name__] >= 0.9 * sum(counts.values()) > 0, counts
 
 

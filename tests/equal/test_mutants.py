@@ -72,8 +72,8 @@ def found_mutants(programs: int, start: int) -> tuple[Counter[str], list[str]]:
 
 
 def test_planted_faults_are_found() -> None:
-    counts, missed = found_mutants(20, 1)
-    assert counts.total() >= 10
+    counts, missed = found_mutants(15, 1)
+    assert counts.total() >= 5
     assert not missed, missed[0]
 
 

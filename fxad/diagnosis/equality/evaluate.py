@@ -58,11 +58,11 @@ def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Obser
 
 
 def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
-    """Return the results of an equation, which are computed once for the same primitive and the same operands: programs
-    that are compared have most equations in common, and a recomputation has all of them."""
+    """Return the results of an equation, which are computed once for the same primitive and the same operands of the
+    same types: programs that are compared have most equations in common, and a recomputation has all of them."""
     if eqn.prim.effects:
         return _results(domain, eqn, args)
-    key = eqn.prim, tuple([a if isinstance(a, Lit) else id(x) for a, x in zip(eqn.ins, args, strict=True)])
+    key = eqn.prim, tuple([a if isinstance(a, Lit) else (id(x), a.aval) for a, x in zip(eqn.ins, args, strict=True)])
     found = domain.remembered.get(key)
     if found is None:
         outs = _results(domain, eqn, args)

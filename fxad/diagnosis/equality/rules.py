@@ -39,6 +39,7 @@ from fxad.primitives.elementwise import (
     Asinh,
     Atan,
     Atanh,
+    BitcastConvertType,
     Cbrt,
     Clamp,
     Complex,
@@ -66,10 +67,12 @@ from fxad.primitives.elementwise import (
     Mul,
     Ne,
     Neg,
+    Nextafter,
     Not,
     Or,
     Pow,
     Real,
+    ReducePrecision,
     Rsqrt,
     Sech2,
     SelectN,
@@ -274,7 +277,8 @@ def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: 
 
 def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
-    name = name_of(prim)
+    types = _types_in_name(domain, prim, ins)
+    name = name_of(prim) + types
     lifted = [domain.lift(x) for x in args]
     kinds = [kind_of(a.dtype) for a in outs]
     if is_elementwise(prim, ins, outs):
@@ -290,15 +294,17 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
     axes = None if axes_of is None else axes_of(prim, ins)
     lead = [] if axes is None else [n for a, n in enumerate(ins[0].shape) if a not in axes]
     if axes is None or not all([a.ndim >= len(lead) for a in outs]):
+        name += str([a.shape for a in ins])
         rows = np.concatenate([np.zeros(0, np.int64), *[x.residues.reshape(-1) for x in lifted]])
         return [
             domain.function_of_rows(f"{name} {k}", rows, a.shape, *kind)
             for k, (a, kind) in enumerate(zip(outs, kinds, strict=True))
         ]
-    name = name_of(prim, ("axis", "axes"))  # rows do not know where they lie
+    name = name_of(prim, ("axis", "axes")) + types  # rows do not know where they lie
     parts = []
     for x in lifted:
         along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
+        name += str([x.shape[a] for a in along])
         moved = np.moveaxis(x.residues, along, range(-1 - len(along), -1))
         parts.append(moved.reshape(*lead, prod(moved.shape[len(lead) :])))
     rows = np.concatenate(parts, -1)
@@ -309,9 +315,19 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
             at = axes  # the result has the axes where the operand has them
         else:
             at = tuple(range(len(lead), aval.ndim))
-        made = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind)
-        results.append(made.like(np.moveaxis(made.residues, range(-1 - inner, -1), at), made.bit))
+        of_rows = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind)
+        results.append(of_rows.like(np.moveaxis(of_rows.residues, range(-1 - inner, -1), at), of_rows.bit))
     return results
+
+
+def _types_in_name(domain: Domain, prim: Primitive, ins: Avals) -> str:
+    """Return the dtypes of operands that a function depends on, beyond their values: integers have a width, and some
+    functions are about the floats of a dtype."""
+    every = type(prim) in _OF_DTYPES or not domain.interpreted
+    return "".join([f" {a.dtype}" for a in ins if every or not a.inexact])
+
+
+_OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
 
 
 def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
