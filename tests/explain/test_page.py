@@ -15,8 +15,9 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.diagnosis.explain import command, hlo
-from fxad.diagnosis.explain.page import Page
+from fxad.diagnosis.explain.page import Lines, Page
 from fxad.errors import ArgumentError
+from fxad.transforms.cleanup.cse import cse
 
 VOID = frozenset({"meta", "br", "rect", "path", "polygon"})
 
@@ -120,6 +121,27 @@ def test_a_comparison_names_what_grew() -> None:
     assert page.sections[0].title == "What changed"
     assert "- operands" in page.text()
     assert "The programs are equal." in fx.explain(executable(), executable()).text()
+
+
+def test_the_table_of_residuals_is_on_the_page() -> None:
+    w, x = fx.Spec((16, 16), np.float32), fx.Spec((8, 16), np.float32)
+    page = fx.explain(executable(), residuals=fx.residuals(fx.trace(loss, w, x)))
+    checked(page)
+    assert "decided by" in page.text()
+    assert "no policy" in page.text()
+
+
+def test_stages_show_what_a_pass_changed_and_why() -> None:
+    program = fx.trace(lambda x: fnp.sin(x) + fnp.sin(x), fx.Spec((8,), np.float32))
+    page = fx.explain(fx.lower(program, passes=(fx.passes.Pass("cse", cse), fx.passes.Pass("again", cse))))
+    checked(page)
+    stages = next(s for s in page.sections if s.id == "stages")
+    _, why, diff, unchanged = stages.blocks
+    assert str(why).startswith("cse: Return the program")
+    assert isinstance(diff, Lines)
+    assert any(line.startswith("- %1: f32[8] = sin %arg0") for line in diff.lines)
+    assert str(unchanged).startswith("again: no change. Return the program")
+    assert "passes: cse, again" in page.text()
 
 
 def test_without_the_messages_of_xla_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_a_residual_that_is_half_of_the_memory() -> None:
     line = line_of_verdict(page, "memory")
     first = line.split("; ")[0]
     assert f"temporaries: {at('residual')}in iteration" in first
-    assert f"1 value such as f32[{4 * planted.STEPS},4,16,32], a residual: stored until the derivative of" in first
+    assert f" such as f32[{4 * planted.STEPS},4,16,32], a residual: stored until the derivative of" in first
     of_line = sum(r.bytes for r in page.memory if r.line and r.line.line == planted.line_of("residual"))
     assert 2 * of_line >= sum(r.bytes for r in page.memory)
     assert page.memory[0].line is not None

@@ -85,7 +85,7 @@ def _version() -> str:
 
 def _identity(s: Subject) -> Section:
     program, lowered = s.executable.program, s.executable.lowered
-    memory, cost = s.executable.memory(), s.executable.cost()
+    memory, cost = s.stats, s.executable.cost()
     passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
     units = lowered.choice if isinstance(lowered.choice, str) else f"{len(lowered.choice)} bodies chosen by the user"
     donated = ", ".join([program.operand_path(k).removeprefix("argument ") for k in lowered.donate]) or "nothing"
@@ -120,7 +120,7 @@ def _identity(s: Subject) -> Section:
 
 
 def _memory_section(s: Subject, held: Memory) -> Section:
-    total = s.executable.memory().temp_bytes
+    total = s.stats.temp_bytes
     single = len(s.plan.steps) == 1
     blocks: list[Block] = []
     if held.problem:
@@ -322,7 +322,7 @@ def _units_section(s: Subject) -> Section:
             u.body.name,
             str(u.uses),
             f"{u.equations:,}",
-            amount(p.executable.memory().temp_bytes),
+            amount(p.stats.temp_bytes),
             str(len(u.donate)),
         )
         for k, (u, p) in enumerate(zip(s.plan.units, s.parts, strict=True))

@@ -20,8 +20,9 @@ _LONGEST: Final = 160  # characters of an equation in a table
 class Equation:
     """An equation of a body. `line` is that of the equation, or of the nearest one that has a line: one that computes
     an operand, one that reads the result, or the call of the body. `runs` counts the runs in one call of the program,
-    `again` those among them that compute a value again, in a recomputation. `inside` are the lines of the loops
-    around it, the outermost first."""
+    `again` those among them that compute a value again, in a recomputation. `in_loop` is the line of the innermost loop
+    around it, `text` the equation as in program text.
+    """
 
     number: int
     body: Jaxpr
@@ -100,24 +101,8 @@ def short(text: str) -> str:
 
 def _bodies(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
     """Return the distinct bodies of programs, each before the bodies that it runs."""
-    done: dict[Jaxpr, None] = {}
-    for program in programs:
-        done.update(dict.fromkeys(distinct_jaxprs(program)))
-    order = dict.fromkeys([b for p in programs for b in distinct_jaxprs(p)[::-1]])
-    if len(programs) == 1:
-        return list(order)
-    depth: dict[Jaxpr, int] = {}
-    for body in reversed(distinct_of_all(programs)):
-        for eqn in body.eqns:
-            if isinstance(eqn.prim, HigherOrder):
-                for inner in eqn.prim.bodies:
-                    depth[inner] = max(depth.get(inner, 0), depth.get(body, 0) + 1)
-    return sorted(order, key=lambda b: depth.get(b, 0))
-
-
-def distinct_of_all(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
-    """Return the distinct bodies of several programs, each after its own bodies."""
-    return list(dict.fromkeys([b for p in programs for b in distinct_jaxprs(p)]))
+    # Bodies that are first seen in a later program are not run by an earlier one, so the reverse order is right.
+    return list(dict.fromkeys([b for p in programs for b in distinct_jaxprs(p)]))[::-1]
 
 
 @final

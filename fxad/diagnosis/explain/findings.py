@@ -94,7 +94,7 @@ def duration(seconds: float) -> str:
 
 
 def _memory(s: Subject, memory: Memory) -> str:
-    temporaries = s.executable.memory().temp_bytes
+    temporaries = s.stats.temp_bytes
     if not temporaries:
         return "no temporaries"
     total = sum([r.bytes for r in memory.rows if r.bytes > 0])

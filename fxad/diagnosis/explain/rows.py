@@ -19,7 +19,7 @@ from fxad.execution.executable import Executable
 from fxad.ir import HigherOrder, SourceLocation
 from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.primitives.marks import Keep, Mark
-from fxad.runtime import XlaExecutable
+from fxad.runtime import MemoryStats, XlaExecutable
 from fxad.transforms.costs import elements, flops, microseconds
 from fxad.units.plan import UnitPlan
 
@@ -71,6 +71,7 @@ class PartOfProgram:
     """A part that XLA compiled: its executable, and what XLA says of it; None if this jaxlib does not say."""
 
     executable: XlaExecutable
+    stats: MemoryStats
     module: Module | None
     assignment: Assignment | None
     schedule: Schedule | None
@@ -81,9 +82,10 @@ class PartOfProgram:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """The program of a page, in parts, with its equations."""
+    """The program of a page, in parts, with its equations. `stats` is `executable.memory()`, which takes time."""
 
     executable: Executable[..., object]
+    stats: MemoryStats
     plan: UnitPlan
     equations: Equations
     parts: tuple[PartOfProgram, ...]
@@ -93,24 +95,29 @@ def subject(executable: Executable[..., object]) -> Subject:
     """Return the parts of a compiled program. Cost: reads what XLA says of each part; linear in its instructions."""
     plan = executable.lowered.units
     equations = Equations([(u.body, u.uses) for u in plan.units])
-    return Subject(executable, plan, equations, tuple([_part(p, equations) for p in executable.parts]))
+    parts = tuple([_part(p, equations) for p in executable.parts])
+    stats = parts[0].stats if len(plan.steps) == 1 else executable.memory()
+    return Subject(executable, stats, plan, equations, parts)
 
 
 def _part(executable: XlaExecutable, equations: Equations) -> PartOfProgram:
     of_module, of_buffers = executable.hlo_proto(), executable.buffer_assignment_proto()
+    stats = executable.memory()
     if not of_module:
-        return PartOfProgram(executable, None, None, None, None, "this jaxlib does not give the optimised module")
+        return PartOfProgram(
+            executable, stats, None, None, None, None, "this jaxlib does not give the optimised module"
+        )
     try:
         module = read_module(of_module)
         origins = Origins(module, equations)
         if not of_buffers:
             problem = "this jaxlib does not give XLA's assignment of buffers"
-            return PartOfProgram(executable, module, None, None, origins, problem)
+            return PartOfProgram(executable, stats, module, None, None, origins, problem)
         assignment = read_assignment(of_buffers)
-        return PartOfProgram(executable, module, assignment, schedule(module, assignment), origins)
+        return PartOfProgram(executable, stats, module, assignment, schedule(module, assignment), origins)
     except (ValueError, LookupError) as e:
         problem = f"the messages of this jaxlib cannot be read: {type(e).__name__}: {e}"
-        return PartOfProgram(executable, None, None, None, None, problem)
+        return PartOfProgram(executable, stats, None, None, None, None, problem)
 
 
 # -------------------------------------------------------------------------------------------------------------- memory
@@ -128,9 +135,9 @@ class Memory:
 
 def memory(s: Subject) -> Memory:
     """Return the rows of memory. Law: their bytes sum to `executable.memory().temp_bytes`."""
-    total = s.executable.memory().temp_bytes
+    total = s.stats.temp_bytes
     base = _bytes_around_units(s)
-    temps = [p.executable.memory().temp_bytes for p in s.parts]
+    temps = [p.stats.temp_bytes for p in s.parts]
     step = max(range(len(base)), key=lambda k: base[k] + temps[s.plan.steps[k].unit])
     part = s.parts[s.plan.steps[step].unit]
     waiting = _waiting_rows(s, step) if len(base) > 1 else []
@@ -153,9 +160,9 @@ def _why_rest(part: PartOfProgram, linked: bool) -> str:
 def _bytes_around_units(s: Subject) -> list[int]:
     """Return, for each step of the plan, the bytes of temporaries outside the unit that runs: values that wait for a
     later step."""
-    m = s.executable.memory()
+    m = s.stats
     around = m.argument_bytes + m.output_bytes - m.alias_bytes
-    aliases = [p.executable.memory().alias_bytes for p in s.parts]
+    aliases = [p.stats.alias_bytes for p in s.parts]
     if len(s.plan.steps) == 1:
         return [0]
     return [step.live_bytes - aliases[step.unit] - around for step in s.plan.steps]
@@ -165,7 +172,7 @@ def _curve(s: Subject, base: Sequence[int]) -> tuple[int, ...]:
     out: list[int] = []
     for k, step in zip(base, s.plan.steps, strict=True):
         part = s.parts[step.unit]
-        inside = part.schedule.bytes if part.schedule is not None else (part.executable.memory().temp_bytes,)
+        inside = part.schedule.bytes if part.schedule is not None else (part.stats.temp_bytes,)
         out += [max(0, k + n) for n in inside or (0,)]
     return tuple(out)
 
