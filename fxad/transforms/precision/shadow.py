@@ -346,7 +346,7 @@ def _eliminated(a: NDArray, pivots: NDArray) -> NDArray:
     """Return the LU decomposition with given row exchanges."""
     out = np.array(a, np.complex128 if a.dtype.kind == "c" else np.float64)
     for at in np.ndindex(pivots.shape[:-1]):
-        lu = out[at]
+        lu: Any = out[at]
         for k, pivot in enumerate(pivots[at]):
             lu[[k, pivot]] = lu[[pivot, k]]
             if lu[k, k] != 0:
