@@ -65,7 +65,6 @@ def memory(layers: int) -> list[Row]:
             f"transformer, {layers} layers: temporaries",
             ours.memory().temp_bytes,
             peer.memory().temp_bytes,
-            0.75,
             unit="bytes",
         ),
         Row(

@@ -16,7 +16,8 @@ from fxad.core import tree
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, described, shown
 from fxad.execution.executable import Executable, lower
-from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
+from fxad.ir import Aval, Jaxpr, NDArray, all_prims, distinct_jaxprs
+from fxad.primitives.elementwise.convert import StopGradient
 from fxad.runtime import CompileOptions
 from fxad.tracing.program import Program, numpy_operands
 from fxad.transforms.memory.policies import Policy, check_policy
@@ -62,7 +63,8 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
     the same operands. Its effect on the results is that difference times the adjoint: the derivative of the results by
     the result of the equation, all of which one reverse pass computes. Arguments and literals count as exact. The
     equations are those of the program, also those in the bodies of calls, loops, branches and functions with custom
-    rules, each rounded as `interpret` does: a compiler that fuses a product with a sum rounds less often.
+    rules, each rounded as `interpret` does: a compiler that fuses a product with a sum rounds less often. Errors
+    of values behind `stop_gradient` count too, unless one has no derivative: then `table.stopped` is True.
 
     For one real result, `table.error` is the size of its error to first order. For several, or arrays, it is an
     estimate of their Euclidean norm, with the results weighted by random numbers. An unbounded `while` counts with the
@@ -290,6 +292,15 @@ def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
 
 
 def _table(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingErrors:
+    try:
+        return _table_of(jaxpr, operands, wants)
+    except NotDifferentiableError:
+        if not any([isinstance(prim, StopGradient) for prim in all_prims(jaxpr)]):
+            raise
+        return replace(_table_of(jaxpr, operands, replace(wants, stops=True)), stopped=True)
+
+
+def _table_of(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingErrors:
     bounded = with_bounds(jaxpr, operands)
     inexact = [a for a in jaxpr.out_avals if a.inexact]
     *_, size, sums = _as_written(weighted_errors(bounded, wants))(*operands, *_weights(inexact))

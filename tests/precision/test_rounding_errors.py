@@ -248,6 +248,44 @@ def test_a_solver_is_one_equation() -> None:
     assert "linear_solve" in {row.primitive for row in table}
 
 
+def hilbert_system(b: Any) -> Any:
+    n = fnp.arange(5.0, dtype=b.dtype)
+    return fnp.sum(fnp.linalg.solve(1.0 / (n[:, None] + n + 1.0), b))
+
+
+def log_determinant(b: Any) -> Any:
+    return fnp.linalg.slogdet(fnp.outer(b, b) + fnp.eye(5, dtype=b.dtype))[1]
+
+
+@pytest.mark.parametrize("f", [hilbert_system, log_determinant])
+def test_factors_of_a_matrix_take_part_in_the_error_of_its_solver(f: Any) -> None:
+    """The derivative of a solver is by the matrix, and not by its factors; the factors have errors too."""
+    b = X[:5]
+    program = fx.trace(f, fx.Spec((5,), "float32"))
+    table, found = interpreted_table(program.jaxpr, [b]), fx.shadow(program, b)
+    exact = float(fx.interpret(fx.trace(f, fx.Spec((5,), "float64")), b.astype(np.float64)))
+    error = abs(exact - float(fx.interpret(program, b)))
+    assert found.error == pytest.approx(error, rel=0.1)
+    assert error / FACTOR <= table.error <= error * FACTOR
+
+
+def test_errors_behind_stop_gradient_count() -> None:
+    def shifted(x: Any) -> Any:
+        return fnp.sum(x) + fx.jit(fx.stop_gradient)(fnp.sum(fnp.sin(x) * 1e4))
+
+    program = fx.trace(shifted, fx.Spec((6,), "float32"))
+    table, found = interpreted_table(program.jaxpr, [X[:6]]), fx.shadow(program, X[:6])
+    assert table.error == pytest.approx(found.error, rel=0.05)
+    assert not table.stopped
+
+    def stepped(x: Any) -> Any:
+        return fnp.sum(x * 1.1) + fnp.sum(fnp.nextafter(fx.stop_gradient(x * 1.1), x))
+
+    table = fx.rounding_errors(fx.trace(stepped, fx.Spec((6,), "float32")), X[:6])
+    assert table.stopped
+    assert "without those behind stop_gradient" in repr(table)
+
+
 def test_equations_of_equal_bodies_are_rows_of_each_use() -> None:
     layer = fx.jit(lambda x: fnp.sin(x) * 1.1)
     table = interpreted_table(fx.trace(lambda x: layer(layer(x)), SCALAR).jaxpr, [np.asarray(0.4, np.float32)])

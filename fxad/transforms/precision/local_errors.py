@@ -37,6 +37,7 @@ from fxad.primitives.families import Bilinear, WithoutTangent, of_family
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterExtremum
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.index import Index
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve, lu_factors
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce import ExtremumReduction
 from fxad.primitives.reduce_window import WindowExtremum
@@ -46,6 +47,15 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.precision.retype import ROUNDS, converted, evaluated, unit_roundoff, wider
+
+# Operations on a matrix that take its factors too, and whose derivative is by the matrix alone.
+BY_FACTORS: Final = (Solve, Slogdet, Det, Pinv)
+
+
+def factors_of(prim: Primitive) -> range:
+    """Return the operands of one of `BY_FACTORS` that are factors."""
+    return range(1, 2 if isinstance(prim, Pinv) else 3)
+
 
 # Operations that copy, move or choose elements by their positions or by integers.
 _COPIES: Final = (
@@ -116,6 +126,8 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
         wide = _source(ins[0], outs[0])
         error = b.one(SUB, converted(b, ins[0], wide), converted(b, outs[0], wide))
         return LocalErrors((_in_units(b, error, outs[0].aval.dtype),))
+    if isinstance(eqn.prim, Pinv):  # it returns an operand: its error is that of the equations that computed it
+        return None
     if types is None:
         rule = of_family(_ERROR_FREE, type(eqn.prim))
         if rule is not None and outs[0].aval.dtype == dtypes.float64:
@@ -125,6 +137,8 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
         return LocalErrors(tuple([_estimate(b, eqn.prim, ins, y) for y in outs]), estimated=True)
     mapping = dict(types)
     wide_ins = tuple([converted(b, a, mapping.get(a.aval.dtype, a.aval.dtype)) for a in ins])
+    if isinstance(eqn.prim, BY_FACTORS):  # the factors have errors of their own
+        wide_ins = (wide_ins[0], *lu_factors(b, wide_ins[0]), *wide_ins[3:])
     exact = evaluated(b, eqn.prim, wide_ins, [v.aval for v in eqn.outs], types)
     if exact is None:
         return None

@@ -31,7 +31,7 @@ from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, Add, Sub
 from fxad.primitives.elementwise.complex_parts import REAL
-from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.convert import STOP_GRADIENT, StopGradient
 from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE
 from fxad.primitives.elementwise.powers import ABS, SQRT
 from fxad.primitives.elementwise.select import emit_where
@@ -41,7 +41,7 @@ from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.shape import ReduceSum, Reshape, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.ad.vjp import vjp
-from fxad.transforms.precision.local_errors import local_errors, rounds
+from fxad.transforms.precision.local_errors import BY_FACTORS, factors_of, local_errors, rounds
 from fxad.transforms.precision.retype import converted
 
 # The position of an equation: the numbers of the equations and bodies around it, from the outside in, then its own.
@@ -95,11 +95,13 @@ class Wants:
 
     `squares`: `error_squares`, without which an error is known for one real result only. `sizes`: the exact
     `size_squares` of every equation; else those of a sample of elements of sums, differences and contractions, which
-    tell cancellation.
+    tell cancellation. `stops`: values that `stop_gradient` holds constant stay constant. Without it their errors reach
+    the results as all errors do, so their derivatives must exist.
     """
 
     squares: bool
     sizes: bool = False
+    stops: bool = False
 
 
 @by_value
@@ -123,6 +125,11 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
         b.source = eqn.source
         ins = substitute(eqn.ins, env)
         prim = eqn.prim
+        if isinstance(prim, StopGradient) and not wants.stops:
+            env.update(zip(eqn.outs, ins, strict=True))
+            continue
+        if isinstance(prim, BY_FACTORS):  # the derivative is taken by the matrix alone
+            ins = tuple([b.one(STOP_GRADIENT, a) if n in factors_of(prim) else a for n, a in enumerate(ins)])
         if isinstance(prim, HigherOrder) and (bodies := _bodies_with_sites(prim, wants)):
             entered, further = _entered(prim, bodies)
             atoms: dict[int, list[Atom]] = {}
@@ -154,17 +161,16 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
     """Return the bodies of an equation that have sites, by number, if they can take further constants."""
     if (applied := applied_body(prim)) is not None:
         inner = with_accumulators(applied, wants)
-        return {0: inner} if inner.sites else {}
+        return {0: inner} if inner.jaxpr is not applied else {}
     layout = prim.layout
     if not layout.transparent or isinstance(prim, Applied):
         return {}
     found = {}
     for k in layout.running:
-        if (
-            layout.group_of(k, Constant) is not None
-            and (inner := with_accumulators(layout.bodies[k].jaxpr, wants)).sites
-        ):
-            found[k] = inner
+        if layout.group_of(k, Constant) is not None:
+            inner = with_accumulators(layout.bodies[k].jaxpr, wants)
+            if inner.jaxpr is not layout.bodies[k].jaxpr:
+                found[k] = inner
     return found
 
 

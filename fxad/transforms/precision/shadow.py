@@ -20,6 +20,7 @@ from fxad.core.stack import with_enough_stack
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
+from fxad.primitives.linalg.lu import Lu
 from fxad.support.tables import Table, headed
 from fxad.transforms.locate import describe, lines_of
 from fxad.transforms.precision import double_double
@@ -258,7 +259,7 @@ class _Walker:
     def _run_equation(self, eqn: Eqn, ins: list[NDArray], path: Path) -> list[NDArray]:
         low = [np.asarray(x) for x in eqn.prim.impl(*[_low(x) for x in ins])]
         outs: list[NDArray] = []
-        for x, (high, rest) in zip(low, self._high(eqn, ins), strict=True):
+        for x, (high, rest) in zip(low, self._high(eqn, ins, low), strict=True):
             if x.dtype not in dtypes.INEXACT:  # the shadow takes the decisions of the program
                 outs.append(x)
                 continue
@@ -270,8 +271,9 @@ class _Walker:
         self._record(eqn, ins, outs, path)
         return outs
 
-    def _high(self, eqn: Eqn, ins: list[NDArray]) -> list[tuple[NDArray, NDArray | None]]:
-        """Return the results of an equation in high precision, each with the rest of a pair."""
+    def _high(self, eqn: Eqn, ins: list[NDArray], low: list[NDArray]) -> list[tuple[NDArray, NDArray | None]]:
+        """Return the results of an equation in high precision, each with the rest of a pair. `low` are those of the
+        program."""
         avals = [*[a.aval for a in eqn.ins], *[v.aval for v in eqn.outs]]
         of_64_bits = any([a.dtype in (dtypes.float64, dtypes.complex128) for a in avals])
         if isinstance(eqn.prim, ROUNDS) and ins[0].dtype.names and eqn.outs[0].aval.inexact:
@@ -286,6 +288,8 @@ class _Walker:
             return [x if isinstance(x, tuple) else (x, None) for x in found]
         if of_64_bits and not copies(eqn.prim):
             self.approximate.add(eqn.prim.name)
+        if isinstance(eqn.prim, Lu):  # the row exchanges are decisions
+            return [(_eliminated(_part(ins[0], "high"), low[1]), None), (low[1], None)]
         wide = retyped(single_equation(eqn.prim, [a.aval for a in eqn.ins]), TO_FLOAT64)
         highs = [
             np.asarray(_part(x, "high"), a.dtype) if x.dtype.names else x
@@ -336,6 +340,19 @@ class _Walker:
             yield f"cancellation of {digits}" if cancels else f"ill-conditioned by {digits}"
         elif relative == inf and isinstance(eqn.prim, Add | Sub) and operands_finite:
             yield "cancellation of all digits"
+
+
+def _eliminated(a: NDArray, pivots: NDArray) -> NDArray:
+    """Return the LU decomposition with given row exchanges."""
+    out = np.array(a, np.complex128 if a.dtype.kind == "c" else np.float64)
+    for at in np.ndindex(pivots.shape[:-1]):
+        lu: Any = out[at]
+        for k, pivot in enumerate(pivots[at]):
+            lu[[k, pivot]] = lu[[pivot, k]]
+            if lu[k, k] != 0:
+                lu[k + 1 :, k] /= lu[k, k]
+                lu[k + 1 :, k + 1 :] -= np.outer(lu[k + 1 :, k], lu[k, k + 1 :])
+    return out
 
 
 def _cancels(eqn: Eqn, ins: Sequence[NDArray], out: NDArray) -> NDArray:

@@ -72,7 +72,8 @@ class RoundingErrors(Sequence[RoundingError]):
     program. `print` shows the largest ones first.
 
     `error` is the estimated error of all floating results together (their Euclidean norm), `size` the norm of these
-    results, `relative` the quotient. `shadow()` runs the program beside one in higher precision.
+    results, `relative` the quotient. `stopped`: errors of values that `stop_gradient` holds constant are not counted,
+    because one of them has no derivative.
     """
 
     jaxpr: Jaxpr
@@ -80,6 +81,7 @@ class RoundingErrors(Sequence[RoundingError]):
     error: float
     size: float
     operands: tuple[NDArray, ...]
+    stopped: bool = False
 
     @overload
     def __getitem__(self, k: int) -> RoundingError: ...
@@ -122,6 +124,7 @@ class RoundingErrors(Sequence[RoundingError]):
     def _total(self) -> str:
         unknown = sum([isnan(r.error) for r in self.rows])
         more = f", without {unknown} unknown" if unknown else ""
+        more += ", without those behind stop_gradient" if self.stopped else ""
         return f"error {self.error:.2g}, {self.relative:.2g} of the results{more}"
 
     @property
