@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def check_sparsity(
 
 def _near(aval: Aval, value: NDArray | None, generator: np.random.Generator | None) -> NDArray:
     """Return a random value near to a given one, or around zero."""
-    centre = np.zeros(aval.shape, aval.dtype) if value is None else value.astype(aval.dtype)
+    centre: Any = np.zeros(aval.shape, aval.dtype) if value is None else value.astype(aval.dtype)
     if not aval.inexact or generator is None:
         return centre
     step = generator.standard_normal(aval.shape)
