@@ -368,7 +368,7 @@ def _hessian_program(
     symmetric = not any(
         [rules_of(eqn.prim).has_derivative for body in distinct_jaxprs(f.jaxpr) for eqn in body.eqns]
     )  # fmt: skip
-    gradient = before_differentiation(grad(f, argnums))
+    gradient: Program[..., object] = before_differentiation(grad(f, argnums))
     return _sparse_program("sparse_hessian", gradient, pattern, coloring, argnums, at, check, symmetric)
 
 

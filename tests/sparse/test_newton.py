@@ -77,7 +77,10 @@ def test_the_sparse_jacobian_of_a_function_serves_all_solvers() -> None:
         found = derivative(lambda c: root(c, fx.sparse_jacobian, by_sparse))(c)
         assert np.allclose(found, expected, rtol=1e-9, atol=1e-14)
     # a band in a wide matrix
-    f = lambda x: fnp.concatenate([bratu(x), x - 0.1])  # noqa: E731
+
+    def f(x: Any) -> Any:
+        return fnp.concatenate([bratu(x), x - 0.1])
+
     found, report = fx.jit(lambda x: lax.levenberg_marquardt(f, x, fx.sparse_jacobian(f), tol=1e-9))(np.zeros(9))
     assert bool(report.converged)
     assert np.allclose(fx.jacfwd(f)(found).T @ f(found), 0, atol=1e-9)

@@ -217,7 +217,10 @@ def test_pictures() -> None:
 
 def test_a_hessian_has_a_star_coloring_if_it_is_symmetric() -> None:
     edges = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [0, 5], [4, 5]])
-    energy = lambda x: fnp.sum((x[edges[:, 0]] - x[edges[:, 1]]) ** 4)  # noqa: E731
+
+    def energy(x: fx.Array) -> fx.Array:
+        return fnp.sum((x[edges[:, 0]] - x[edges[:, 1]]) ** 4)
+
     x = fnp.asarray(X)
     pattern = fx.sparsity(fx.grad(fx.trace(energy, x)))
     assert pattern.symmetric

@@ -311,8 +311,8 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, note
         return dense(x.size, eqn.ins[k].aval.size)
     if indices is not None:
         sizes = prim.sizes(x.shape, updates.shape)
-        if updates.size == indices.size and (places := _elements(x, indices)) is not None:
-            return table(places, np.arange(len(places)))
+        if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
+            return table(elements, np.arange(len(elements)))
         gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)
