@@ -187,7 +187,12 @@ def test_coefficients_of_a_program() -> None:
 def test_the_value_is_computed_once() -> None:
     """By one pass with the derivatives, of whatever orders."""
     terms = {(2, 0, 0): 1.0, (1, 1, 1): 0.5, (0, 4, 0): 2.0}
-    for operator in (fx.value_and_laplacian, fx.value_and_biharmonic, lambda f: fx.value_and_operator(f, terms)):
+    operators: list[Callable[..., Any]] = [
+        fx.value_and_laplacian,
+        fx.value_and_biharmonic,
+        lambda f: fx.value_and_operator(f, terms),
+    ]
+    for operator in operators:
         program = fx.inline(fx.trace(operator(scalar), X))
         assert [e.prim.name for e in program.jaxpr.eqns].count("tanh") == 2
 

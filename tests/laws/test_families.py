@@ -367,10 +367,11 @@ def names(source: str, name: str) -> bool:
         (Sort, {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py"}),
         # a log-determinant, and solves that others emit; two vectors beside the diagonal
         (
-            TriangularSolve,  # and its pattern is a triangle
+            TriangularSolve,  # its pattern is a triangle; its right-hand sides may be rows
             {
                 "transforms/inversion/rules/products.py",
                 "transforms/inversion/rules/systems.py",
+                "transforms/jet/collapse.py",
                 "transforms/sparse/rules.py",
             },
         ),
