@@ -393,7 +393,7 @@ def test_logarithms_of_probabilities_that_underflow(dtype: str) -> None:
         np.testing.assert_allclose(found(*operands), true(*wide), rtol=2e-6 if dtype == "float32" else 1e-12)
     slopes = fx.grad(lambda v: stats.gamma.logsf(v, a[:3]).sum())(x[:3])
     np.testing.assert_allclose(
-        slopes, -np.exp(scipy.stats.gamma.logpdf(x, a) - scipy.stats.gamma.logsf(x, a))[:3], 1e-4
+        slopes, -np.exp(scipy.stats.gamma.logpdf(x, a) - scipy.stats.gamma.logsf(x, a))[:3], 1e-3
     )
 
 
