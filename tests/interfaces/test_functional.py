@@ -17,6 +17,13 @@ RNG = np.random.default_rng(0)
 P, M, A = RNG.normal(size=4), RNG.normal(size=(2, 3)), RNG.normal(size=(2, 3, 4))
 
 
+def test_vectorize_refuses_what_excludes_nothing() -> None:
+    with pytest.raises(ParameterError) as e:
+        fnp.vectorize(fnp.sum, excluded={1.5})  # type: ignore[arg-type]
+    assert "vectorize: excluded has 1.5" in str(e.value)
+    assert e.value.remedy == "give a set of positions from 0 on, and of names of arguments"
+
+
 def test_vectorize() -> None:
     def chosen(n: Any, a: Any, b: Any) -> Any:
         return n.where(a > b, a - b, a + b)

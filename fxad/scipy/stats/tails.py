@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import fxad.numpy as fnp
-from fxad import dtypes
+from fxad import dtypes, lax
 from fxad.scipy import special
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.tracing.array import Array
@@ -25,11 +26,12 @@ def log_gammainc(a: Array, x: Array) -> Array:
     below = special.gammainc(a, x)
     small = (below < _SMALL) & (x > 0) & (x < a)
     a_in, x_in = fnp.where(small, a, 100.0), fnp.where(small, x, 1.0)
-    fraction = fnp.zeros_like(a_in)
-    for k in reversed(range(_TERMS)):
+
+    def two_terms(k: Array, fraction: Array) -> Array:
         minus, plus = (a_in + k) * x_in, (k + 1) * x_in
-        # the terms alternate: -(a + k) x over a + 2k + 1, then (k + 1) x over a + 2k + 2
-        fraction = -minus / (a_in + 2 * k + 1 + plus / (a_in + 2 * k + 2 + fraction))
+        return -minus / (a_in + (2 * k + 1) + plus / (a_in + (2 * k + 2) + fraction))
+
+    fraction = _from_the_last(two_terms, fnp.zeros_like(a_in))
     far = gamma_log_pdf(a_in, x_in) + fnp.log(x_in) - fnp.log(a_in + fraction)
     return fnp.where(small, far, _log_of_share(fnp.where(small, 1.0, below), special.gammaincc(a, x))).astype(dtype)
 
@@ -44,9 +46,11 @@ def log_gammaincc(a: Array, x: Array) -> Array:
     above = special.gammaincc(a, x)
     small = (above < _SMALL) & (x > a) & (x < fnp.inf)
     a_in, x_in = fnp.where(small, a, 1.0), fnp.where(small, x, 100.0)
-    fraction = fnp.zeros_like(a_in)
-    for k in reversed(range(1, _TERMS)):
-        fraction = k * (k - a_in) / (x_in + (2 * k + 1) - a_in - fraction)
+
+    def term(k: Array, fraction: Array) -> Array:
+        return (k + 1) * (k + 1 - a_in) / (x_in + (2 * k + 3) - a_in - fraction)
+
+    fraction = _from_the_last(term, fnp.zeros_like(a_in))
     far = gamma_log_pdf(a_in, x_in) + fnp.log(x_in) - fnp.log(x_in + 1 - a_in - fraction)
     return fnp.where(small, far, _log_of_share(fnp.where(small, 1.0, above), special.gammainc(a, x))).astype(dtype)
 
@@ -61,14 +65,21 @@ def log_betainc(a: Array, b: Array, x: Array) -> Array:
     below = special.betainc(a, b, x)
     small = (below < _SMALL) & (x > 0) & (x < a / (a + b))
     a_in, b_in, x_in = [fnp.where(small, v, other) for v, other in ((a, 100.0), (b, 1.0), (x, 0.1))]
-    fraction = fnp.ones_like(a_in)
-    for m in reversed(range(_TERMS)):
+
+    def two_terms(m: Array, fraction: Array) -> Array:
         even = (m + 1) * (b_in - (m + 1)) * x_in / ((a_in + (2 * m + 1)) * (a_in + (2 * m + 2)))
         odd = -(a_in + m) * (a_in + b_in + m) * x_in / ((a_in + 2 * m) * (a_in + (2 * m + 1)))
-        fraction = 1 + odd / (1 + even / fraction)
+        return 1 + odd / (1 + even / fraction)
+
+    fraction = _from_the_last(two_terms, fnp.ones_like(a_in))
     far = beta_log_pdf(a_in, b_in, x_in) + fnp.log(x_in) + fnp.log1p(-x_in) - fnp.log(a_in * fraction)
     rest = special.betainc(b, a, 1 - x)
     return fnp.where(small, far, _log_of_share(fnp.where(small, 1.0, below), rest)).astype(dtype)
+
+
+def _from_the_last(term: Callable[[Array, Array], Array], start: Array) -> Array:
+    """Return a continued fraction, computed from its last term to its first: `term` takes the number of the term."""
+    return lax.fori_loop(0, _TERMS, lambda i, fraction: term((_TERMS - 1 - i).astype(start.dtype), fraction), start)
 
 
 def _log_of_share(part: Array, rest: Array) -> Array:
