@@ -319,7 +319,7 @@ def test_partial_is_called_and_differentiated() -> None:
 def test_saving_a_tree_as_a_program_says_what_to_use(tmp_path: Path) -> None:
     for value, what in (({"w": fnp.ones(2)}, "a dict"), (fnp.ones(2), "an Array")):
         with pytest.raises(ArgumentError) as e:
-            fx.save(value, tmp_path / "f")  # type: ignore[arg-type]
+            fx.save(value, tmp_path / "f")
         assert e.value.message == f"save: {what} is a tree of arrays, not a program"
         assert e.value.remedy == "fxad.tree.save(path, tree) writes trees of arrays, fxad.tree.load(path) reads them"
 

@@ -296,7 +296,7 @@ def test_the_file_can_be_read_by_people(tmp_path: Path, nothing_remembered: None
 
 
 def test_objects_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
-    e = refused(ArgumentError, lambda: fx.save(np.sin, tmp_path / "f"))  # type: ignore[arg-type]
+    e = refused(ArgumentError, lambda: fx.save(np.sin, tmp_path / "f"))
     assert e.message == "save: an ufunc is not a program: <ufunc 'sin'>"
     remedy = "trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)"
     assert e.remedy == remedy
