@@ -18,5 +18,14 @@ from fxad.execution.executable import lower as lower  # not lazily: it hides the
 
 __version__: Final = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)
+# Modules of JAX's paths, whose names stand elsewhere too: they do not stand between `grad` and `hessian` in `dir(fx)`.
+_PATHS_OF_JAX: Final = frozenset(
+    ("ad_checkpoint", "custom_batching", "custom_derivatives", "flatten_util", "ops", "stages", "test_util", "tree_util")
+)
+
+__getattr__, _names, __all__ = lazy_exports(__name__)
 __all__ = [name for name in __all__ if name not in ("test_util", "testing")]  # these two need hypothesis
+
+
+def __dir__() -> list[str]:
+    return sorted(set(_names()) - _PATHS_OF_JAX)
