@@ -95,7 +95,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "lax.linalg": {
             "EigImplementation EighImplementation SvdAlgorithm": "there is one algorithm for each decomposition",
             "cholesky_update": "cholesky(a + outer(x, conj(x)))",
-            "hessenberg tridiagonal": "fxad.scipy.linalg.hessenberg: of a Hermitian matrix it is tridiagonal",
+            "hessenberg": "fxad.scipy.linalg.hessenberg",
             "qdwh": "the polar decomposition is u @ vh of svd",
             "symmetric_product": "c + alpha * a @ a.T",
         },
