@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fxad import dtypes, numpy as fnp
 from fxad.errors import DTypeError
 from fxad.numpy.composites import promote_arguments
@@ -19,6 +21,13 @@ def floats(name: str, *args: ArrayLike) -> list[Array]:
 def broadcast_floats(name: str, *args: ArrayLike) -> list[Array]:
     """Return arguments in their common dtype, at least float32, and in their common shape."""
     return list(fnp.broadcast_arrays(*floats(name, *args)))
+
+
+def at_least_single(f: Callable[[Array], Array], x: Array) -> Array:
+    """Return f(x), computed in float32 and rounded once for the half types."""
+    if x.dtype.itemsize >= 4:
+        return f(x)
+    return f(x.astype(dtypes.float32)).astype(x.dtype)
 
 
 def reals(name: str, *args: ArrayLike) -> list[Array]:
