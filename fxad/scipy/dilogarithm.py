@@ -23,7 +23,7 @@ def spence(x: ArrayLike) -> Array:
 
 
 # With L = -log(x), Li2(1 - x) = L - L^2 / 4 + the sum of B_2k L^(2k + 1) / (2k + 1)!, and the derivative by x is
-# -L / (1 - exp(-L)) = -(1 + L / 2 + the sum of B_2k L^2k / (2k)!). Both converge for |L| < 2 pi; they are taken up to 1.
+# -L / (1 - exp(-L)) = -(1 + L / 2 + the sum of B_2k L^2k / (2k)!). Both converge for |L| < 2 pi; |L| is at most 1.
 
 
 @custom_jvp

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from fxad import lax, numpy as fnp
 from fxad.api.custom_function import custom_jvp
-from fxad.scipy.arguments import at_least_single, broadcast_floats, reals
+from fxad.scipy.arguments import at_least_single, broadcast_floats, chebyshev, reals
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -67,20 +66,10 @@ def _recurrence(x: Array, order: int) -> Array:
 
 def _table(x: Array, order: int) -> Array:
     """Return E_n for x >= 0: (x + c)^(n + 1) E_n is nearly constant, and smooth in (x - 3) / (x + 3)."""
-    value = _chebyshev(1 - 6 / (x + 3), _TABLES[order])
+    value = chebyshev(1 - 6 / (x + 3), _TABLES[order])
     for _ in range(order + 1):
         value = value / (x + _SHIFTS[order])
     return value
-
-
-def _chebyshev(t: Array, coefficients: Sequence[float]) -> Array:
-    """Return the sum of Chebyshev polynomials, by Clenshaw's recurrence."""
-    least = float(fnp.finfo(t.dtype).eps) * 1e-2 * abs(coefficients[0])
-    kept = [c for c in coefficients if abs(c) > least]
-    last, before = fnp.full_like(t, kept[-1]), fnp.zeros_like(t)
-    for c in kept[-2:0:-1]:
-        last, before = 2 * t * last - before + c, last
-    return t * last - before + kept[0]
 
 
 # ----------------------------------------------------------------------------------------------------------- erfcinv

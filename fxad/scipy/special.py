@@ -18,6 +18,7 @@ from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.scipy.dilogarithm import spence
 from fxad.scipy.error_functions import erfcinv, erfcx
 from fxad.scipy.exponential_integrals import exp1, expi, expn
+from fxad.scipy.trigonometric_integrals import sici
 from fxad.support.absent import absent
 from fxad.tracing.array import Array, ArrayLike, binder
 
@@ -322,7 +323,7 @@ __all__ = [
     "exp1", "expi", "expit", "expn",
     "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
     "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
-    "polygamma", "psi", "rel_entr", "softmax", "spence", "xlog1py", "xlogy", "zeta",
+    "polygamma", "psi", "rel_entr", "sici", "softmax", "spence", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 

@@ -503,6 +503,24 @@ UNARY: Final[dict[str, Law]] = {
         low=0,
         near=(0.36787944117144233, 1.0, 2.718281828459045),
     ),
+    "si": Law(
+        lambda x: special.sici(x)[0],
+        (
+            mp.si,
+            lambda x: mp.sin(x) / x,
+            lambda x: (x * mp.cos(x) - mp.sin(x)) / x**2 if abs(x) > 1e-9 else x**3 / 30 - x / 3,
+        ),
+        near=(1.0, 4.0),
+    ),
+    "ci": Law(
+        lambda x: special.sici(x)[1],
+        (
+            lambda x: mp.ci(abs(x)),
+            lambda x: mp.cos(x) / x,
+            lambda x: -(x * mp.sin(x) + mp.cos(x)) / x**2,
+        ),
+        near=(0.6165054856207162, 3.3841804225511864, 4.0),
+    ),
     "expi": Law(
         special.expi,
         (
