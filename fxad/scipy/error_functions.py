@@ -61,7 +61,8 @@ _scaled_integral.defjvp(_scaled_integral_jvp)
 
 
 def _recurrence(x: Array, order: int) -> Array:
-    return (_scaled_integral(x, order - 2) - 2 * x * _scaled_integral(x, order - 1)) / (2 * order)
+    value: Array = (_scaled_integral(x, order - 2) - 2 * x * _scaled_integral(x, order - 1)) / (2 * order)
+    return value
 
 
 def _table(x: Array, order: int) -> Array:
@@ -99,7 +100,8 @@ def _erfcinv_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, 
 @custom_jvp
 def _erfcinv_slope(x: Array) -> Array:
     # exp(y^2) = erfcx(y) / erfc(y)
-    return -math.sqrt(math.pi) / 2 * _scaled_integral(fnp.abs(_erfcinv(x)), 0) / fnp.minimum(x, 2 - x)
+    slope: Array = -math.sqrt(math.pi) / 2 * _scaled_integral(fnp.abs(_erfcinv(x)), 0) / fnp.minimum(x, 2 - x)
+    return slope
 
 
 @_erfcinv_slope.defjvp

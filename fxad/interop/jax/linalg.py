@@ -43,7 +43,10 @@ def _svd(eqn: Equation, x: Value) -> object:
 
 def _qr(eqn: Equation, x: Value) -> tuple[Array, ...]:
     _refuse_algorithm(eqn, "use_magma")
-    return linalg.qr(x, pivoting=bool(eqn.params["pivoting"]), full_matrices=eqn.params["full_matrices"])
+    full: bool = eqn.params["full_matrices"]
+    if eqn.params["pivoting"]:
+        return linalg.qr(x, pivoting=True, full_matrices=full)
+    return linalg.qr(x, full_matrices=full)
 
 
 def _cholesky_update(eqn: Equation, r: Value, w: Value) -> Array:
