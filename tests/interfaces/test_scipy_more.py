@@ -604,7 +604,7 @@ def test_limits_of_scaled_and_integral_functions() -> None:
     np.testing.assert_allclose(slope(np.float64(x)), wanted, 1e-14)
     # the least normal numbers, whose halves are subnormal
     for dtype, tolerance in ((np.float32, 1e-6), (np.float64, 1e-15)):
-        least = np.finfo(dtype).tiny * np.array([1, 1.25, 1.99, 2, 2.5], dtype)
+        least = np.array([1, 1.25, 1.99, 2, 2.5], dtype) * dtype(np.finfo(dtype).tiny)
         np.testing.assert_allclose(special.erfcinv(least), them.special.erfcinv(least.astype(float)), tolerance)
 
 
