@@ -65,12 +65,9 @@ def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
     return total
 
 
-_BERNOULLI: Final = [
-    Fraction(*b)
-    for b in [
-        (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798), (-174611, 330),
-        (854513, 138),
-    ]
-]  # fmt: skip
-_OF_VALUE: Final = [float(b / math.factorial(2 * k + 3)) for k, b in enumerate(_BERNOULLI)]
-_OF_SLOPE: Final = [float(b / math.factorial(2 * k + 2)) for k, b in enumerate(_BERNOULLI)]
+_BERNOULLI: Final = (
+    Fraction(1, 6), Fraction(-1, 30), Fraction(1, 42), Fraction(-1, 30), Fraction(5, 66), Fraction(-691, 2730),
+    Fraction(7, 6), Fraction(-3617, 510), Fraction(43867, 798), Fraction(-174611, 330), Fraction(854513, 138),
+)  # fmt: skip
+_OF_VALUE: Final = tuple([float(b / math.factorial(2 * k + 3)) for k, b in enumerate(_BERNOULLI)])
+_OF_SLOPE: Final = tuple([float(b / math.factorial(2 * k + 2)) for k, b in enumerate(_BERNOULLI)])
