@@ -603,8 +603,8 @@ def test_limits_of_scaled_and_integral_functions() -> None:
     np.testing.assert_allclose(slope(x), wanted, 1e-5)
     np.testing.assert_allclose(slope(np.float64(x)), wanted, 1e-14)
     # the least normal numbers, whose halves are subnormal
-    for dtype, tolerance in ((np.float32, 1e-6), (np.float64, 1e-15)):
-        least = np.array([1, 1.25, 1.99, 2, 2.5], dtype) * dtype(np.finfo(dtype).tiny)
+    for dtype, tolerance in (("float32", 1e-6), ("float64", 1e-15)):
+        least = (np.array([1, 1.25, 1.99, 2, 2.5]) * float(np.finfo(dtype).tiny)).astype(dtype)
         np.testing.assert_allclose(special.erfcinv(least), them.special.erfcinv(least.astype(float)), tolerance)
 
 
