@@ -14,6 +14,7 @@ from fxad.operations.arguments import flag, to_int
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Ormqr, Qr
+from fxad.primitives.linalg.reduction import Tridiagonalize
 from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.tridiagonal import TRIDIAGONAL_SOLVE
@@ -84,9 +85,31 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
     return binder().bind(LuPivotsToPermutation(size, False), (pivots,))[0]
 
 
-def qr(x: ArrayLike, *, full_matrices: bool = True) -> tuple[Array, Array]:
-    """Return Q and R with x = Q R."""
-    q, r = binder().bind(Qr(flag("qr", "full_matrices", full_matrices)), (x,))
+@overload
+def qr(
+    x: ArrayLike, *, pivoting: Literal[False] = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Array, Array]: ...
+@overload
+def qr(
+    x: ArrayLike, *, pivoting: Literal[True], full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Array, Array, Array]: ...
+
+
+def qr(
+    x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Array, ...]:
+    """Return Q and R with x = Q R. With `pivoting` also the int32 order p of the columns with x[:, p] = Q R, in which
+    the diagonal of R has descending absolute values. `use_magma` names a library of JAX on GPUs, and changes nothing.
+
+    Rule:   the order has no derivative; those of Q and R are the derivatives of the decomposition of x[:, p].
+    Cost:   with `pivoting`, x is decomposed twice: for the order, and in it.
+    """
+    if use_magma is not None:
+        flag("qr", "use_magma", use_magma)
+    full = flag("qr", "full_matrices", full_matrices)
+    if flag("qr", "pivoting", pivoting):
+        return tuple(binder().apply(linalg.pivoted_qr, (x,), (full,)))
+    q, r = binder().bind(Qr(full), (x,))
     return q, r
 
 
@@ -144,6 +167,17 @@ def triangular_solve(
     return binder().apply(linear_systems.triangular_solve, (a, b), static)[0]
 
 
+def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
+    """Return the tridiagonal form T = Q^H a Q of Hermitian matrices as LAPACK stores it: T and the reflectors, the
+    diagonal of T, the diagonal beside it, and the scalar factors of the reflectors.
+
+    The lower triangle is read, otherwise the upper one; T and the reflectors take its place in the first result.
+    Raises: NotDifferentiableError: differentiate `eigh`.
+    """
+    packed, diagonal, beside, taus = binder().bind(Tridiagonalize(flag("tridiagonal", "lower", lower)), (a,))
+    return packed, diagonal, beside, taus
+
+
 def tridiagonal_solve(
     dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *, perturb_singular: bool = False
 ) -> Array:
@@ -167,6 +201,7 @@ __all__ = [
     "schur",
     "svd",
     "triangular_solve",
+    "tridiagonal",
     "tridiagonal_solve",
 ]
 

@@ -32,6 +32,7 @@ from fxad.primitives.linalg.expm import EXPM
 from fxad.primitives.linalg.family import matrix_shape, square_shape
 from fxad.primitives.linalg.lu import LU
 from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.reduction import COLUMN_PIVOTS
 from fxad.primitives.linalg.solve import Pinv
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.reduce import ReduceMax
@@ -206,6 +207,20 @@ def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Atoms:
 def qr(emit: Emit, x: Atom, full: bool) -> Atoms:
     """Q and R."""
     return emit(Qr(full), promote_for_lapack("qr", emit, x))
+
+
+def promoted_pivoted_qr(emit: Emit, x: Atom, full: bool) -> Atoms:
+    """Return Q, R and the order of the columns."""
+    return pivoted_qr(emit, promote_for_lapack("qr", emit, x), full)
+
+
+def pivoted_qr(emit: Emit, x: Atom, full: bool) -> Atoms:
+    """Return `promoted_pivoted_qr` without promotion: the decomposition of the columns in their order."""
+    (order,) = emit(COLUMN_PIVOTS, x)
+    upright = mx.transposed(emit.one, x)
+    taken = mx.transposed(emit.one, mx.permuted(emit.one, upright, mx.column(emit.one, order)))
+    q, r = emit(Qr(full), taken)
+    return q, r, order
 
 
 def svd(emit: Emit, x: Atom, full: bool) -> Atoms:

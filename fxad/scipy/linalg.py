@@ -21,6 +21,7 @@ from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
+from fxad.numpy.linalg.decompositions import pivoted_qr
 from fxad.operations.arguments import check_flags, flag, is_word, plain_ints, to_int
 from fxad.scipy.arguments import floats
 from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
@@ -133,15 +134,18 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> tuple[Array, ...]:
-    """Return Q and R with a = Q @ R; for the mode "r", R alone in a tuple.
+    """Return Q and R with a = Q @ R; for the mode "r", R alone in a tuple. With `pivoting` also the int32 order p of
+    the columns with a[:, p] = Q @ R, in which the diagonal of R has descending absolute values.
 
-    Raises: ParameterError for another mode than "full", "economic" or "r", and for `pivoting`.
+    Raises: ParameterError for another mode than "full", "economic" or "r".
     """
     check_flags("qr", overwrite_a=overwrite_a, check_finite=check_finite)
-    if flag("qr", "pivoting", pivoting):
-        raise ParameterError("qr: pivoting is not there", remedy="use svd to find the rank")
+    pivoting = flag("qr", "pivoting", pivoting)
     if not is_word(mode, ("full", "economic", "r")):
         raise ParameterError(f"qr: mode {shown(mode, 40)}", remedy='use "full", "economic" or "r"')
+    if pivoting:
+        parts = pivoted_qr(a, mode == "full" or mode == "r")
+        return parts[1:] if mode == "r" else parts
     if mode == "r":
         return (linalg.qr(a, mode="r"),)
     q, r = linalg.qr(a, mode="complete" if mode == "full" else "reduced")
@@ -445,19 +449,19 @@ def qr_multiply(
     conjugate: bool = False,
     overwrite_a: bool = False,
     overwrite_c: bool = False,
-) -> tuple[Array, Array]:
-    """Return c @ Q ("right") or Q @ c ("left"), and R, with a = Q @ R; of the conjugate of Q with `conjugate`.
+) -> tuple[Array, ...]:
+    """Return c @ Q ("right") or Q @ c ("left"), and R, with a = Q @ R; of the conjugate of Q with `conjugate`. With
+    `pivoting` also the order p of the columns with a[:, p] = Q @ R.
 
-    Raises: ParameterError for another mode, and for `pivoting`.
+    Raises: ParameterError for another mode.
     """
     check_flags("qr_multiply", overwrite_a=overwrite_a, overwrite_c=overwrite_c)
-    if flag("qr_multiply", "pivoting", pivoting):
-        raise ParameterError("qr_multiply: pivoting is not there", remedy="use svd to find the rank")
+    pivoting = flag("qr_multiply", "pivoting", pivoting)
     if not is_word(mode, ("right", "left")):
         raise ParameterError(f"qr_multiply: mode {shown(mode, 40)}", remedy='use "right" or "left"')
-    q, r = linalg.qr(a)
+    q, *rest = pivoted_qr(a, False) if pivoting else linalg.qr(a)
     q = fnp.conj(q) if flag("qr_multiply", "conjugate", conjugate) else q
-    return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), r
+    return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), *rest
 
 
 def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:

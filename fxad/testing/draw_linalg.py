@@ -24,6 +24,7 @@ from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.family import TAKES
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.reduction import ColumnPivots, Tridiagonalize
 from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
@@ -194,6 +195,8 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         HouseholderProduct: _householder_product,
         Ormqr: _ormqr,
         Qr: _any_matrices(_qr),
+        ColumnPivots: _any_matrices(_constant(ColumnPivots())),
+        Tridiagonalize: _square_matrices(lambda draw: Tridiagonalize(draw(st.booleans()))),
         Eigh: _square_matrices(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
         # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives
         Eig: _square_matrices(_constant(Eig(False, False))),

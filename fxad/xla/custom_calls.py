@@ -29,6 +29,8 @@ _LAPACK: Final = MappingProxyType(
         "gtsv": ("gtsv", "gtsv"),
         "getrf": ("getrf", "getrf"),
         "geqrf": ("geqrf", "geqrf"),
+        "geqp3": ("geqp3", "geqp3"),
+        "sytrd": ("sytrd", "hetrd"),
         "orgqr": ("orgqr", "ungqr"),
         "ormqr": ("ormqr", "unmqr"),
         "syevd": ("syevd", "heevd"),

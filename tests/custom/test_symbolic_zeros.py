@@ -15,7 +15,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.errors import DTypeError, NotLinearError, ParameterError
+from fxad.errors import DTypeError, NotLinearError, ParameterError, TreeError
 from fxad.ir import Aval
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
@@ -351,3 +351,24 @@ def test_a_zero_that_is_computed_is_linear(name: str) -> None:
     g.defjvp(lambda p, t: (g(*p), fnp.where(p[0] > 0, t[0], ZEROS[name](p[0]) + 1)))
     with pytest.raises(NotLinearError):
         fx.trace(fx.grad(lambda x: fnp.sum(g(x))), X)
+
+
+def test_the_cotangent_of_an_argument_with_one_leaf_needs_no_structure() -> None:
+    @fx.custom_vjp
+    def f(box: Any, y: Any) -> Any:
+        return box["x"][0] * y
+
+    def forward(box: Any, y: Any) -> Any:
+        box, y = map(fx.custom_derivatives.custom_vjp_primal_tree_values, (box, y))
+        return f(box, y), (box, y)
+
+    f.defvjp(forward, lambda res, g: (res[1] * g, res[0]["x"][0] * g), symbolic_zeros=True)
+    box, y = {"x": [np.float32(72)]}, np.float32(73)
+    by_first: Fun = fx.grad(f)
+    assert by_first(box, y) == {"x": [73]}
+    by_second: Fun = fx.grad(f, argnums=1)
+    assert by_second(box, y) == 72
+    f.defvjp(lambda box, y: (f(box, y), None), lambda _, g: ({"z": g}, g))
+    with pytest.raises(TreeError) as e:
+        fx.grad(f)(box, y)
+    assert "returns the cotangent {'z': *}, it must be {'x': [*]} as the argument" in e.value.message

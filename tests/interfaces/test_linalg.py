@@ -129,6 +129,51 @@ def test_decompositions(dtype: Any, m: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_of_a_pivoted_qr_are_taken_by_their_size(dtype: Any) -> None:
+    x = drawn(2, 5, 4, dtype=dtype)
+    for a in (x, adjoint(x), x[..., :4, :], x * np.array([1, 4, 2, 8], x.real.dtype)):
+        for full in (True, False):
+            q, r, order = map(values_of, lax.qr(a, pivoting=True, full_matrices=full))
+            assert order.dtype == np.int32
+            same(q @ r, np.take_along_axis(a, order[..., None, :], -1))
+            sizes = np.abs(np.diagonal(r, axis1=-2, axis2=-1))
+            assert np.all(sizes[..., 1:] <= sizes[..., :-1] * (1 + 1e-5))
+            for k, want in enumerate(scipy.linalg.qr(one, pivoting=True)[2] for one in a):
+                assert np.array_equal(order[k], want)
+    rank_one = np.outer(np.arange(1, 4), np.arange(4)).astype(dtype)
+    assert np.all(np.abs(values_of(lax.qr(rank_one, pivoting=True)[1])[1:]) < 1e-5)
+    assert [y.shape for y in lax.qr(x[:, :0], pivoting=True)] == [(2, 0, 0), (2, 0, 4), (2, 4)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lower", [True, False])
+def test_tridiagonal_form(dtype: Any, lower: bool) -> None:
+    h = definite(drawn(2, 5, 5, dtype=dtype))
+    other = np.triu(h, 1) if lower else np.tril(h, -1)
+    packed, diagonal, beside, taus = map(values_of, lax.tridiagonal(h - other, lower=lower))  # one triangle is read
+    assert (taus.shape, taus.dtype, diagonal.dtype) == ((2, 4), h.dtype, h.real.dtype)
+    assert beside.shape == (2, 4)
+    same(np.diagonal(packed, axis1=-2, axis2=-1), diagonal.astype(h.dtype))
+    t = np.zeros_like(h)
+    for k in range(5):
+        t[:, k, k] = diagonal[:, k]
+    for k in range(4):
+        t[:, k, k + 1] = t[:, k + 1, k] = beside[:, k]
+    # Q = H(0) H(1) ... below the first row and column, or ... H(1) H(0) before the last
+    if lower:
+        q = np.broadcast_to(np.eye(5, dtype=h.dtype), h.shape).copy()
+        q[:, 1:, 1:] = values_of(lax.householder_product(packed[:, 1:, :-1].copy(), taus))
+    else:
+        q = np.broadcast_to(np.eye(5, dtype=h.dtype), h.shape).copy()
+        for i in range(4):
+            v = np.zeros((2, 5, 1), h.dtype)
+            v[:, :i, 0], v[:, i] = packed[:, :i, i + 1], 1
+            q = (np.eye(5) - taus[:, i, None, None] * v @ adjoint(v)) @ q
+    same((q @ t @ adjoint(q)).astype(h.dtype), h)
+    assert [y.shape for y in lax.tridiagonal(h[:, :0, :0])] == [(2, 0, 0), (2, 0), (2, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_eigenvalues(dtype: Any) -> None:
     a = drawn(2, 4, 4, dtype=dtype)
     h = definite(a)

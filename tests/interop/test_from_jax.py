@@ -213,6 +213,8 @@ LINALG = {
     "eigh": Case(lambda a: jnp.linalg.eigh(a)[0], (SPD,), 1),
     "eigenvectors": Case(lambda a: jnp.abs(jnp.linalg.eigh(a + jnp.diag(jnp.arange(4.0) * 5))[1]), (SPD,), 1),
     "qr": unary(lambda a: jnp.abs(jnp.linalg.qr(a)[1]), SQUARE),
+    "pivoted qr": unary(lambda a: jnp.abs(jax.scipy.linalg.qr(a, pivoting=True)[1]), SQUARE),
+    "tridiagonal form": Case(lambda a: lax.linalg.tridiagonal(a)[1], (SPD,), 0, False),
     "svd": Case(lambda a: jnp.linalg.svd(a)[1], (SQUARE,), 1),
     "singular values": Case(lambda a: jnp.linalg.svd(a, compute_uv=False), (SQUARE,), 1),
     "triangular": Case(lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True), (SQUARE, V)),

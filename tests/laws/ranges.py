@@ -46,6 +46,30 @@ class Law(NamedTuple):
     only: tuple[str, ...] = DTYPES
 
 
+def _erfcx(x: Real, order: int) -> Real:
+    """The scaled error function and its first two derivatives."""
+    if x < -1e4:
+        return [mp.inf, -mp.inf, mp.inf][order]
+    if x > 1e4:  # the first terms of the asymptotic series
+        h, root = 1 / (2 * x * x), mp.sqrt(mp.pi)
+        terms = [(-1) ** k * mp.fac2(2 * k - 1) * h**k for k in range(12)]
+        # x^(-2k - 1) is differentiated
+        powers = [[1, -(2 * k + 1) / x, (2 * k + 1) * (2 * k + 2) / x**2][order] for k in range(12)]
+        return mp.fsum([t * p for t, p in zip(terms, powers, strict=True)]) / (x * root)
+    with mp.workprec(mp.prec * 3):
+        value = mp.exp(x * x) * mp.erfc(x)
+        slope = 2 * x * value - 2 / mp.sqrt(mp.pi)
+        return [value, slope, 2 * value + 2 * x * slope][order]
+
+
+def _erfcinv(x: Real) -> Real:
+    """The y with erfc(y) = x."""
+    if x > 0.5:
+        return mp.erfinv(1 - x)
+    start = mp.sqrt(-mp.log(x))
+    return mp.findroot(lambda y: mp.log(mp.erfc(y)) - mp.log(x), start)
+
+
 def _sech2(x: Real) -> Real:
     return mp.sech(x) ** 2 if abs(x) < 1e20 else mp.mpf(0)
 
@@ -456,6 +480,46 @@ UNARY: Final[dict[str, Law]] = {
             lambda x: _exp(-x) * (1 + 1 / x) / x,
         ),
         low=0,
+    ),
+    "erfcx": Law(special.erfcx, tuple([lambda x, k=k: _erfcx(x, k) for k in range(3)])),
+    "erfcinv": Law(
+        special.erfcinv,
+        (
+            _erfcinv,
+            lambda x: -mp.sqrt(mp.pi) / 2 * mp.exp(_erfcinv(x) ** 2),
+            lambda x: mp.pi / 2 * _erfcinv(x) * mp.exp(2 * _erfcinv(x) ** 2),
+        ),
+        low=0,
+        high=2,
+        near=(0.5, 1.0, 2.0),
+    ),
+    "spence": Law(
+        special.spence,
+        (
+            lambda x: mp.polylog(2, 1 - x) if x < 3 else -(mp.log(x) ** 2) / 2 - mp.polylog(2, 1 - 1 / x),
+            lambda x: mp.log(x) / (1 - x) if x != 1 else mp.mpf(-1),
+            lambda x: 1 / (x * (1 - x)) + mp.log(x) / (1 - x) ** 2 if x != 1 else mp.mpf(0.5),
+        ),
+        low=0,
+        near=(0.36787944117144233, 1.0, 2.718281828459045),
+    ),
+    "si": Law(
+        lambda x: special.sici(x)[0],
+        (
+            mp.si,
+            lambda x: mp.sin(x) / x,
+            lambda x: (x * mp.cos(x) - mp.sin(x)) / x**2 if abs(x) > 1e-9 else x**3 / 30 - x / 3,
+        ),
+        near=(1.0, 4.0),
+    ),
+    "ci": Law(
+        lambda x: special.sici(x)[1],
+        (
+            lambda x: mp.ci(abs(x)),
+            lambda x: mp.cos(x) / x,
+            lambda x: -(x * mp.sin(x) + mp.cos(x)) / x**2,
+        ),
+        near=(0.6165054856207162, 3.3841804225511864, 4.0),
     ),
     "expi": Law(
         special.expi,

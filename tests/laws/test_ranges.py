@@ -36,7 +36,22 @@ from tests.laws.ranges import (
 COUNT = 6 if quick() else 60
 # functions that take most of the time of the compiler
 SLOW = frozenset(
-    {"i0", "i1", "i0e", "i1e", "exp1", "expi", "lgamma", "digamma", "gamma", "log_ndtr", "ndtri", "erf_inv"}
+    {
+        "i0",
+        "i1",
+        "i0e",
+        "i1e",
+        "exp1",
+        "expi",
+        "lgamma",
+        "digamma",
+        "gamma",
+        "log_ndtr",
+        "ndtri",
+        "erf_inv",
+        "erfcx",
+        "erfcinv",
+    }
 )
 
 

@@ -63,6 +63,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "qr": (L.qr, [(3, 3)]),
     "qr, tall": (L.qr, [(4, 3)]),
     "qr, wide": (L.qr, [(2, 3)]),
+    "qr, pivoted": (lambda a: lax.qr(a, pivoting=True, full_matrices=False)[:2], [(4, 3)]),
+    "qr, pivoted, wide": (lambda a: lax.qr(a, pivoting=True)[:2], [(2, 3)]),
     "eigh": (_eigh, [(3, 3)]),
     "eigh of a triangle": (lambda a: _eigh(a, "U", False), [(3, 3)]),
     "eigvalsh": (L.eigvalsh, [(3, 3)]),
@@ -139,6 +141,7 @@ def test_refusals() -> None:
             "qr: the last 1 columns of a full Q are any basis and have no derivative",
         ),
         (lambda x: lax.geqrf(x)[0], "geqrf: packed reflectors have no derivative rule"),
+        (lambda x: lax.tridiagonal(x[:2])[0], "tridiagonal: packed reflectors have no derivative rule"),
     ):
         with pytest.raises(NotDifferentiableError) as e:
             fx.jvp(f, (x,), (x,))

@@ -126,9 +126,10 @@ class FunctionWithRules(Generic[P, R]):
         """Define the cotangents: `fwd(*args) -> (results, residuals)`, and `bwd(*nondiff, residuals, cotangents)` returns
         a tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
-        `bwd` may return None for a cotangent that is zero. It must be linear in the cotangents. This is checked when it
-        is traced, except for loops without a bound and functions of the host that take cotangents. Forward mode applies
-        the transpose of `bwd`; that of such loops and functions is found by applying them to unit vectors.
+        `bwd` may return None for a cotangent that is zero, and an array for an argument with one leaf. It must be linear
+        in the cotangents. This is checked when it is traced, except for loops without a bound and functions of the host
+        that take cotangents. Forward mode applies the transpose of `bwd`; that of such loops and functions is found by
+        applying them to unit vectors.
 
         Where they are used, `fwd` and `bwd` are specialised to the cotangents that are needed and to those that are not
         zero: values that these do not need are neither computed nor stored. With `symbolic_zeros`, the arguments of

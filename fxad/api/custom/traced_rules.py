@@ -701,13 +701,17 @@ def results_in_order(what: str, sig: Signature, out: object) -> list[Any]:
 def directions(
     what: str, role: str, structure: Structure, avals: Sequence[Aval], paths: Sequence[str], value: object, of: str
 ) -> list[object]:
-    """Return the leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None.
+    """Return the leaves of a tree of tangents (or cotangents) that belong to leaves with tangents; zeros for None. A
+    cotangent of an argument with one leaf may be that of the leaf.
 
     Raises: TreeError where it has another structure than `structure`; DTypeError for a tangent of what has none.
     """
     if value is None or (isinstance(value, SymbolicZero) and structure.type is not None):
         return [splat(Zero(a).instantiate()) for a in avals if a.inexact]
     leaves = tree.flatten_up_to(structure, value)
+    if leaves is None and role == "cotangent" and structure.num_leaves == 1:
+        leaves = tree.leaves(value)  # as in JAX: one leaf needs no structure
+        leaves = leaves if len(leaves) == 1 and leaves[0] is value else None
     if leaves is None or any([x is not None and tree.structure(x).num_nodes != 1 for x in leaves]):
         actual, want = tree.structure(value), tangent_tree(structure, avals)
         raise TreeError(

@@ -41,9 +41,12 @@ def _svd(eqn: Equation, x: Value) -> object:
     return s, u, vh
 
 
-def _qr(eqn: Equation, x: Value) -> tuple[Array, Array]:
-    _refuse_algorithm(eqn, "pivoting", "use_magma")
-    return linalg.qr(x, full_matrices=eqn.params["full_matrices"])
+def _qr(eqn: Equation, x: Value) -> tuple[Array, ...]:
+    _refuse_algorithm(eqn, "use_magma")
+    full: bool = eqn.params["full_matrices"]
+    if eqn.params["pivoting"]:
+        return linalg.qr(x, pivoting=True, full_matrices=full)
+    return linalg.qr(x, full_matrices=full)
 
 
 def _cholesky_update(eqn: Equation, r: Value, w: Value) -> Array:
@@ -80,5 +83,6 @@ LINALG: Final[Rows] = MappingProxyType({
     "triangular_solve": with_params(
         linalg.triangular_solve, "left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal"
     ),
+    "tridiagonal": with_params(linalg.tridiagonal, "lower"),
     "tridiagonal_solve": _tridiagonal_solve,
 })  # fmt: skip

@@ -31,9 +31,7 @@ _REASONS: Final = MappingProxyType({
     "fxad draws random numbers from Threefry-2x32 only": (
         "philox2x32 philox4x32 threefry4x32 rng_bit_generator rng_uniform"
     ),
-    "fxad has no such decomposition": (
-        "geqp3 hessenberg tridiagonal"
-    ),
+    "fxad has no such decomposition": "geqp3 hessenberg",
     "fxad has no scatter that a body selects for": "select_and_scatter",
     "fxad has no such collective": (
         "all_gather_reduced pbroadcast pbroadcast_dynamic preduced precv psend ragged_all_to_all reduced_vary_cast "

@@ -72,6 +72,12 @@ def qr(a: ArrayLike, mode: str = "reduced") -> QRResult | Array:
     return r if mode == "r" else QRResult(q, r)
 
 
+def pivoted_qr(a: ArrayLike, full: bool) -> tuple[Array, Array, Array]:
+    """Return Q, R and the order of the columns p, with a[:, p] = Q R."""
+    q, r, order = apply_op_all("qr", linalg.promoted_pivoted_qr, (a,), full)
+    return q, r, order
+
+
 @overload
 def svd(
     a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False

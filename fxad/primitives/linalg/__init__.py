@@ -9,6 +9,7 @@ from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.reduction import ColumnPivots, Tridiagonalize
 from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
@@ -29,6 +30,8 @@ LINALG: Final = (
     HouseholderProduct,
     Ormqr,
     Qr,
+    ColumnPivots,
+    Tridiagonalize,
     Eigh,
     Eig,
     Schur,

@@ -36,6 +36,7 @@ from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.family import Matrixwise
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
+from fxad.primitives.linalg.reduction import ColumnPivots, Tridiagonalize
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.shape import Iota
@@ -82,6 +83,8 @@ WHY_NOT: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         Atan2: "the length of (x, y) is lost",
         **dict.fromkeys((LogSoftmax, Softmax), "a constant added to all elements changes nothing"),
         Pinv: "it is computed from two forms of the matrix",
+        Tridiagonalize: "its reflections are a means to eigh",
+        ColumnPivots: "places say less than the elements",
         Geqrf: "its reflections are a means to qr",
         Eig: "its eigenvectors may not span the space",
         Expm: "many matrices have the same exponential",

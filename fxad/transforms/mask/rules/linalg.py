@@ -40,6 +40,7 @@ from fxad.primitives.linalg.matrices import (
     zero_unless,
 )
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.reduction import ColumnPivots, Tridiagonalize
 from fxad.primitives.linalg.schur import Schur
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
 from fxad.primitives.linalg.svd import Svd
@@ -375,7 +376,7 @@ LINALG: Final[tuple[MaskRow, ...]] = (
     row(Lu, _lu, _FIRST),
     row(Qr, _qr, _FIRST),
     *[row(kind, _reflections, _ZERO) for kind in _REFLECTIONS],
-    *[row(kind, _zeros, _ZERO) for kind in (Pinv, Expm, ExpmFrechet)],
+    *[row(kind, _zeros, _ZERO) for kind in (Pinv, Expm, ExpmFrechet, ColumnPivots, Tridiagonalize)],
     row(Eigh, _eigh, _LARGE),
     row(Eig, _eig, f"{_LARGE}; its eigenvalues are sorted to the end"),
     row(Schur, _zeros, "padding is zero, and stays in place: LAPACK finds its eigenvalues first"),
