@@ -33,7 +33,8 @@ def trees() -> dict[Path, ast.Module]:
 
 
 TOP_LEVEL = {
-    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
+    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+    "mkdocs.yml", "pyproject.toml",
     "benchmarks", "docs", "examples", "fxad", "stubs", "tests",
 }  # fmt: skip
 JAXLIB_MODULES = ("fxad/lower", "fxad/runtime", "fxad/xla")

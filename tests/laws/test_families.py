@@ -340,13 +340,19 @@ def test_sort_is_masked_by_its_family_too() -> None:
 
 # Where a primitive is public, drawn, or translated by its name in JAX.
 INTERFACES = ("primitives", "operations", "lax", "numpy", "scipy", "nn", "random", "testing", "interop")
+# What a primitive computes in another arithmetic: a finite field, pairs of floats. A member without a row is a function of
+# its operands there that nothing else is known of.
+ARITHMETICS = (
+    *("diagnosis/equality/rules.py", "transforms/precision/double_double.py"),
+    "transforms/precision/local_errors.py",
+)
 
 
 @cache
 def sources() -> dict[str, str]:
     """Returns the text of each module that is no interface."""
     paths = {p.relative_to(ROOT / "fxad").as_posix(): p for p in sorted((ROOT / "fxad").rglob("*.py"))}
-    return {place: p.read_text("utf-8") for place, p in paths.items() if not place.startswith(INTERFACES)}
+    return {place: p.read_text("utf-8") for place, p in paths.items() if not place.startswith(INTERFACES + ARITHMETICS)}
 
 
 def names(source: str, name: str) -> bool:
