@@ -340,8 +340,8 @@ def test_sort_is_masked_by_its_family_too() -> None:
 
 # Where a primitive is public, drawn, or translated by its name in JAX.
 INTERFACES = ("primitives", "operations", "lax", "numpy", "scipy", "nn", "random", "testing", "interop")
-# What a primitive computes in another arithmetic: a finite field, pairs of floats. A member without a row is a function of
-# its operands there that nothing else is known of.
+# What a primitive computes in another arithmetic: a finite field, pairs of floats. A member without a row is a function
+# of its operands there, of which nothing else is known.
 ARITHMETICS = (
     *("diagnosis/equality/rules.py", "transforms/precision/double_double.py"),
     "transforms/precision/local_errors.py",
