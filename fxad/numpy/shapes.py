@@ -368,7 +368,7 @@ def _taken(
     inside = apply_op(name, arithmetic.binary, (places, n), LT)
     if places.dtype not in dtypes.UNSIGNED:
         inside = inside & apply_op(name, arithmetic.binary, (places, -n), GE)
-    picked = pick(x, apply_op(name, elementwise.where, (places, np.zeros((), places.dtype), inside)))
+    picked = pick(x, apply_op(name, elementwise.where, (places, 0, inside)))
     if places_axis is not None:
         inside = inside.reshape(*inside.shape, *[1] * (x.ndim - 1 - places_axis))
     fill = default_fill(x.dtype) if fill_value is None else fill_value
