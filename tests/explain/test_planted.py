@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.ir import SourceLocation
+import fxad.numpy as fnp
 from tests.explain import planted
 
 VERDICT = ("memory", "time", "again", "waste", "digits")
@@ -72,29 +72,31 @@ def test_a_host_call_in_a_loop() -> None:
     assert f"{at('host call')}in one calls the host 10 times in the loop of planted.py" in line
 
 
-@dataclass(frozen=True)
-class Error:
-    """A row of a table of rounding errors."""
-
-    error: float
-    line: SourceLocation | None
-    equation: str = "%2: f32[] = sub %0, %1"
-    causes: tuple[str, ...] = ()
-
-
 def test_catastrophic_cancellation() -> None:
-    """The table of rounding errors is an argument of the page."""
+    """The error is one of the sums before; the difference is what makes it large."""
     lowered = planted.cancellation()
-    eqns = lowered.program.jaxpr.eqns
-    lines = [fx.ir.source_location(e.source) for e in eqns]
-    of_sub = next(k for k, e in enumerate(eqns) if e.prim.name == "sub")
-    digits = [Error(1e-8, line) for line in lines]
-    digits[of_sub] = Error(1e-3, lines[of_sub], causes=("cancellation of 5 digits",))
-    page = fx.explain(lowered, digits=digits)
+    page = fx.explain(lowered, digits=fx.rounding_errors(lowered.program, planted.far_from_zero()))
     line = line_of_verdict(page, "digits")
-    assert f"{at('cancellation')}in variance adds an error of 1.0e-03 (100 %), cancellation of 5 digits" in line
-    assert "Digits" in page.text()
+    assert "of their digits, about " in line
+    assert f"; {at('cancellation')}in variance: cancellation of 4 digits; " in line
+    assert "Digits lost by line" in page.text()
     assert "not measured" in fx.explain(lowered).verdict[4]
+
+
+def test_digits_without_a_cause() -> None:
+    program = fx.trace(lambda x: fnp.sum(fnp.exp(x)), fx.Spec((8,), np.float32))
+    x = np.linspace(0, 1, 8).astype(np.float32)
+    line = fx.explain(program, digits=fx.rounding_errors(program, x)).verdict[4]
+    assert line.startswith("digits: the results have a relative error of ")
+    assert "cancellation" not in line
+    exact = fx.trace(lambda x: fnp.sum(x), fx.Spec((2,), np.float32))
+    zeros = np.zeros(2, np.float32)
+    assert fx.explain(exact, digits=fx.rounding_errors(exact, zeros)).verdict[4] == "digits: no rounding errors"
+    large = fx.trace(lambda x: fnp.sum(fnp.exp(100 * x)), fx.Spec((8,), np.float32))
+    line = fx.explain(large, digits=fx.rounding_errors(large, x)).verdict[4]
+    assert "of their digits, none are right" in line
+    assert ": overflow" in line
+    assert "nan" not in line
 
 
 PROBLEMS: tuple[Callable[[], Any], ...] = (planted.missed_donation,)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from math import hypot, inf, isfinite, isnan, log10
+from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equation, Equations
 from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
@@ -33,6 +35,10 @@ class ErrorRow(Protocol):
         """The estimated error that the equation adds to the results; nan if it is not known."""
 
     @property
+    def digits(self) -> float:
+        """The decimal digits that are lost by cancellation."""
+
+    @property
     def line(self) -> SourceLocation | None:
         """The user's line."""
 
@@ -45,13 +51,30 @@ class ErrorRow(Protocol):
         """What is wrong beside rounding: "cancellation of 5 digits", "overflow"."""
 
 
+@runtime_checkable
+class ErrorTable(Protocol):
+    """A table of rounding errors, as `fx.rounding_errors` returns it."""
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program."""
+
+    @property
+    def rows(self) -> Sequence[ErrorRow]:
+        """What each equation adds."""
+
+    @property
+    def relative(self) -> float:
+        """The estimated error of the results, relative to their size."""
+
+
 _Place: TypeAlias = "SourceLocation | None"
 # Equations that are the same work: the file, the number of the line, the primitive, the types of the operands.
 _Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
 
 
 def verdict(
-    s: Subject, memory: Memory, time: Sequence[TimeRow], digits: Sequence[ErrorRow] | None
+    s: Subject, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None
 ) -> tuple[str, str, str, str, str]:
     """Return the five lines: memory, time, what repeats, what is wasted, digits."""
     return (
@@ -291,22 +314,68 @@ def stored_twice(memory: Memory) -> list[str]:
     return _shortened(out, "values that are stored twice")
 
 
-def largest_errors(digits: Sequence[ErrorRow]) -> list[ErrorRow]:
-    """Return the rows with an error, the largest first."""
-    return sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
+# -------------------------------------------------------------------------------------------------------------- digits
 
 
-def _digits(digits: Sequence[ErrorRow] | None) -> str:
-    if digits is None:
-        return "not measured (give the page a table of rounding errors, explain(..., digits=table))"
-    rows = largest_errors(digits)
-    if not rows:
-        return "no error"
-    total = sum([r.error for r in rows])
-    parts = []
-    for r in rows[:_NAMED]:
-        kind = ", ".join(r.causes)
-        parts.append(
-            f"{place(r.line)} adds an error of {r.error:.1e} ({100 * r.error / total:.0f} %){', ' * bool(kind)}{kind}"
-        )
+@final
+@dataclass(frozen=True, slots=True)
+class LineErrors:
+    """The rounding errors of a line. `error` is the norm of those of its equations, `share` its part of the sum over
+    all lines; nan if a sum is not finite. `causes` are those of its equations, the worst first."""
+
+    line: SourceLocation | None
+    error: float
+    share: float
+    causes: tuple[str, ...]
+
+
+def errors_by_line(table: ErrorTable) -> list[LineErrors]:
+    """Return the lines with an error or a cause, the largest errors first."""
+    errors: dict[_Place, float] = {}
+    causes: dict[_Place, list[str]] = {}
+    for r in sorted(table.rows, key=lambda r: -r.digits):
+        known = 0.0 if isnan(r.error) else r.error
+        if known or r.causes:
+            errors[r.line] = hypot(errors.get(r.line, 0.0), known)
+            causes.setdefault(r.line, []).extend(r.causes)
+    total = sum(errors.values())
+    shares = {line: e / total if 0 < total < inf else 0.0 if not e else float("nan") for line, e in errors.items()}
+    order = sorted(errors, key=lambda line: -errors[line])
+    return [LineErrors(line, errors[line], shares[line], tuple(dict.fromkeys(causes[line]))) for line in order]
+
+
+def relevant_errors(table: ErrorTable) -> list[ErrorRow]:
+    """Return the rows with an error or a cause, the largest errors first, unknown ones last."""
+    rows = [r for r in table.rows if r.error > 0 or r.causes]
+    return sorted(rows, key=lambda r: (inf if isnan(r.error) else -r.error, -r.digits))
+
+
+def digits_left(relative: float) -> str:
+    """Return how many decimal digits of results with a relative error are right, as a text."""
+    if not isfinite(relative):
+        return "none are right"
+    return f"about {max(0.0, -log10(relative)):.1f} are right"
+
+
+def percent(share: float) -> str:
+    """Return a share for people; empty for nan."""
+    return "" if isnan(share) else f"{100 * share:.0f} %"
+
+
+def _digits(table: ErrorTable | None) -> str:
+    if table is None:
+        return "not measured (explain(..., digits=fx.rounding_errors(program, *args)))"
+    lines = errors_by_line(table)
+    if not lines:
+        return "no rounding errors"
+    parts = ["the results are exact"]
+    if table.relative > 0:
+        left = digits_left(table.relative)
+        parts = [f"the results have a relative error of {table.relative:.1e}: of their digits, {left}"]
+    worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
+    caused = dict.fromkeys([f"{place(r.line)}: {', '.join(r.causes)}" for r in worst])
+    parts += _shortened([*caused], "causes")
+    for line in [x for x in lines if x.error > 0][:_NAMED]:
+        share = f" ({percent(line.share)})" if percent(line.share) else ""
+        parts.append(f"{place(line.line)} adds an error of {line.error:.1e}{share}")
     return "; ".join(parts)
