@@ -339,7 +339,7 @@ class Executable(_Staged, Generic[P, R_co]):
         def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
-        self.program = program
+        self.program: Program[P, R_co] = program
         self._dispatcher = dispatcher
         object.__setattr__(self, FAST_CALL, fast_path(dispatcher, dispatcher.call))
 

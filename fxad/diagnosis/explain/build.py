@@ -101,12 +101,12 @@ def _identity(s: Subject) -> Section:
     passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
     units = lowered.choice if isinstance(lowered.choice, str) else f"{len(lowered.choice)} bodies chosen by the user"
     donated = ", ".join([program.operand_path(k).removeprefix("argument ") for k in lowered.donate]) or "nothing"
+    how = _options_text(s.executable.choices.options)
     facts = [
         ("program", program.name),
         ("digest", program.jaxpr.digest),
         ("equations", f"{len(s.equations):,} in {len(s.equations.bodies):,} distinct bodies"),
-        ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}"),
-        ("options", _options_text(s.executable.choices.options)),
+        ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}; {how}"),
         ("donated", donated),
         ("device", str(s.parts[0].executable.device)),
         (
@@ -132,7 +132,7 @@ def _identity(s: Subject) -> Section:
 def _options_text(options: CompileOptions) -> str:
     """Return the options of XLA, without donated operands."""
     level = [] if options.optimization_level is None else [f"optimization level {options.optimization_level}"]
-    return ", ".join([*level, *[f"{name}={value}" for name, value in options.flags]]) or "the defaults"
+    return ", ".join([*level, *[f"{name}={value}" for name, value in options.flags]]) or "default options"
 
 
 # -------------------------------------------------------------------------------------------------------- memory, time

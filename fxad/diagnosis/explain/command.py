@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from fxad.diagnosis.explain.explain import explain
 from fxad.diagnosis.explain.findings import ErrorTable
@@ -34,7 +34,7 @@ class RecordedCall(Protocol):
         """The file."""
 
     @property
-    def program(self) -> Program[..., Any]:
+    def program(self) -> Program[..., object]:
         """The program that was called."""
 
     @property
@@ -42,11 +42,11 @@ class RecordedCall(Protocol):
         """How it was compiled; a text, by `str`."""
 
     @property
-    def args(self) -> tuple[Any, ...]:
+    def args(self) -> tuple[object, ...]:
         """The positional arguments."""
 
     @property
-    def kwargs(self) -> Mapping[str, Any]:
+    def kwargs(self) -> Mapping[str, object]:
         """The keyword arguments."""
 
 
@@ -86,7 +86,7 @@ def main(
     return 0
 
 
-def _programs(file: str, recordings: Sequence[_Reader], trusted: bool) -> list[object]:
+def _programs(file: str, recordings: Sequence[_Reader], trusted: bool) -> list[Program[..., object] | RecordedCall]:
     """Return the program of a file, or the recorded calls of a file or folder; of equal ones the last."""
     if recordings and _is_recorded(file):
         calls = {(call.program.jaxpr, str(call.options)): call for call in recordings[0](file)}
@@ -103,7 +103,7 @@ def _is_recorded(file: str) -> bool:
         return has_header(f.read(len(_RECORDED) + 1), _RECORDED)
 
 
-def _digits(value: Any, tables: Sequence[_Measure]) -> ErrorTable | None:
+def _digits(value: Program[..., object] | RecordedCall, tables: Sequence[_Measure]) -> ErrorTable | None:
     """Return the rounding errors of a recorded call."""
     if not tables or isinstance(value, Program):
         raise ArgumentError(
