@@ -10,6 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from tests.explain import planted
 
 VERDICT = ("memory", "time", "again", "waste", "digits")
@@ -97,6 +98,69 @@ def test_digits_without_a_cause() -> None:
     assert "of their digits, none are right" in line
     assert ": overflow" in line
     assert "nan" not in line
+
+
+def test_digits_of_another_program_are_named() -> None:
+    table = fx.rounding_errors(planted.cancellation().program, planted.far_from_zero())
+    assert "the results of variance have a relative error" in fx.explain(planted.lower_step(), digits=table).verdict[4]
+
+
+def test_only_derivatives_have_residuals() -> None:
+    def iterated(x: Any) -> Any:
+        def iteration(h: Any, _: Any) -> Any:
+            h = fnp.tanh(h @ x)
+            return h, fnp.sum(h)
+
+        return lax.scan(iteration, x, None, length=5)[1]
+
+    spec = fx.Spec((32, 32), np.float32)
+    page = fx.explain(fx.trace(iterated, spec))
+    assert not [r.reason for r in page.memory if "residual" in r.reason]
+    page = fx.explain(fx.trace(fx.grad(lambda x: fnp.sum(iterated(x))), spec))
+    assert [r.reason for r in page.memory if "residual" in r.reason]
+
+
+def test_a_loop_of_unknown_length_is_named() -> None:
+    def printing(x: Any) -> Any:
+        def body(c: Any) -> Any:
+            fx.debug_print("{}", c[0])  # planted: print
+            return 2 * c
+
+        return lax.while_loop(lambda c: c[0] < 10, body, x)
+
+    line = fx.explain(fx.trace(printing, fx.Spec((3,), np.float32))).verdict[1]
+    first = printing.__code__.co_firstlineno
+    assert f"the steps of the loop of test_planted.py:{first + 5} in printing are not known: it counts as one" in line
+    assert f"test_planted.py:{first + 2} in body calls the host in each step in the loop of" in line
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_one_remat_does_not_run_three_times(layers: int) -> None:
+    """The gradient needs no last value of the forward pass, so its equations run once."""
+
+    def deep(w: Any, x: Any) -> Any:
+        for _ in range(layers):
+            x = fnp.sin(fnp.tanh(x @ w))
+        return fnp.sum(x)
+
+    w = fx.Spec((8, 8), np.float32)
+    with fx.cache.private():
+        line = fx.explain(fx.trace(fx.grad(fx.remat(deep, policy=fx.policies.dots)), w, w)).verdict[2]
+    assert " runs twice: " in line
+    assert "inside another" not in line
+
+
+def test_functions_of_one_name_are_not_traces_of_one_function() -> None:
+    x = fx.Spec((3,), np.float32)
+    with fx.cache.private():
+        for f in (
+            lambda x: fnp.sin(x) * 2,
+            lambda x: fnp.sin(x) * 3,
+            lambda x: x,
+            lambda x: fnp.zeros(3),
+        ):
+            page = fx.explain(fx.trace(f, x))
+            assert page.verdict[2] == "again: nothing is computed or compiled again"
 
 
 PROBLEMS: tuple[Callable[[], Any], ...] = (planted.missed_donation,)

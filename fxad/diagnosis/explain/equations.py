@@ -7,7 +7,7 @@ from typing import Final, final, overload
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import InParallel, Times, UpTo
+from fxad.core.layout import InParallel, Times, Unknown, UpTo
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, SourceLocation, Var, distinct_jaxprs, source_location
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import number_of_runs
@@ -21,7 +21,8 @@ class Equation:
     """An equation of a body. `line` is that of the equation, or of the nearest one that has a line: one that computes
     an operand, one that reads the result, or the call of the body. `runs` counts the runs in one call of the program,
     `again` those among them that compute a value again, in a recomputation. `in_loop` is the line of the innermost loop
-    around it, `text` the equation as in program text.
+    around it. `unbounded`: it is in a loop whose runs are not known, and which counts as one run. `text` is the
+    equation as in program text.
     """
 
     number: int
@@ -31,6 +32,7 @@ class Equation:
     runs: int
     again: int
     in_loop: SourceLocation | None
+    unbounded: bool
     text: str
 
 
@@ -57,7 +59,15 @@ class Equations(Sequence[Equation]):
     def _add(self, body: Jaxpr, eqn: Eqn, line: SourceLocation | None, walk: _Runs) -> None:
         text = printing.equation(eqn, self.labels)
         row = Equation(
-            len(self._rows), body, eqn, line, walk.runs[body], walk.again[body], walk.in_loop.get(body), text
+            len(self._rows),
+            body,
+            eqn,
+            line,
+            walk.runs[body],
+            walk.again[body],
+            walk.in_loop.get(body),
+            body in walk.unbounded,
+            text,
         )
         self._rows.append(row)
         self._producers.update(dict.fromkeys([(body, v) for v in eqn.outs], row))
@@ -109,12 +119,13 @@ def _bodies(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
 class _Runs:
     """How often bodies run, and the lines of their equations."""
 
-    __slots__ = ("again", "in_loop", "lines", "runs")
+    __slots__ = ("again", "in_loop", "lines", "runs", "unbounded")
 
     def __init__(self, bodies: Sequence[Jaxpr], programs: Sequence[tuple[Jaxpr, int]]) -> None:
         self.runs = dict.fromkeys(bodies, 0)
         self.again = dict.fromkeys(bodies, 0)
         self.in_loop: dict[Jaxpr, SourceLocation | None] = {}
+        self.unbounded: set[Jaxpr] = set()
         self.lines: dict[Jaxpr, list[SourceLocation | None]] = {}
         callers: dict[Jaxpr, SourceLocation | None] = {}
         for program, n in programs:
@@ -138,7 +149,9 @@ class _Runs:
                 continue
             self.runs[inner] += n * self.runs[body]
             self.again[inner] += n * (self.runs[body] if opaque else self.again[body])
-            loops = isinstance(runs, Times | UpTo | InParallel) or n > 1
+            loops = isinstance(runs, Times | UpTo | Unknown | InParallel) or n > 1
+            if isinstance(runs, Unknown) or body in self.unbounded:
+                self.unbounded.add(inner)
             if loops or body in self.in_loop:
                 self.in_loop.setdefault(inner, line if loops else self.in_loop[body])
 

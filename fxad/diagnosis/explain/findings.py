@@ -15,7 +15,7 @@ from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equation, Equations
 from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
 from fxad.dtypes import DType
-from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
+from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.lower import aliases
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.remat import Remat
@@ -82,7 +82,7 @@ def verdict(
         f"time: {_time(s, time)}",
         f"again: {_joined([*recomputed(s.equations), *compiled_again(s)], 'nothing is computed or compiled again')}",
         f"waste: {_joined([*wide_values(s), *stored_twice(memory), *missed_donations(s)], 'none found')}",
-        f"digits: {_digits(digits)}",
+        f"digits: {_digits(s, digits)}",
     )
 
 
@@ -131,7 +131,9 @@ def _memory(s: Subject, memory: Memory) -> str:
     order = sorted(by_line, key=lambda line: -sum([r.bytes for r in by_line[line]]))
     for line in order[:_NAMED]:
         parts.append(_consumer(by_line[line], line, total))
-    return f"{amount(temporaries)} of temporaries: " + "; ".join(parts)
+    reused = sum([r.bytes for r in memory.rows if r.bytes < 0])
+    more = f" and {amount(-reused)} in memory of arguments and results" if reused else ""
+    return f"{amount(temporaries)} of temporaries{more}: " + "; ".join(parts)
 
 
 def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
@@ -151,7 +153,15 @@ def _time(s: Subject, time: Sequence[TimeRow]) -> str:
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
         shares = [f"{place(line)} {100 * by_line[line] / total:.0f} %" for line in order]
         parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
-    return _joined([*parts, *host_calls(s.equations)], "nothing runs")
+    return _joined([*parts, *unknown_loops(s.equations, time), *host_calls(s.equations)], "nothing runs")
+
+
+def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
+    """Return the loops whose number of steps is not known, if times are estimated."""
+    if time and time[0].reason != "estimated":
+        return []
+    loops = dict.fromkeys([e.in_loop for e in equations if e.unbounded and e.runs])
+    return [f"the steps of the loop of {place(line)} are not known: it counts as one" for line in loops][:_NAMED]
 
 
 def host_calls(equations: Equations) -> list[str]:
@@ -160,7 +170,7 @@ def host_calls(equations: Equations) -> list[str]:
     for e in equations:
         if isinstance(e.eqn.prim, CallsHost) and e.runs:
             where = f" in the loop of {place(e.in_loop)}" if e.in_loop is not None else ""
-            times = "once" if e.runs == 1 else f"{e.runs:,} times"
+            times = "in each step" if e.unbounded else "once" if e.runs == 1 else f"{e.runs:,} times"
             out.append(f"{place(e.line)} calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it")
     return _shortened(out, "calls of the host")
 
@@ -189,6 +199,7 @@ def recomputed(equations: Equations) -> list[str]:
     for key in sorted(cost, key=lambda k: -cost[k]):
         by_line.setdefault(first[key].line, []).append(key)
     marks = remat_lines(equations)
+    nested = any([isinstance(e.eqn.prim, Remat) and e.eqn.prim.opaque and e.again for e in equations])
     by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
     out = []
     for line, keys in by_line.items():
@@ -199,9 +210,11 @@ def recomputed(equations: Equations) -> list[str]:
         else:
             key = min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
         total = (plain[key] + again[key]) / plain[key]
-        nested = " (a remat inside another)" if total > 2 else ""
+        if not nested:  # the first run of a value that nothing reads is left out
+            total = min(2.0, total)
+        inside = " (a remat inside another)" if total > 2 else ""
         runs = f"{total:.3g} times" if total != 2 else "twice"
-        text = f"{place(line)} runs {runs}{nested}: {first[key].eqn.prim.name} is computed again{by}"
+        text = f"{place(line)} runs {runs}{inside}: {first[key].eqn.prim.name} is computed again{by}"
         out.append((total <= 2, text))
     return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
 
@@ -237,10 +250,13 @@ def _short_place(where: str) -> str:
 
 
 def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
-    """Return True for programs that are likely traces of one function."""
-    names = [Counter([e.prim.name for e in p.eqns]) for p in (a, b)]
-    shared = sum((names[0] & names[1]).values())
-    return 2 * shared >= 0.8 * (len(a.eqns) + len(b.eqns))
+    """Return True for programs that are likely traces of one function: most equations are of the same lines."""
+    kinds = []
+    for p in (a, b):
+        lines = [(e.prim.name, source_location(e.source)) for e in p.eqns]
+        kinds.append(Counter([(name, line.file, line.line) if line else (name, "", 0) for name, line in lines]))
+    shared = sum((kinds[0] & kinds[1]).values())
+    return 2 * shared >= max(1, 0.8 * (len(a.eqns) + len(b.eqns)))
 
 
 # --------------------------------------------------------------------------------------------------------------- waste
@@ -362,7 +378,7 @@ def percent(share: float) -> str:
     return "" if isnan(share) else f"{100 * share:.0f} %"
 
 
-def _digits(table: ErrorTable | None) -> str:
+def _digits(s: Subject, table: ErrorTable | None) -> str:
     if table is None:
         return "not measured (explain(..., digits=fx.rounding_errors(program, *args)))"
     lines = errors_by_line(table)
@@ -371,7 +387,9 @@ def _digits(table: ErrorTable | None) -> str:
     parts = ["the results are exact"]
     if table.relative > 0:
         left = digits_left(table.relative)
-        parts = [f"the results have a relative error of {table.relative:.1e}: of their digits, {left}"]
+        jaxpr = s.executable.program.jaxpr
+        of = "" if table.jaxpr is jaxpr else f" of {table.jaxpr.name}"
+        parts = [f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}"]
     worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
     caused = dict.fromkeys([f"{place(r.line)}: {', '.join(r.causes)}" for r in worst])
     parts += _shortened([*caused], "causes")

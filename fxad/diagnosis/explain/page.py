@@ -262,7 +262,7 @@ a{color:var(--mark)}
 dt{font-weight:600;color:var(--mark)}dd{margin:0}dd ul{margin:0;padding-left:1.1rem}
 nav{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:1rem 0}
 section{border-top:1px solid var(--line);padding:.8rem 0}summary{cursor:pointer;margin-bottom:.6rem}
-.wide{overflow-x:auto;overflow-wrap:normal;max-width:100%}
+.wide+.wide{margin-top:1rem}.wide{overflow-x:auto;overflow-wrap:normal;max-width:100%}
 table{border-collapse:collapse;font-size:.88rem;min-width:100%}
 th{text-align:left;color:var(--soft);font-weight:600;white-space:nowrap}
 th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
@@ -279,7 +279,7 @@ svg{width:100%;max-width:900px;height:auto;font:11px system-ui,"DejaVu Sans",san
 svg text{fill:var(--ink)}.end{text-anchor:end}.start{text-anchor:start}
 .grid{stroke:var(--line)}.area{fill:var(--area)}.peak{stroke:var(--peak);stroke-width:1.5}.bar{fill:var(--bar)}
 @media (max-width:560px){body{padding:10px;font-size:14px}.verdict{grid-template-columns:1fr;gap:.1rem;padding:.7rem}
-dd{margin-bottom:.5rem}svg{font-size:15px}}
+dd{margin-bottom:.5rem}svg{font-size:14px;min-width:540px}}
 """
 
 # Sorts a table by the column whose head is clicked: numbers by value, other cells by text.
