@@ -33,8 +33,8 @@ from fxad.transforms.precision.rounding import (
     weights_of,
     with_accumulators,
 )
-from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
-from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of, with_causes
+from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr, with_causes_of
+from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,9 +92,7 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
     if isfinite(table.error):
         return table
     # where an infinite value ends in a finite one, or meets a derivative of 0, the adjoint does not lead to its origin
-    found = shadow_of_jaxpr(jaxpr, operands)
-    flows = {row.path: tuple([c for c in row.causes if c in ("overflow", "underflow")]) for row in found}
-    return with_causes(table, flows)
+    return with_causes_of(table, shadow_of_jaxpr(jaxpr, operands))
 
 
 def shadow(program: Program[..., object], /, *args: object, **kwargs: object) -> Shadow:

@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
+from fxad import lax, scipy
 from tests.explain import planted
 
 VERDICT = ("memory", "time", "again", "waste", "digits")
@@ -98,6 +98,16 @@ def test_digits_without_a_cause() -> None:
     assert "of their digits, none are right" in line
     assert ": overflow" in line
     assert "nan" not in line
+
+
+def test_a_harmless_cancellation_is_not_in_the_verdict() -> None:
+    """The largest element minus the maximum is 0, and right."""
+    program = fx.trace(scipy.special.logsumexp, fx.Spec((20,), np.float32))
+    table = fx.rounding_errors(program, 30 * np.random.default_rng(0).normal(size=20).astype(np.float32))
+    assert [r for r in table if r.causes]
+    page = fx.explain(program, digits=table)
+    assert "cancellation of" not in page.verdict[4]
+    assert "cancellation of" in page.text()
 
 
 def test_digits_of_another_program_are_named() -> None:

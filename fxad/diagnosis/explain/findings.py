@@ -24,6 +24,7 @@ from fxad.runtime import active_cache
 from fxad.transforms.costs import Fusion, compile_cost, microseconds
 
 _NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
+_ACCURATE: Final = 100.0  # unit roundoffs: results with a smaller error have no cause worth a line
 _SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
 
 
@@ -66,6 +67,10 @@ class ErrorTable(Protocol):
     @property
     def relative(self) -> float:
         """The estimated error of the results, relative to their size."""
+
+    @property
+    def unit_roundoff(self) -> float:
+        """The largest relative error of rounding a number to the dtype of a result."""
 
 
 _Place: TypeAlias = "SourceLocation | None"
@@ -391,6 +396,8 @@ def _digits(s: Subject, table: ErrorTable | None) -> str:
         of = "" if table.jaxpr is jaxpr else f" of {table.jaxpr.name}"
         parts = [f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}"]
     worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
+    if table.relative <= _ACCURATE * table.unit_roundoff:  # what is lost there does not matter
+        worst = [r for r in worst if isnan(r.error)]
     caused = dict.fromkeys([f"{place(r.line)}: {', '.join(r.causes)}" for r in worst])
     parts += _shortened([*caused], "causes")
     for line in [x for x in lines if x.error > 0][:_NAMED]:
