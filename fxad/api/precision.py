@@ -239,6 +239,7 @@ def plan_precision(
             )
         return replace(plan, error=error, tolerance=float(tolerance))
     table = _table(jaxpr, operands, Wants(squares=True, sizes=True))
+    error = inf
     for share in _SHARES:
         found = planned(jaxpr, table, to, float(tolerance), share)
         error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, found.decisions), operands))
