@@ -279,7 +279,7 @@ svg{width:100%;max-width:900px;height:auto;font:11px system-ui,"DejaVu Sans",san
 svg text{fill:var(--ink)}.end{text-anchor:end}.start{text-anchor:start}
 .grid{stroke:var(--line)}.area{fill:var(--area)}.peak{stroke:var(--peak);stroke-width:1.5}.bar{fill:var(--bar)}
 @media (max-width:560px){body{padding:10px;font-size:14px}.verdict{grid-template-columns:1fr;gap:.1rem;padding:.7rem}
-dd{margin-bottom:.5rem}svg{font-size:14px;min-width:540px}}
+dd{margin-bottom:.5rem}svg{font-size:15px}}
 """
 
 # Sorts a table by the column whose head is clicked: numbers by value, other cells by text.
