@@ -160,6 +160,19 @@ def test_one_remat_does_not_run_three_times(layers: int) -> None:
     assert "inside another" not in line
 
 
+def test_a_remat_in_a_loop_runs_again() -> None:
+    def scanned(w: Any, x: Any) -> Any:
+        def layer(h: Any) -> Any:
+            return fnp.tanh(h @ w)
+
+        return fnp.sum(lax.scan(lambda h, _: (fx.remat(layer)(h), None), x, None, length=5)[0])
+
+    w = fx.Spec((8, 8), np.float32)
+    line = fx.explain(fx.trace(fx.value_and_grad(scanned), w, w)).verdict[2]
+    first = scanned.__code__.co_firstlineno
+    assert f"test_planted.py:{first + 2} in layer runs twice: dot_general is computed again, by remat of" in line
+
+
 def test_functions_of_one_name_are_not_traces_of_one_function() -> None:
     x = fx.Spec((3,), np.float32)
     with fx.cache.private():

@@ -8,11 +8,12 @@ from typing import Final, final, overload
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, Times, Unknown, UpTo
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, SourceLocation, Var, distinct_jaxprs, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, distinct_jaxprs, source_location
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import number_of_runs
 
 _LONGEST: Final = 160  # characters of an equation in a table
+_AGAIN: Final = "again_"  # in the names of programs that compute values of a `remat` again
 
 
 @final
@@ -104,6 +105,11 @@ class Equations(Sequence[Equation]):
         return next((e for e in found if kind in [str(v.aval) for v in e.eqn.outs]), found[0] if found else None)
 
 
+def recomputes(prim: Primitive) -> bool:
+    """Return True for an equation that computes values again, for the derivative. In a loop, it is not opaque."""
+    return isinstance(prim, Remat) and (prim.opaque or _AGAIN in prim.body.name)
+
+
 def short(text: str) -> str:
     """Return the text of an equation for a table."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
@@ -141,14 +147,14 @@ class _Runs:
     def _enter(self, body: Jaxpr, prim: HigherOrder, line: SourceLocation | None) -> None:
         """Count the runs of the bodies of an equation."""
         layout = prim.layout
-        opaque = isinstance(prim, Remat) and prim.opaque
+        again = recomputes(prim)
         for k in layout.running:
             inner, runs = layout.bodies[k].jaxpr, layout.bodies[k].runs
             n = number_of_runs(runs)
             if inner not in self.runs:
                 continue
             self.runs[inner] += n * self.runs[body]
-            self.again[inner] += n * (self.runs[body] if opaque else self.again[body])
+            self.again[inner] += n * (self.runs[body] if again else self.again[body])
             loops = isinstance(runs, Times | UpTo | Unknown | InParallel) or n > 1
             if isinstance(runs, Unknown) or body in self.unbounded:
                 self.unbounded.add(inner)

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
-from fxad.diagnosis.explain.equations import Equation, Equations
+from fxad.diagnosis.explain.equations import Equation, Equations, recomputes
 from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
@@ -204,7 +204,7 @@ def recomputed(equations: Equations) -> list[str]:
     for key in sorted(cost, key=lambda k: -cost[k]):
         by_line.setdefault(first[key].line, []).append(key)
     marks = remat_lines(equations)
-    nested = any([isinstance(e.eqn.prim, Remat) and e.eqn.prim.opaque and e.again for e in equations])
+    nested = any([recomputes(e.eqn.prim) and e.again for e in equations])
     by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
     out = []
     for line, keys in by_line.items():
@@ -226,7 +226,7 @@ def recomputed(equations: Equations) -> list[str]:
 
 def remat_lines(equations: Equations) -> list[str]:
     """Return the lines of the `remat` equations that compute values again."""
-    found = [e.line for e in equations if isinstance(e.eqn.prim, Remat) and (e.eqn.prim.opaque or e.again)]
+    found = [e.line for e in equations if recomputes(e.eqn.prim) or (isinstance(e.eqn.prim, Remat) and e.again)]
     return list(dict.fromkeys([place(line) for line in found if line is not None]))
 
 
