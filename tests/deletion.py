@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 # Files that gather names: exports, the default pipeline, the class of functions with rules, the steps of random stacks.
 TABLES: Final = (
     "fxad/__init__.py", "fxad/__init__.pyi", "fxad/transforms/__init__.py", "fxad/transforms/__init__.pyi",
-    "fxad/passes.py", "fxad/extend.py", "fxad/api/custom_function.py",
+    "fxad/passes.py", "fxad/explain.py", "fxad/extend.py", "fxad/api/custom_function.py",
     "fxad/testing/__init__.py", "fxad/testing/__init__.pyi", "fxad/testing/stacks.py", "fxad/testing/mask_stacks.py",
     "fxad/testing/effect_laws.py", "fxad/testing/law.py", "fxad/testing/transform_laws.py",
 )  # fmt: skip

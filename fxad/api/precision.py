@@ -33,8 +33,8 @@ from fxad.transforms.precision.rounding import (
     weights_of,
     with_accumulators,
 )
-from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr
-from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of, with_causes
+from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr, with_causes_of
+from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,9 +92,7 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
     if isfinite(table.error):
         return table
     # where an infinite value ends in a finite one, or meets a derivative of 0, the adjoint does not lead to its origin
-    found = shadow_of_jaxpr(jaxpr, operands)
-    flows = {row.path: tuple([c for c in row.causes if c in ("overflow", "underflow")]) for row in found}
-    return with_causes(table, flows)
+    return with_causes_of(table, shadow_of_jaxpr(jaxpr, operands))
 
 
 def shadow(program: Program[..., object], /, *args: object, **kwargs: object) -> Shadow:
@@ -137,7 +135,8 @@ def cast(f: Callable[..., object], /, dtype: Any, *, keep: Policy | PrecisionPla
     `keep` is a policy, as for `remat`: `~policies.dots` casts matrix products and convolutions and nothing else,
     `policies.names("logits")` keeps what `checkpoint_name` labels, `sensitive_operations | policies.where(f)` keeps more
     than the default. The default, `fx.sensitive_operations`, keeps sums of many terms, softmax, exponentials, logarithms,
-    powers, and single numbers. A plan of `plan_precision` is a policy too. Equations that have no meaning in `dtype`, such
+    powers, and single numbers. A plan of `plan_precision` is a policy too: what it does not
+    decide has no rounding error, and computes in the dtype of its operands. Equations that have no meaning in `dtype`, such
     as decompositions of matrices in 16 bits, stay as they are, and so do those with a literal that would become infinite
     or zero.
 
@@ -171,7 +170,7 @@ def cast(f: Callable[..., object], /, dtype: Any, *, keep: Policy | PrecisionPla
                 f"cast: the plan is for {policy.dtype}, and the dtype is {to}",
                 remedy="cast(program, plan.dtype, keep=plan)",
             )
-        return program.replace(cast_of_jaxpr(program.jaxpr, to, policy.kept))
+        return program.replace(cast_of_jaxpr(program.jaxpr, to, policy.decisions))
 
     return lift("cast", f, transform)
 
@@ -206,8 +205,9 @@ def plan_precision(
 
     Raises: ArgumentError for a value that is not a Program, for a plan of another program, and what a call of the program
             raises for arguments that do not fit; ParameterError for a tolerance that is not a positive number, for a
-            program without a floating value of more digits, and for a plan that does not hold; DTypeError for a dtype
-            that is not floating; NotDifferentiableError, as `rounding_errors`.
+            program without a floating value of more digits, for a plan that does not hold, and for a program whose
+            results differ from run to run; DTypeError for a dtype that is not floating; NotDifferentiableError, as
+            `rounding_errors`.
     Cost:   one table, and a compilation for each plan that is tried: one, as a rule.
     """
     check_program("plan_precision", program, ", tolerance=...")
@@ -231,7 +231,7 @@ def plan_precision(
                 f"plan_precision: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
                 remedy="edit a plan of this very program",
             )
-        error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, plan.kept), operands))
+        error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, plan.decisions), operands))
         if not error <= tolerance:
             raise ParameterError(
                 f"plan_precision: the plan gives a relative error of {error:.2g}, more than {tolerance:g}",
@@ -239,18 +239,20 @@ def plan_precision(
             )
         return replace(plan, error=error, tolerance=float(tolerance))
     table = _table(jaxpr, operands, Wants(squares=True, sizes=True))
-    share = 1.0
-    for _ in range(_TRIES):
+    error = inf
+    for share in _SHARES:
         found = planned(jaxpr, table, to, float(tolerance), share)
-        error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, found.kept), operands))
+        error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, found.decisions), operands))
         if error <= tolerance:
             return replace(found, error=error)
-        share /= _SMALLER
-    return replace(planned(jaxpr, table, to, float(tolerance), -1.0), error=0.0)
+    raise ParameterError(
+        f"plan_precision: two runs of {program.name} for the same arguments differ by {error:.2g}",
+        remedy="leave out functions of the host that return other values in each call",
+    )
 
 
-_TRIES: Final = 6  # plans that are compiled, the last one for a thousandth of the tolerance
-_SMALLER: Final = 4.0
+# of the tolerance, for the plans that are compiled, in their order; the last plan casts nothing
+_SHARES: Final = (*[4.0**-k for k in range(6)], 0.0)
 
 
 def _floating(what: str, dtype: Any) -> DType:
@@ -280,13 +282,21 @@ def _run(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> list[NDArray]:
 
 
 def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
-    """Return the Euclidean norm of the difference, relative to that of the exact results; inf if it is not finite."""
+    """Return the Euclidean norm of the difference, relative to that of the exact results; inf if it is not finite. Two
+    nan are equal."""
     with np.errstate(all="ignore"):
         wide = [
             (np.asarray(x, _WIDE[x.dtype.kind]), np.asarray(y, _WIDE[x.dtype.kind]))
             for x, y in zip(exact, results, strict=True)
         ]
-        error = sqrt(sum([float((np.abs(np.where(x == y, 0, x - y)) ** 2).sum()) for x, y in wide]))
+        error = sqrt(
+            sum(
+                [
+                    float((np.abs(np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, x - y)) ** 2).sum())
+                    for x, y in wide
+                ]
+            )
+        )
         size = sqrt(sum([float((np.abs(x) ** 2).sum()) for x, _ in wide]))
     return inf if isnan(error) else relative_to(error, size)
 

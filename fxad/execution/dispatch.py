@@ -96,17 +96,16 @@ class Dispatcher:
         program: Program[..., object],
         loaded: runtime.AnyExecutable,
         load: Callable[[Target], runtime.AnyExecutable],
-        donate: tuple[int, ...] = (),
+        choices: Choices,
         device: runtime.Device | None = None,
         sharding: OperandSharding | None = None,
-        choices: Choices | None = None,
     ) -> None:
-        """Bind a program to executables. `loaded` is compiled for the default device, for `device`, or for operands
-        that are divided as in `sharding`. If `device` is given, calls of data that is free to move run there, and their
-        results are committed to it."""
+        """Bind a program to executables, which are compiled as `choices` says. `loaded` is compiled for the default
+        device, for `device`, or for operands that are divided as in `sharding`. If `device` is given, calls of data
+        that is free to move run there, and their results are committed to it."""
         self.program = program
-        self.loaded, self.load, self.donate = loaded, load, donate
-        self.choices = Choices() if choices is None else choices  # for observers of calls
+        self.loaded, self.load, self.choices = loaded, load, choices
+        self.donate = donate = choices.options.donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
         self.producer = replace(loaded.producer, name=program.name)  # for messages

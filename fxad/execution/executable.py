@@ -182,8 +182,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
         choices = Choices(self.choice, self.passes, how)
-        dispatcher = Dispatcher(self.program, loaded, load, operands, device, sharding, choices)
-        return Executable(self.program, dispatcher, replace(self, donate=operands))
+        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
@@ -332,16 +331,15 @@ class Executable(_Staged, Generic[P, R_co]):
 
     # `__call__` is a slot with the closure of this program. Its name is no string here, because pyright would take
     # the slot, and not the signature below, as the type of a call.
-    __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "lowered", "program")
+    __slots__ = (FAST_CALL, "__weakref__", "_dispatcher", "program")
     __signature__ = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
     if TYPE_CHECKING:
 
         def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher, lowered: Lowered[P, R_co]) -> None:
-        self.program = program
-        self.lowered = lowered  # with the operands that the executable donates
+    def __init__(self, program: Program[P, R_co], dispatcher: Dispatcher) -> None:
+        self.program: Program[P, R_co] = program
         self._dispatcher = dispatcher
         object.__setattr__(self, FAST_CALL, fast_path(dispatcher, dispatcher.call))
 
@@ -352,6 +350,17 @@ class Executable(_Staged, Generic[P, R_co]):
     def in_avals(self) -> tuple[Aval, ...]:
         """Types of the argument leaves."""
         return self._dispatcher.avals
+
+    @property
+    def choices(self) -> Choices:
+        """How the program was compiled: the choice of units, the passes, and the options."""
+        return self._dispatcher.choices
+
+    @property
+    def lowered(self) -> Lowered[P, R_co]:
+        """The program before compilation, with the operands that the executable donates."""
+        units, passes, options = self.choices
+        return Lowered(self.program, options.donate, units, passes)
 
     @property
     def parts(self) -> tuple[runtime.XlaExecutable, ...]:

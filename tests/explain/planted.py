@@ -245,3 +245,8 @@ def cancellation() -> Any:
         return mean_of_squares - square_of_mean  # planted: cancellation
 
     return fx.lower(fx.trace(variance, fx.Spec((64,), np.float32)))
+
+
+def far_from_zero() -> Any:
+    """Numbers whose mean is a hundred times their standard deviation."""
+    return (100 + np.random.default_rng(0).normal(size=64)).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -231,7 +232,84 @@ def test_the_command_explains_saved_programs(tmp_path: Path, capsys: pytest.Capt
     assert str(page) in capsys.readouterr().err
     with pytest.raises(SystemExit):
         command.main([str(before)] * 3)
-    assert "explain one file, or compare two" in capsys.readouterr().err
+    assert "explain one program, or compare two, not 3: a saved program, a saved" in capsys.readouterr().err
+
+
+def test_the_command_explains_recorded_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m fxad.explain` gets the functions of other plug-ins from `fxad/explain.py`."""
+    ready, folder = executable(), tmp_path / "calls"
+    w, x = np.ones((16, 16), np.float32), np.ones((8, 16), np.float32)
+    with fx.record(folder):
+        ready(w, x)
+        ready(w, x)
+    (call, again) = fx.replay(folder)
+    assert fx.explain(call).html() == fx.explain(ready).html()
+    given: dict[str, Any] = {"recordings": [fx.replay], "tables": [fx.rounding_errors]}
+    assert command.main([str(folder)], **given) == 0
+    from_folder = capsys.readouterr().out
+    assert "digits: not measured" in from_folder
+    assert command.main([again.path], **given) == 0
+    assert capsys.readouterr().out == from_folder == f"{fx.explain(ready).text()}\n"
+    assert command.main([str(folder), "--digits"], **given) == 0
+    assert "Digits lost by line" in capsys.readouterr().out
+    saved = tmp_path / "program.fxad"
+    fx.save(ready, saved)
+    assert command.main([str(saved), "--digits"], **given) == 1
+    message = capsys.readouterr().err
+    assert "explain: --digits measures the rounding errors of a call, and a saved program has no arguments" in message
+    assert (
+        "record a call, `with fx.record(folder)`, and explain the folder;"
+        " or fx.explain(program, digits=fx.rounding_errors(program, *args))"
+    ) in message
+    assert command.main([str(tmp_path / "none")], **given) == 1
+    assert command.main([str(folder)]) == 1  # without the plug-in
+    with fx.record(folder):
+        executable(8)(np.ones((8, 8), np.float32), np.ones((8, 8), np.float32))
+        executable(32)(np.ones((32, 32), np.float32), np.ones((8, 32), np.float32))
+    with pytest.raises(SystemExit):
+        command.main([str(folder)], **given)
+    assert "explain one program, or compare two, not 3: 000001.fxcall, 000002.fxcall" in capsys.readouterr().err
+
+
+def test_a_recorded_call_keeps_its_options(tmp_path: Path) -> None:
+    program = fx.trace(lambda x: fnp.sin(x) * 2.0, fx.Spec((300,), np.float32))
+    ready = fx.lower(program, units="none", passes=()).compile(fx.CompileOptions(optimization_level=1), donate=0)
+    with fx.record(tmp_path):
+        ready(fnp.ones(300))
+    page = fx.explain(*fx.replay(tmp_path))
+    assert page.html() == fx.explain(ready).html()
+    assert "optimization level 1" in page.text()
+
+
+def test_other_values_are_refused() -> None:
+    ready = executable()
+    values: list[tuple[str, dict[str, Any], str]] = [
+        (
+            "explain: digits are an int, not a table of rounding errors: 5",
+            {"digits": 5},
+            "give digits=fx.rounding_errors(program, *args)",
+        ),
+        (
+            "explain: residuals are a str, not a table: 'all'",
+            {"residuals": "all"},
+            "give residuals=fx.residuals(f, *args)",
+        ),
+        (
+            "explain: the profile is an int, not a path: 5",
+            {"profile": 5},
+            "name the folder of `with fx.profile(folder)`",
+        ),
+    ]
+    for message, arguments, remedy in values:
+        with pytest.raises(ArgumentError) as e:
+            fx.explain(ready, **arguments)
+        assert e.value.message == message
+        assert e.value.remedy == remedy
+    for value in (loss, fx.jit(loss), re.compile("a"), [ready]):
+        with pytest.raises(ArgumentError) as e:
+            fx.explain(value)
+        assert "is not a program" in e.value.message
+        assert "fx.jit(f).lower(*args)" in str(e.value.remedy)
 
 
 def test_the_function_and_its_command_share_a_name() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fxad as fx
-from fxad.ir import SourceLocation
+import fxad.numpy as fnp
+from fxad import lax, scipy
 from tests.explain import planted
 
 VERDICT = ("memory", "time", "again", "waste", "digits")
@@ -72,29 +73,117 @@ def test_a_host_call_in_a_loop() -> None:
     assert f"{at('host call')}in one calls the host 10 times in the loop of planted.py" in line
 
 
-@dataclass(frozen=True)
-class Error:
-    """A row of a table of rounding errors."""
-
-    error: float
-    line: SourceLocation | None
-    equation: str = "%2: f32[] = sub %0, %1"
-    causes: tuple[str, ...] = ()
-
-
 def test_catastrophic_cancellation() -> None:
-    """The table of rounding errors is an argument of the page."""
+    """The error is one of the sums before; the difference is what makes it large."""
     lowered = planted.cancellation()
-    eqns = lowered.program.jaxpr.eqns
-    lines = [fx.ir.source_location(e.source) for e in eqns]
-    of_sub = next(k for k, e in enumerate(eqns) if e.prim.name == "sub")
-    digits = [Error(1e-8, line) for line in lines]
-    digits[of_sub] = Error(1e-3, lines[of_sub], causes=("cancellation of 5 digits",))
-    page = fx.explain(lowered, digits=digits)
+    page = fx.explain(lowered, digits=fx.rounding_errors(lowered.program, planted.far_from_zero()))
     line = line_of_verdict(page, "digits")
-    assert f"{at('cancellation')}in variance adds an error of 1.0e-03 (100 %), cancellation of 5 digits" in line
-    assert "Digits" in page.text()
+    assert "of their digits, about " in line
+    assert f"; {at('cancellation')}in variance: cancellation of 4 digits; " in line
+    assert "Digits lost by line" in page.text()
     assert "not measured" in fx.explain(lowered).verdict[4]
+
+
+def test_digits_without_a_cause() -> None:
+    program = fx.trace(lambda x: fnp.sum(fnp.exp(x)), fx.Spec((8,), np.float32))
+    x = np.linspace(0, 1, 8).astype(np.float32)
+    line = fx.explain(program, digits=fx.rounding_errors(program, x)).verdict[4]
+    assert line.startswith("digits: the results have a relative error of ")
+    assert "cancellation" not in line
+    exact = fx.trace(lambda x: fnp.sum(x), fx.Spec((2,), np.float32))
+    zeros = np.zeros(2, np.float32)
+    assert fx.explain(exact, digits=fx.rounding_errors(exact, zeros)).verdict[4] == "digits: no rounding errors"
+    large = fx.trace(lambda x: fnp.sum(fnp.exp(100 * x)), fx.Spec((8,), np.float32))
+    line = fx.explain(large, digits=fx.rounding_errors(large, x)).verdict[4]
+    assert "of their digits, none are right" in line
+    assert ": overflow" in line
+    assert "nan" not in line
+
+
+def test_a_harmless_cancellation_is_not_in_the_verdict() -> None:
+    """The largest element minus the maximum is 0, and right."""
+    program = fx.trace(scipy.special.logsumexp, fx.Spec((20,), np.float32))
+    table = fx.rounding_errors(program, 30 * np.random.default_rng(0).normal(size=20).astype(np.float32))
+    assert [r for r in table if r.causes]
+    page = fx.explain(program, digits=table)
+    assert "cancellation of" not in page.verdict[4]
+    assert "cancellation of" in page.text()
+
+
+def test_digits_of_another_program_are_named() -> None:
+    table = fx.rounding_errors(planted.cancellation().program, planted.far_from_zero())
+    assert "the results of variance have a relative error" in fx.explain(planted.lower_step(), digits=table).verdict[4]
+
+
+def test_only_derivatives_have_residuals() -> None:
+    def iterated(x: Any) -> Any:
+        def iteration(h: Any, _: Any) -> Any:
+            h = fnp.tanh(h @ x)
+            return h, fnp.sum(h)
+
+        return lax.scan(iteration, x, None, length=5)[1]
+
+    spec = fx.Spec((32, 32), np.float32)
+    page = fx.explain(fx.trace(iterated, spec))
+    assert not [r.reason for r in page.memory if "residual" in r.reason]
+    page = fx.explain(fx.trace(fx.grad(lambda x: fnp.sum(iterated(x))), spec))
+    assert [r.reason for r in page.memory if "residual" in r.reason]
+
+
+def test_a_loop_of_unknown_length_is_named() -> None:
+    def printing(x: Any) -> Any:
+        def body(c: Any) -> Any:
+            fx.debug_print("{}", c[0])  # planted: print
+            return 2 * c
+
+        return lax.while_loop(lambda c: c[0] < 10, body, x)
+
+    line = fx.explain(fx.trace(printing, fx.Spec((3,), np.float32))).verdict[1]
+    first = printing.__code__.co_firstlineno
+    assert f"the steps of the loop of test_planted.py:{first + 5} in printing are not known: it counts as one" in line
+    assert f"test_planted.py:{first + 2} in body calls the host in each step in the loop of" in line
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_one_remat_does_not_run_three_times(layers: int) -> None:
+    """The gradient needs no last value of the forward pass, so its equations run once."""
+
+    def deep(w: Any, x: Any) -> Any:
+        for _ in range(layers):
+            x = fnp.sin(fnp.tanh(x @ w))
+        return fnp.sum(x)
+
+    w = fx.Spec((8, 8), np.float32)
+    with fx.cache.private():
+        line = fx.explain(fx.trace(fx.grad(fx.remat(deep, policy=fx.policies.dots)), w, w)).verdict[2]
+    assert " runs twice: " in line
+    assert "inside another" not in line
+
+
+def test_a_remat_in_a_loop_runs_again() -> None:
+    def scanned(w: Any, x: Any) -> Any:
+        def layer(h: Any) -> Any:
+            return fnp.tanh(h @ w)
+
+        return fnp.sum(lax.scan(lambda h, _: (fx.remat(layer)(h), None), x, None, length=5)[0])
+
+    w = fx.Spec((8, 8), np.float32)
+    line = fx.explain(fx.trace(fx.value_and_grad(scanned), w, w)).verdict[2]
+    first = scanned.__code__.co_firstlineno
+    assert f"test_planted.py:{first + 2} in layer runs twice: dot_general is computed again, by remat of" in line
+
+
+def test_functions_of_one_name_are_not_traces_of_one_function() -> None:
+    x = fx.Spec((3,), np.float32)
+    with fx.cache.private():
+        for f in (
+            lambda x: fnp.sin(x) * 2,
+            lambda x: fnp.sin(x) * 3,
+            lambda x: x,
+            lambda x: fnp.zeros(3),
+        ):
+            page = fx.explain(fx.trace(f, x))
+            assert page.verdict[2] == "again: nothing is computed or compiled again"
 
 
 PROBLEMS: tuple[Callable[[], Any], ...] = (planted.missed_donation,)

@@ -172,6 +172,68 @@ def test_a_small_tolerance_keeps_everything() -> None:
     assert not any([row.cast for row in plan])
 
 
+def smaller_root(b: Any) -> Any:
+    return (-b + fnp.sqrt(b * b - 4)) / 2
+
+
+def variance(x: Any) -> Any:
+    return fnp.mean(x * x) - fnp.mean(x) ** 2
+
+
+def area(a: Any, b: Any, c: Any) -> Any:
+    s = (a + b + c) / 2
+    return fnp.sqrt(s * (s - a) * (s - b) * (s - c))
+
+
+FAR: Any = 100 + np.linspace(-1, 1, 64, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [(smaller_root, (np.float32(1234.5),)), (variance, (FAR,)), (area, (*map(np.float32, (9, 4.53, 4.53)),))],
+)
+def test_equations_without_a_rounding_error_compute_in_the_dtype_of_their_operands(f: Any, args: Any) -> None:
+    """A quotient by 2 is exact, and no row of a plan: it must not round its operand either."""
+    program = fx.trace(f, *args)
+    plan = fx.plan_precision(program, *args, tolerance=1e-2)
+    mixed, exact = (float(fx.lower(p).compile()(*args)) for p in (fx.cast(program, "bfloat16", keep=plan), program))
+    assert plan.error is not None
+    assert abs(mixed / exact - 1) == pytest.approx(plan.error, rel=1e-3, abs=1e-7)
+    assert plan.error <= 1e-2
+    assert fx.cast(program, "bfloat16", keep=plan.keep(*range(len(plan)))).jaxpr is program.jaxpr
+
+
+def test_an_exact_equation_follows_its_operands() -> None:
+    def f(x: Any) -> Any:
+        return fnp.sum(fnp.sin(-fnp.maximum(fnp.sin(x) / 4, 0.1)))
+
+    x = np.linspace(0, 1, 8, dtype=np.float32)
+    program = fx.trace(f, x)
+    plan = fx.plan_precision(program, x, tolerance=1e-2)
+    everything = fx.cast(program, "bfloat16", keep=plan.cast(*range(len(plan))))
+    assert dtypes_of(everything, "div") == {"bfloat16"}
+    assert dtypes_of(everything, "max") == {"float32"}  # 0.1 is another number in bfloat16
+
+
+def test_a_program_whose_results_differ_has_no_plan() -> None:
+    state = iter(range(1000))
+
+    def f(x: Any) -> Any:
+        return fnp.sin(x) + fx.pure_callback(lambda x: x + np.float32(next(state)), x, x)
+
+    with pytest.raises(fx.errors.ParameterError) as e:
+        fx.plan_precision(fx.trace(f, np.float32(1)), np.float32(1), tolerance=1e-3)
+    assert e.value.message.startswith("plan_precision: two runs of f for the same arguments differ by ")
+    assert e.value.remedy == "leave out functions of the host that return other values in each call"
+
+
+def test_results_that_are_not_numbers_have_a_plan() -> None:
+    program = fx.trace(lambda x: fnp.log(x), fx.Spec((3,), "float32"))
+    plan = fx.plan_precision(program, np.array([-1, 2, 3], np.float32), tolerance=1e-2)
+    assert plan.error is not None
+    assert plan.error <= 1e-2
+
+
 def test_plans_are_edited_and_measured_again() -> None:
     plan = fx.plan_precision(CANCELLING, V, tolerance=1e-2)
     k = next(k for k, row in enumerate(plan) if not row.cast)

@@ -194,6 +194,14 @@ def test_overflow_and_underflow_are_named() -> None:
     assert [r.causes for r in tiny if r.causes] == [("underflow",)]
 
 
+def test_an_infinite_derivative_is_no_overflow() -> None:
+    table = fx.rounding_errors(fx.trace(lambda x: fnp.sqrt(x * x - x * x), SCALAR), 1.1)
+    assert table.error == np.inf
+    assert {r.causes for r in table if r.primitive in ("mul", "sub")} == {("infinite derivative",)}
+    infinite = fx.rounding_errors(fx.trace(lambda x: fnp.sin(1 / x), SCALAR), 0.0)
+    assert ("div", ("not finite",)) in [(r.primitive, r.causes) for r in infinite]
+
+
 def test_an_overflow_that_no_result_reads_is_none() -> None:
     program = fx.trace(lambda x: fnp.where(x > 50, x * 1.1, fnp.exp(x)), SCALAR)
     table = fx.rounding_errors(program, 100.0)

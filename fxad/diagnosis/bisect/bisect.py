@@ -342,7 +342,7 @@ def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, Choices]:
                 subject.choice, subject.passes, replace(DEFAULT_OPTIONS, donate=subject.donate)
             )
         case Executable():
-            return subject.program, subject._dispatcher.choices
+            return subject.program, subject.choices
         case RecordedCall():
             return subject.program, subject.options.choices(subject.program.jaxpr, subject.passes)
         case _:

@@ -1,8 +1,8 @@
 """One page that explains a program: where bytes, time and digits go, by the user's own lines."""
 
 from fxad.diagnosis.explain.explain import explain
-from fxad.diagnosis.explain.findings import ErrorRow
+from fxad.diagnosis.explain.findings import ErrorRow, ErrorTable
 from fxad.diagnosis.explain.page import Page
 from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 
-__all__ = ["ErrorRow", "MemoryRow", "Page", "TimeRow", "explain"]
+__all__ = ["ErrorRow", "ErrorTable", "MemoryRow", "Page", "TimeRow", "explain"]

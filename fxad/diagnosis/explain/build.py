@@ -7,13 +7,24 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from math import isnan
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.explain.equations import Equations, short
-from fxad.diagnosis.explain.findings import ErrorRow, amount, duration, largest_errors, place, verdict
+from fxad.diagnosis.explain.findings import (
+    ErrorTable,
+    amount,
+    digits_left,
+    duration,
+    errors_by_line,
+    percent,
+    place,
+    relevant_errors,
+    verdict,
+)
 from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section, SourceLines
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
@@ -31,6 +42,7 @@ from fxad.execution.executable import Executable, Lowered
 from fxad.ir import Jaxpr, SourceLocation, Var
 from fxad.lowering.jaxlib import jaxlib_version
 from fxad.passes import BEFORE_COMPILATION, Stages
+from fxad.runtime import CompileOptions
 from fxad.support.tables import Table
 from fxad.transforms.memory.residuals import Residuals
 
@@ -47,7 +59,7 @@ _Key = TypeVar("_Key")
 def page_of(
     executable: Executable[..., object],
     profile: str | None,
-    digits: Sequence[ErrorRow] | None,
+    digits: ErrorTable | None,
     residuals: Residuals | None,
 ) -> Page:
     """Return the page of a compiled program."""
@@ -61,7 +73,7 @@ def page_of(
         _identity(s),
         _memory_section(s, held),
         _time_section(time),
-        _source_section(held.rows, time),
+        _source_section(held.rows, time, digits),
         *([] if digits is None else [_digits_section(digits)]),
         _stages_section(executable.lowered),
         _units_section(s),
@@ -89,11 +101,12 @@ def _identity(s: Subject) -> Section:
     passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
     units = lowered.choice if isinstance(lowered.choice, str) else f"{len(lowered.choice)} bodies chosen by the user"
     donated = ", ".join([program.operand_path(k).removeprefix("argument ") for k in lowered.donate]) or "nothing"
+    how = _options_text(s.executable.choices.options)
     facts = [
         ("program", program.name),
         ("digest", program.jaxpr.digest),
         ("equations", f"{len(s.equations):,} in {len(s.equations.bodies):,} distinct bodies"),
-        ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}"),
+        ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}; {how}"),
         ("donated", donated),
         ("device", str(s.parts[0].executable.device)),
         (
@@ -114,6 +127,12 @@ def _identity(s: Subject) -> Section:
         "What it is",
         (Table(("", ""), tuple(facts)), Table(("value", "type"), (*values, *bound, *results))),
     )
+
+
+def _options_text(options: CompileOptions) -> str:
+    """Return the options of XLA, without donated operands."""
+    level = [] if options.optimization_level is None else [f"optimization level {options.optimization_level}"]
+    return ", ".join([*level, *[f"{name}={value}" for name, value in options.flags]]) or "default options"
 
 
 # -------------------------------------------------------------------------------------------------------- memory, time
@@ -223,18 +242,21 @@ def _number(line: _Line) -> tuple[str, int]:
     return ("", 0) if line is None else (line.file, line.line)
 
 
-def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Section:
+def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: ErrorTable | None) -> Section:
     """Return the lines of the user with their costs in the margin, and those around them."""
     size = _sums([(_number(r.line), r.bytes) for r in held])
     seconds = _sums([(_number(t.line), t.seconds) for t in time])
     flops = _sums([(_number(t.line), t.flops) for t in time])
+    lost = {} if digits is None else {_number(x.line): x for x in errors_by_line(digits)}
+    costs = {*size, *seconds, *lost} - {("", 0)}
     files = Counter[str]()
-    for file, line in {*size, *seconds} - {("", 0)}:
+    for file, line in costs:
         files[file] += int(size.get((file, line), 0))
     blocks: list[Block] = []
     left = _SOURCE_LINES
+    margin = ("bytes", "flops", "time", *([] if digits is None else ["error"]), "line")
     for file in sorted(files, key=lambda f: (-files[f], f)):
-        wanted = sorted({line for f, line in {*size, *seconds} if f == file})
+        wanted = sorted({line for f, line in costs if f == file})
         shown = sorted({k for line in wanted for k in range(line - _CONTEXT, line + _CONTEXT + 1) if k > 0})
         text = linecache.getlines(file)
         rows = []
@@ -243,33 +265,51 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow]) -> Secti
             if k > len(text) or left <= 0:
                 continue
             if before and k > before + 1:
-                rows.append(("", "", "", "", "..."))
+                rows.append((*[""] * len(margin), "..."))
             at = file, k
             rows.append(
                 (
                     f"{size[at]:,.0f}" if size.get(at) else "",
                     f"{flops[at]:.3g}" if flops.get(at) else "",
                     duration(seconds[at]) if seconds.get(at) else "",
+                    *([] if digits is None else [f"{lost[at].error:.1e}" if at in lost and lost[at].error else ""]),
                     str(k),
                     text[k - 1].rstrip("\n"),
                 )
             )
             before, left = k, left - 1
         if rows:
-            table = Table(("bytes", "flops", "time", "line", file), tuple(rows), right=(0, 1, 2, 3))
+            table = Table((*margin, file), tuple(rows), right=tuple(range(len(margin))))
             blocks.append(SourceLines(table))
         else:
             blocks.append(f"{file}: its text is not here")
     return Section("source", "Source", tuple(blocks))
 
 
-def _digits_section(digits: Sequence[ErrorRow]) -> Section:
-    rows = [
-        (f"{r.error:.2e}", place(r.line) if r.line else "", short(r.equation), ", ".join(r.causes))
-        for r in largest_errors(digits)
+def _digits_section(table: ErrorTable) -> Section:
+    total = f"Relative error of the results of {table.jaxpr.name}: {table.relative:.2g}"
+    if table.relative > 0:
+        total += f"; of their decimal digits, {digits_left(table.relative)}"
+    lines = [
+        (f"{x.error:.2e}", percent(x.share), place(x.line) if x.line else "no line of the user", ", ".join(x.causes))
+        for x in errors_by_line(table)
     ]
-    table = Table(("error", "line", "equation", "cause"), tuple(rows), right=(0,))
-    return Section("digits", "Digits", ("The estimated rounding error that each equation adds to the results:", table))
+    rows = [
+        (
+            "unknown" if isnan(r.error) else f"{r.error:.2e}",
+            place(r.line) if r.line else "",
+            short(r.equation),
+            ", ".join(r.causes),
+        )
+        for r in relevant_errors(table)
+    ]
+    blocks: tuple[Block, ...] = (
+        f"{total}. Digits lost by line:",
+        Table(("error", "share", "line", "cause"), tuple(lines), right=(0, 1)),
+        "The rounding error that each equation adds to the results, to first order:",
+        Table(("error", "line", "equation", "cause"), tuple(rows), right=(0,)),
+    )
+    return Section("digits", "Digits", blocks)
 
 
 # ----------------------------------------------------------------------------------------- stages, units, residuals

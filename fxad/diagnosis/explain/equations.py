@@ -7,12 +7,13 @@ from typing import Final, final, overload
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import InParallel, Times, UpTo
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, SourceLocation, Var, distinct_jaxprs, source_location
+from fxad.core.layout import InParallel, Times, Unknown, UpTo
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, distinct_jaxprs, source_location
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import number_of_runs
 
 _LONGEST: Final = 160  # characters of an equation in a table
+_AGAIN: Final = "again_"  # in the names of programs that compute values of a `remat` again
 
 
 @final
@@ -21,7 +22,8 @@ class Equation:
     """An equation of a body. `line` is that of the equation, or of the nearest one that has a line: one that computes
     an operand, one that reads the result, or the call of the body. `runs` counts the runs in one call of the program,
     `again` those among them that compute a value again, in a recomputation. `in_loop` is the line of the innermost loop
-    around it, `text` the equation as in program text.
+    around it. `unbounded`: it is in a loop whose runs are not known, and which counts as one run. `text` is the
+    equation as in program text.
     """
 
     number: int
@@ -31,6 +33,7 @@ class Equation:
     runs: int
     again: int
     in_loop: SourceLocation | None
+    unbounded: bool
     text: str
 
 
@@ -57,7 +60,15 @@ class Equations(Sequence[Equation]):
     def _add(self, body: Jaxpr, eqn: Eqn, line: SourceLocation | None, walk: _Runs) -> None:
         text = printing.equation(eqn, self.labels)
         row = Equation(
-            len(self._rows), body, eqn, line, walk.runs[body], walk.again[body], walk.in_loop.get(body), text
+            len(self._rows),
+            body,
+            eqn,
+            line,
+            walk.runs[body],
+            walk.again[body],
+            walk.in_loop.get(body),
+            body in walk.unbounded,
+            text,
         )
         self._rows.append(row)
         self._producers.update(dict.fromkeys([(body, v) for v in eqn.outs], row))
@@ -94,6 +105,11 @@ class Equations(Sequence[Equation]):
         return next((e for e in found if kind in [str(v.aval) for v in e.eqn.outs]), found[0] if found else None)
 
 
+def recomputes(prim: Primitive) -> bool:
+    """Return True for an equation that computes values again, for the derivative. In a loop, it is not opaque."""
+    return isinstance(prim, Remat) and (prim.opaque or _AGAIN in prim.body.name)
+
+
 def short(text: str) -> str:
     """Return the text of an equation for a table."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
@@ -109,12 +125,13 @@ def _bodies(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
 class _Runs:
     """How often bodies run, and the lines of their equations."""
 
-    __slots__ = ("again", "in_loop", "lines", "runs")
+    __slots__ = ("again", "in_loop", "lines", "runs", "unbounded")
 
     def __init__(self, bodies: Sequence[Jaxpr], programs: Sequence[tuple[Jaxpr, int]]) -> None:
         self.runs = dict.fromkeys(bodies, 0)
         self.again = dict.fromkeys(bodies, 0)
         self.in_loop: dict[Jaxpr, SourceLocation | None] = {}
+        self.unbounded: set[Jaxpr] = set()
         self.lines: dict[Jaxpr, list[SourceLocation | None]] = {}
         callers: dict[Jaxpr, SourceLocation | None] = {}
         for program, n in programs:
@@ -130,15 +147,17 @@ class _Runs:
     def _enter(self, body: Jaxpr, prim: HigherOrder, line: SourceLocation | None) -> None:
         """Count the runs of the bodies of an equation."""
         layout = prim.layout
-        opaque = isinstance(prim, Remat) and prim.opaque
+        again = recomputes(prim)
         for k in layout.running:
             inner, runs = layout.bodies[k].jaxpr, layout.bodies[k].runs
             n = number_of_runs(runs)
             if inner not in self.runs:
                 continue
             self.runs[inner] += n * self.runs[body]
-            self.again[inner] += n * (self.runs[body] if opaque else self.again[body])
-            loops = isinstance(runs, Times | UpTo | InParallel) or n > 1
+            self.again[inner] += n * (self.runs[body] if again else self.again[body])
+            loops = isinstance(runs, Times | UpTo | Unknown | InParallel) or n > 1
+            if isinstance(runs, Unknown) or body in self.unbounded:
+                self.unbounded.add(inner)
             if loops or body in self.in_loop:
                 self.in_loop.setdefault(inner, line if loops else self.in_loop[body])
 

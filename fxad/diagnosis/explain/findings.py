@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from math import hypot, inf, isfinite, isnan, log10
+from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
-from fxad.diagnosis.explain.equations import Equation, Equations
+from fxad.diagnosis.explain.equations import Equation, Equations, recomputes
 from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
 from fxad.dtypes import DType
-from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
+from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.lower import aliases
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.remat import Remat
@@ -22,6 +24,7 @@ from fxad.runtime import active_cache
 from fxad.transforms.costs import Fusion, compile_cost, microseconds
 
 _NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
+_ACCURATE: Final = 100.0  # unit roundoffs: results with a smaller error have no cause worth a line
 _SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
 
 
@@ -31,6 +34,10 @@ class ErrorRow(Protocol):
     @property
     def error(self) -> float:
         """The estimated error that the equation adds to the results; nan if it is not known."""
+
+    @property
+    def digits(self) -> float:
+        """The decimal digits that are lost by cancellation."""
 
     @property
     def line(self) -> SourceLocation | None:
@@ -45,13 +52,34 @@ class ErrorRow(Protocol):
         """What is wrong beside rounding: "cancellation of 5 digits", "overflow"."""
 
 
+@runtime_checkable
+class ErrorTable(Protocol):
+    """A table of rounding errors, as `fx.rounding_errors` returns it."""
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program."""
+
+    @property
+    def rows(self) -> Sequence[ErrorRow]:
+        """What each equation adds."""
+
+    @property
+    def relative(self) -> float:
+        """The estimated error of the results, relative to their size."""
+
+    @property
+    def unit_roundoff(self) -> float:
+        """The largest relative error of rounding a number to the dtype of a result."""
+
+
 _Place: TypeAlias = "SourceLocation | None"
 # Equations that are the same work: the file, the number of the line, the primitive, the types of the operands.
 _Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
 
 
 def verdict(
-    s: Subject, memory: Memory, time: Sequence[TimeRow], digits: Sequence[ErrorRow] | None
+    s: Subject, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None
 ) -> tuple[str, str, str, str, str]:
     """Return the five lines: memory, time, what repeats, what is wasted, digits."""
     return (
@@ -59,7 +87,7 @@ def verdict(
         f"time: {_time(s, time)}",
         f"again: {_joined([*recomputed(s.equations), *compiled_again(s)], 'nothing is computed or compiled again')}",
         f"waste: {_joined([*wide_values(s), *stored_twice(memory), *missed_donations(s)], 'none found')}",
-        f"digits: {_digits(digits)}",
+        f"digits: {_digits(s, digits)}",
     )
 
 
@@ -108,7 +136,9 @@ def _memory(s: Subject, memory: Memory) -> str:
     order = sorted(by_line, key=lambda line: -sum([r.bytes for r in by_line[line]]))
     for line in order[:_NAMED]:
         parts.append(_consumer(by_line[line], line, total))
-    return f"{amount(temporaries)} of temporaries: " + "; ".join(parts)
+    reused = sum([r.bytes for r in memory.rows if r.bytes < 0])
+    more = f" and {amount(-reused)} in memory of arguments and results" if reused else ""
+    return f"{amount(temporaries)} of temporaries{more}: " + "; ".join(parts)
 
 
 def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
@@ -128,7 +158,15 @@ def _time(s: Subject, time: Sequence[TimeRow]) -> str:
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
         shares = [f"{place(line)} {100 * by_line[line] / total:.0f} %" for line in order]
         parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
-    return _joined([*parts, *host_calls(s.equations)], "nothing runs")
+    return _joined([*parts, *unknown_loops(s.equations, time), *host_calls(s.equations)], "nothing runs")
+
+
+def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
+    """Return the loops whose number of steps is not known, if times are estimated."""
+    if time and time[0].reason != "estimated":
+        return []
+    loops = dict.fromkeys([e.in_loop for e in equations if e.unbounded and e.runs])
+    return [f"the steps of the loop of {place(line)} are not known: it counts as one" for line in loops][:_NAMED]
 
 
 def host_calls(equations: Equations) -> list[str]:
@@ -137,7 +175,7 @@ def host_calls(equations: Equations) -> list[str]:
     for e in equations:
         if isinstance(e.eqn.prim, CallsHost) and e.runs:
             where = f" in the loop of {place(e.in_loop)}" if e.in_loop is not None else ""
-            times = "once" if e.runs == 1 else f"{e.runs:,} times"
+            times = "in each step" if e.unbounded else "once" if e.runs == 1 else f"{e.runs:,} times"
             out.append(f"{place(e.line)} calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it")
     return _shortened(out, "calls of the host")
 
@@ -166,6 +204,7 @@ def recomputed(equations: Equations) -> list[str]:
     for key in sorted(cost, key=lambda k: -cost[k]):
         by_line.setdefault(first[key].line, []).append(key)
     marks = remat_lines(equations)
+    nested = any([recomputes(e.eqn.prim) and e.again for e in equations])
     by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
     out = []
     for line, keys in by_line.items():
@@ -176,16 +215,18 @@ def recomputed(equations: Equations) -> list[str]:
         else:
             key = min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
         total = (plain[key] + again[key]) / plain[key]
-        nested = " (a remat inside another)" if total > 2 else ""
+        if not nested:  # the first run of a value that nothing reads is left out
+            total = min(2.0, total)
+        inside = " (a remat inside another)" if total > 2 else ""
         runs = f"{total:.3g} times" if total != 2 else "twice"
-        text = f"{place(line)} runs {runs}{nested}: {first[key].eqn.prim.name} is computed again{by}"
+        text = f"{place(line)} runs {runs}{inside}: {first[key].eqn.prim.name} is computed again{by}"
         out.append((total <= 2, text))
     return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
 
 
 def remat_lines(equations: Equations) -> list[str]:
     """Return the lines of the `remat` equations that compute values again."""
-    found = [e.line for e in equations if isinstance(e.eqn.prim, Remat) and (e.eqn.prim.opaque or e.again)]
+    found = [e.line for e in equations if recomputes(e.eqn.prim) or (isinstance(e.eqn.prim, Remat) and e.again)]
     return list(dict.fromkeys([place(line) for line in found if line is not None]))
 
 
@@ -214,10 +255,13 @@ def _short_place(where: str) -> str:
 
 
 def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
-    """Return True for programs that are likely traces of one function."""
-    names = [Counter([e.prim.name for e in p.eqns]) for p in (a, b)]
-    shared = sum((names[0] & names[1]).values())
-    return 2 * shared >= 0.8 * (len(a.eqns) + len(b.eqns))
+    """Return True for programs that are likely traces of one function: most equations are of the same lines."""
+    kinds = []
+    for p in (a, b):
+        lines = [(e.prim.name, source_location(e.source)) for e in p.eqns]
+        kinds.append(Counter([(name, line.file, line.line) if line else (name, "", 0) for name, line in lines]))
+    shared = sum((kinds[0] & kinds[1]).values())
+    return 2 * shared >= max(1, 0.8 * (len(a.eqns) + len(b.eqns)))
 
 
 # --------------------------------------------------------------------------------------------------------------- waste
@@ -291,22 +335,72 @@ def stored_twice(memory: Memory) -> list[str]:
     return _shortened(out, "values that are stored twice")
 
 
-def largest_errors(digits: Sequence[ErrorRow]) -> list[ErrorRow]:
-    """Return the rows with an error, the largest first."""
-    return sorted([r for r in digits if r.error > 0], key=lambda r: -r.error)
+# -------------------------------------------------------------------------------------------------------------- digits
 
 
-def _digits(digits: Sequence[ErrorRow] | None) -> str:
-    if digits is None:
-        return "not measured (give the page a table of rounding errors, explain(..., digits=table))"
-    rows = largest_errors(digits)
-    if not rows:
-        return "no error"
-    total = sum([r.error for r in rows])
-    parts = []
-    for r in rows[:_NAMED]:
-        kind = ", ".join(r.causes)
-        parts.append(
-            f"{place(r.line)} adds an error of {r.error:.1e} ({100 * r.error / total:.0f} %){', ' * bool(kind)}{kind}"
-        )
+@final
+@dataclass(frozen=True, slots=True)
+class LineErrors:
+    """The rounding errors of a line. `error` is the norm of those of its equations, `share` its part of the sum over
+    all lines; nan if a sum is not finite. `causes` are those of its equations, the worst first."""
+
+    line: SourceLocation | None
+    error: float
+    share: float
+    causes: tuple[str, ...]
+
+
+def errors_by_line(table: ErrorTable) -> list[LineErrors]:
+    """Return the lines with an error or a cause, the largest errors first."""
+    errors: dict[_Place, float] = {}
+    causes: dict[_Place, list[str]] = {}
+    for r in sorted(table.rows, key=lambda r: -r.digits):
+        known = 0.0 if isnan(r.error) else r.error
+        if known or r.causes:
+            errors[r.line] = hypot(errors.get(r.line, 0.0), known)
+            causes.setdefault(r.line, []).extend(r.causes)
+    total = sum(errors.values())
+    shares = {line: e / total if 0 < total < inf else 0.0 if not e else float("nan") for line, e in errors.items()}
+    order = sorted(errors, key=lambda line: -errors[line])
+    return [LineErrors(line, errors[line], shares[line], tuple(dict.fromkeys(causes[line]))) for line in order]
+
+
+def relevant_errors(table: ErrorTable) -> list[ErrorRow]:
+    """Return the rows with an error or a cause, the largest errors first, unknown ones last."""
+    rows = [r for r in table.rows if r.error > 0 or r.causes]
+    return sorted(rows, key=lambda r: (inf if isnan(r.error) else -r.error, -r.digits))
+
+
+def digits_left(relative: float) -> str:
+    """Return how many decimal digits of results with a relative error are right, as a text."""
+    if not isfinite(relative):
+        return "none are right"
+    return f"about {max(0.0, -log10(relative)):.1f} are right"
+
+
+def percent(share: float) -> str:
+    """Return a share for people; empty for nan."""
+    return "" if isnan(share) else f"{100 * share:.0f} %"
+
+
+def _digits(s: Subject, table: ErrorTable | None) -> str:
+    if table is None:
+        return "not measured (explain(..., digits=fx.rounding_errors(program, *args)))"
+    lines = errors_by_line(table)
+    if not lines:
+        return "no rounding errors"
+    parts = ["the results are exact"]
+    if table.relative > 0:
+        left = digits_left(table.relative)
+        jaxpr = s.executable.program.jaxpr
+        of = "" if table.jaxpr is jaxpr else f" of {table.jaxpr.name}"
+        parts = [f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}"]
+    worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
+    if table.relative <= _ACCURATE * table.unit_roundoff:  # what is lost there does not matter
+        worst = [r for r in worst if isnan(r.error)]
+    caused = dict.fromkeys([f"{place(r.line)}: {', '.join(r.causes)}" for r in worst])
+    parts += _shortened([*caused], "causes")
+    for line in [x for x in lines if x.error > 0][:_NAMED]:
+        share = f" ({percent(line.share)})" if percent(line.share) else ""
+        parts.append(f"{place(line.line)} adds an error of {line.error:.1e}{share}")
     return "; ".join(parts)

@@ -15,6 +15,8 @@ from fxad.ir import SourceLocation
 
 _MOST_STEPS: Final = 400  # from an instruction to one with a line
 TRANSPOSED: Final = "transpose_"  # the names of transposed programs begin so
+# parts of the names of programs that reverse mode makes
+_REVERSE: Final = ("grad_", "jacrev_", "backward_", "hessian_", "vjp_", TRANSPOSED)
 _MOVES: Final = frozenset({"copy", "bitcast", "convert", "reshape", "transpose", "copy-start", "copy-done"})
 
 
@@ -32,10 +34,13 @@ class Origin:
 class Origins:
     """The origins of the instructions of a module."""
 
-    __slots__ = ("_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users")
+    __slots__ = (
+        "_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users", "has_derivative",
+    )  # fmt: skip
 
     def __init__(self, module: Module, equations: Equations) -> None:
         self._module, self._equations = module, equations
+        self.has_derivative = any([part in body.name for body in equations.bodies for part in _REVERSE])
         self._callers: dict[int, Instruction] = {}
         self._users: dict[int, list[Instruction]] = {}
         self._transposed: dict[int, bool] = {}  # by the number of a computation

@@ -262,7 +262,7 @@ a{color:var(--mark)}
 dt{font-weight:600;color:var(--mark)}dd{margin:0}dd ul{margin:0;padding-left:1.1rem}
 nav{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:1rem 0}
 section{border-top:1px solid var(--line);padding:.8rem 0}summary{cursor:pointer;margin-bottom:.6rem}
-.wide{overflow-x:auto;overflow-wrap:normal;max-width:100%}
+.wide+.wide{margin-top:1rem}.wide{overflow-x:auto;overflow-wrap:normal;max-width:100%}
 table{border-collapse:collapse;font-size:.88rem;min-width:100%}
 th{text-align:left;color:var(--soft);font-weight:600;white-space:nowrap}
 th,td{padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}

@@ -232,8 +232,8 @@ def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
 def _type_of(part: PartOfProgram, span: Span, origin: Origin) -> str:
     at, index = part.module.by_id.get(span.buffer.instruction) if part.module is not None else None, span.buffer.index
     if at is None or len(index) > 1:
-        return origin.instruction.type
-    return at.parts[index[0]] if index and index[0] < len(at.parts) else at.type
+        return origin.instruction.type or "a tuple"
+    return (at.parts[index[0]] if index and index[0] < len(at.parts) else at.type) or "a tuple"
 
 
 def _why_stored(span: Span, origin: Origin, origins: Origins, steps: int) -> str:
@@ -267,7 +267,8 @@ def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
         return f"a residual: stored until the derivative{at} reads it, no policy decided it"
     before = [origin.line, *lines[:-1]]
     last = lines[-1] if lines else None
-    if last is not None and last in before and span.end - span.begin > 2 and len(lines) > 1:
+    known = origins.has_derivative and last is not None and last in before
+    if known and last is not None and span.end - span.begin > 2 and len(lines) > 1:
         return f"a residual: stored until the derivative of {last.short} reads it, no policy decided it"
     return ""
 
@@ -312,16 +313,25 @@ def _waiting_row(s: Subject, slot: int, k: int, j: int, last: int) -> MemoryRow:
     equation = s.equations.producer(body, body.outs[j])
     readers = [plan.units[t.unit].body.name for t in plan.steps[k + 1 : last + 1] if slot in t.ins]
     reads = f"until step {last} ({readers[-1]}) reads it" if readers else "and not read"
+    lines = [_line_that_reads(s, t.unit, t.ins.index(slot)) for t in plan.steps[k + 1 : last + 1] if slot in t.ins]
     return MemoryRow(
         aval.nbytes,
         str(aval),
         equation.line if equation is not None else None,
         short(equation.text) if equation is not None else "",
         f"between units: computed in step {k} ({body.name}), stored {reads}",
-        (),
+        tuple(dict.fromkeys([line for line in lines if line is not None]))[-_READERS:],
         (k, last),
         equation.number if equation is not None else None,
     )
+
+
+def _line_that_reads(s: Subject, unit: int, operand: int) -> SourceLocation | None:
+    """Return the line of the first equation of a unit that reads one of its operands."""
+    body = s.plan.units[unit].body
+    value = body.ins[operand]
+    first = next((s.equations.producer(body, e.outs[0]) for e in body.eqns if value in e.ins and e.outs), None)
+    return None if first is None else first.line
 
 
 # ---------------------------------------------------------------------------------------------------------------- time

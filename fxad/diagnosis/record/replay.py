@@ -17,7 +17,7 @@ from fxad.diagnosis.record.recording import describe_call, digest_of, sections_o
 from fxad.diagnosis.record.stand_ins import Statistics, stand_in
 from fxad.diagnosis.record.versions import differences, versions
 from fxad.errors import ArgumentError, FileFormatError, FxadError
-from fxad.execution.executable import Lowered, lower
+from fxad.execution.executable import Executable, Lowered, lower
 from fxad.ir import Aval, Jaxpr, NDArray, Source, SourceLocation
 from fxad.passes import PIPELINE, Passes, check_passes, run_passes
 from fxad.runtime import CompileOptions
@@ -114,13 +114,18 @@ class RecordedCall:
         units = choices.units
         return lower(self.program, (lambda body: body in units) if isinstance(units, tuple) else units, choices.passes)
 
+    def compile(self) -> Executable[..., Any]:
+        """Compile the program with the options of the call. Raises: ArgumentError if it was compiled with a pass that
+        fxad does not have."""
+        return self.lowered.compile(self.options.options)
+
     def run(self) -> Any:
         """Compile the program with the options of the call, and return the results of the call.
 
         Law:    on the same machine, with the same versions and flags, their bits are those of the recorded call.
         Raises: what the recorded call raises; ArgumentError if it was compiled with a pass that fxad does not have.
         """
-        return self.lowered.compile(self.options.options)(*self.args, **self.kwargs)
+        return self.compile()(*self.args, **self.kwargs)
 
     def interpret(self) -> Any:
         """Return the results of the call by the interpreter, without XLA."""

@@ -76,13 +76,15 @@ sensitive_operations: Final = Sensitive()
 
 @final
 @dataclass(frozen=True, slots=True)
-class KeptEquations:
-    """Equations by the digest of their program and their number."""
+class Decisions:
+    """Which equations compute in the narrower dtype, and which do not, by the digest of their program and their number.
+    Those that are not decided have no rounding error: they compute in the dtype of their operands."""
 
+    cast: frozenset[tuple[str, int]]
     kept: frozenset[tuple[str, int]]
 
 
-Keep: TypeAlias = Policy | KeptEquations
+Keep: TypeAlias = Policy | Decisions
 
 
 @by_value
@@ -141,7 +143,7 @@ class _Caster:
 
     def __init__(self, jaxpr: Jaxpr, types: Types, keep: Keep) -> None:
         self.b, self.keep, self.types, self.low = Builder(), keep, types, dict(types)
-        self.digest = jaxpr.digest if isinstance(keep, KeptEquations) else ""
+        self.digest = jaxpr.digest if isinstance(keep, Decisions) else ""
         self.forms: dict[Atom, dict[DType, Atom]] = {}
 
     def add_operand(self, v: Atom, is_low: bool) -> None:
@@ -167,11 +169,15 @@ class _Caster:
             forms[dtype] = converted(self.b, self.own(a), dtype)
         return forms[dtype]
 
-    def kept(self, k: int, eqn: Eqn) -> bool:
-        """Return True for an equation that stays in its own dtype."""
-        if isinstance(self.keep, KeptEquations):
-            return (self.digest, k) in self.keep.kept
-        return decided(self.keep, eqn)
+    def chosen(self, k: int, eqn: Eqn) -> bool | None:
+        """Return True for an equation that computes in the narrower dtype, False for one that stays in its own, None
+        for one that computes in the dtype of its operands."""
+        if copies(eqn.prim):
+            return None
+        if isinstance(self.keep, Decisions):
+            key = self.digest, k
+            return True if key in self.keep.cast else False if key in self.keep.kept else None
+        return not decided(self.keep, eqn)
 
     def add(self, k: int, eqn: Eqn) -> None:
         """Add an equation."""
@@ -193,11 +199,12 @@ class _Caster:
         changes = any([v.aval.dtype in self.low for v in eqn.outs])
         if changes and not isinstance(prim, _OF_THEIR_DTYPE) and not prim.effects:
             floating = [a for a in eqn.ins if a.aval.dtype in self.low]
-            variables = [a for a in floating if not isinstance(a, Lit)]
-            if copies(prim):
+            chosen = self.chosen(k, eqn)
+            low = bool(floating) and chosen is not False
+            if chosen is None:
+                variables = [a for a in floating if not isinstance(a, Lit)]
                 low = bool(variables) and all([self.is_low(a) for a in variables])
-            else:
-                low = bool(floating) and not self.kept(k, eqn)
+                low = low and (copies(prim) or all([self._exact(a) for a in floating if isinstance(a, Lit)]))
             if low and all([self._representable(a) for a in floating if isinstance(a, Lit)]):
                 outs = self._low_outs(eqn)
                 if outs is not None:
@@ -224,6 +231,11 @@ class _Caster:
             before = np.asarray(a.value, np.float64)
             after = np.asarray(a.value).astype(self.low[a.aval.dtype]).astype(np.float64)
         return bool(np.isinf(before) == np.isinf(after)) and bool((before == 0) == (after == 0))
+
+    def _exact(self, a: Lit) -> bool:
+        """Return True for a literal that is the same number in the narrower dtype."""
+        with np.errstate(all="ignore"):
+            return a.size is None and bool(np.asarray(a.value).astype(self.low[a.aval.dtype]) == np.asarray(a.value))
 
     def _with_cast_bodies(self, prim: HigherOrder) -> Primitive:
         """Return a primitive over bodies in mixed precision, which keep the types of operands and results. What decides

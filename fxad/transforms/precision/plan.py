@@ -15,7 +15,7 @@ from fxad.ir import Jaxpr, SourceLocation
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.support.tables import Table, headed
 from fxad.transforms.costs import microseconds
-from fxad.transforms.precision.cast import KeptEquations
+from fxad.transforms.precision.cast import Decisions
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.table import RoundingErrors, body_of, relative_to
 
@@ -77,9 +77,12 @@ class PrecisionPlan(Sequence[PlannedEquation]):
         return iter(self.rows)
 
     @property
-    def kept(self) -> KeptEquations:
-        """The equations that stay in their dtype, as `cast` takes them."""
-        return KeptEquations(frozenset([(r.program, r.number) for r in self.rows if not r.cast]))
+    def decisions(self) -> Decisions:
+        """The equations that compute in `dtype`, and those that do not, as `cast` takes them."""
+        sets: tuple[set[tuple[str, int]], set[tuple[str, int]]] = set(), set()
+        for r in self.rows:
+            sets[not r.cast].add((r.program, r.number))
+        return Decisions(*map(frozenset, sets))
 
     def keep(self, *rows: SupportsIndex) -> PrecisionPlan:
         """Return a copy in which these rows stay in their dtype. Raises: ArgumentError for no row."""
@@ -133,7 +136,7 @@ def _place(r: PlannedEquation) -> str:
 
 
 def planned(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType, tolerance: float, share: float) -> PrecisionPlan:
-    """Return a plan whose expected error is at most `share` of the tolerance.
+    """Return a plan whose expected error is at most `share` of the tolerance. With a share of 0, nothing is cast.
 
     The expected error of an equation is the norm of what errors of a unit roundoff in each of its elements change in
     the results; those of several equations add up as squares. Equations that save the most time for the error that they
@@ -144,7 +147,7 @@ def planned(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType, tolerance: float,
     left, chosen = (tolerance * share) ** 2, set[int]()
     for k in order:
         square = _square(rows[k].error)
-        if square <= left:
+        if share > 0 and square <= left:
             left -= square
             chosen.add(k)
     return PrecisionPlan(

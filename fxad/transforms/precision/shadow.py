@@ -7,6 +7,7 @@ is that of the program, `high` (and `rest`, for pairs) that of the shadow. So lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf, log10, sqrt
 from typing import Any, Final, cast, final, overload
 
@@ -27,8 +28,9 @@ from fxad.transforms.precision import double_double
 from fxad.transforms.precision.local_errors import copies
 from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped, unit_roundoff
 from fxad.transforms.precision.rounding import Path, applied_body
-from fxad.transforms.precision.table import located, relative_to
+from fxad.transforms.precision.table import NOT_FINITE, RoundingErrors, located, relative_to
 
+_INFINITE_DERIVATIVE: Final = "infinite derivative"
 _GROWTH: Final = 100.0  # a relative error that grows by two digits is named
 
 
@@ -40,7 +42,7 @@ class ShadowRow:
     `error` is the largest relative error of its results over the run, in the Euclidean norm, `operands` that of the
     operands of that step. `causes` names what is wrong: "cancellation of 5 digits", "ill-conditioned by 5 digits",
     "overflow", "underflow". `line`, `lines`, `inside`, `path`, `equation` and `primitive` are those of
-    `RoundingError`.
+    `RoundingError`. `finite`: no element of its results was infinite or nan, in the program.
     """
 
     error: float
@@ -51,6 +53,7 @@ class ShadowRow:
     inside: tuple[str, ...]
     path: Path
     causes: tuple[str, ...]
+    finite: bool = True
 
     @property
     def line(self) -> SourceLocation | None:
@@ -133,9 +136,9 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     rows = []
     for path in sorted(walker.seen):
         around, eqn, inside = located(jaxpr, path)
-        relative, of_operands, causes = walker.seen[path]
+        relative, of_operands, causes, finite = walker.seen[path]
         lines = lines_of((*around, eqn))
-        rows.append(ShadowRow(relative, of_operands, describe(eqn), eqn.prim.name, lines, inside, path, causes))
+        rows.append(ShadowRow(relative, of_operands, describe(eqn), eqn.prim.name, lines, inside, path, causes, finite))
     return Shadow(
         jaxpr,
         tuple(rows),
@@ -145,6 +148,23 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
         tuple([np.asarray(_part(x, "high")) for x in inexact]),
         tuple(sorted(walker.approximate)),
     )
+
+
+def with_causes_of(table: RoundingErrors, shadow: Shadow) -> RoundingErrors:
+    """Return a table whose error is not finite, with the causes of that: those of a shadow run."""
+    found = {row.path: row for row in shadow}
+    rows = []
+    for r in table.rows:
+        run = found.get(r.path)
+        causes = r.causes
+        if run is not None:
+            flows = [c for c in run.causes if c in ("overflow", "underflow")]
+            causes = tuple([c for c in causes if c != NOT_FINITE])
+            if len(causes) < len(r.causes) and "overflow" not in flows:
+                causes = (_INFINITE_DERIVATIVE if run.finite else NOT_FINITE, *causes)
+            causes = tuple(dict.fromkeys([*flows, *causes]))
+        rows.append(replace(r, causes=causes))
+    return replace(table, rows=tuple(rows))
 
 
 # -------------------------------------------------------------------------------------------- values of both precisions
@@ -216,12 +236,12 @@ def _norm(x: NDArray) -> float:
 @final
 class _Walker:
     """Interprets a program in both precisions. `seen` has, for each equation that ran, the largest relative error of
-    its results, that of its operands in this step, and its causes."""
+    its results, that of its operands in this step, its causes, and whether its results were finite."""
 
     __slots__ = ("approximate", "seen")
 
     def __init__(self, jaxpr: Jaxpr) -> None:
-        self.seen: dict[Path, tuple[float, float, tuple[str, ...]]] = {}
+        self.seen: dict[Path, tuple[float, float, tuple[str, ...], bool]] = {}
         self.approximate: set[str] = set()
 
     @with_enough_stack
@@ -303,7 +323,7 @@ class _Walker:
             return
         relative = max([_relative(x) for x in inexact])
         of_operands = max([_relative(x) for x in ins if x.dtype.names], default=0.0)
-        before = self.seen.get(path, (-1.0, 0.0, ()))
+        before = self.seen.get(path, (-1.0, 0.0, (), True))
         causes = dict.fromkeys([*before[2], *self._causes(eqn, ins, inexact, relative, of_operands)])
         names = tuple([c for c in causes if "digits" not in c])
         digits = [c for c in causes if "digits" in c]
@@ -312,7 +332,8 @@ class _Walker:
         else:
             latest = [c for c in before[2] if "digits" in c]
         worse = (relative, of_operands) if relative > before[0] else before[:2]
-        self.seen[path] = (*worse, (*names, *latest))
+        finite = before[3] and all([bool(np.isfinite(_as_float(_part(x, "low"))).all()) for x in inexact])
+        self.seen[path] = (*worse, (*names, *latest), finite)
 
     def _causes(
         self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from math import inf, isfinite, isnan, log10, sqrt
 from typing import Final, final, overload
 
@@ -16,6 +15,7 @@ from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
 
 _CANCELLATION: Final = 100.0  # operands this many times larger than their difference: two digits
 _SHOWN: Final = 30  # rows of the text
+NOT_FINITE: Final = "not finite"
 
 
 @final
@@ -32,11 +32,11 @@ class RoundingError:
 
     `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that
     contain it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the
-    numbers of the equations and bodies that lead to it. `causes` names what is wrong beside rounding: "cancellation of
-    5 digits", "7 digits lost inside" (of a sum or product of many terms), "overflow" (of an element that the results
-    depend on), "not finite", "not measured"; if the error is not finite, the shadow run names all overflows and
-    underflows. `digits` are the decimal digits lost by cancellation. `estimated`: the error is a typical one of such an
-    operation, not that of this run.
+    numbers of the equations and bodies that lead to it. `digits` are the decimal digits lost by cancellation.
+    `estimated`: the error is a typical one of such an operation, not that of this run. `causes` names what is wrong
+    beside rounding: "cancellation of 5 digits", "7 digits lost inside" (of a sum or product of many terms), "not
+    measured". If the error is not finite, a shadow run names "overflow" and "underflow", what is "not finite", and
+    "infinite derivative": the results do not change in proportion to the error, as those of a square root of 0.
     """
 
     error: float
@@ -102,6 +102,11 @@ class RoundingErrors(Sequence[RoundingError]):
         return relative_to(self.error, self.size)
 
     @property
+    def unit_roundoff(self) -> float:
+        """The largest relative error of rounding a number to the dtype of a floating result."""
+        return max([unit_roundoff(a.dtype) for a in self.jaxpr.out_avals if a.inexact])
+
+    @property
     def worst(self) -> tuple[RoundingError, ...]:
         """The rows, those with the largest errors first; unknown errors, and then those of rows without one, last."""
         return tuple(
@@ -140,12 +145,6 @@ class RoundingErrors(Sequence[RoundingError]):
 
     def _repr_html_(self) -> str:
         return headed(f"Rounding errors of {self.jaxpr.name}: {self._total}", self._table.html())
-
-
-def with_causes(table: RoundingErrors, causes: Mapping[Path, tuple[str, ...]]) -> RoundingErrors:
-    """Return a table with further causes, by the paths of equations."""
-    rows = [replace(r, causes=tuple(dict.fromkeys([*r.causes, *causes.get(r.path, ())]))) for r in table.rows]
-    return replace(table, rows=tuple(rows))
 
 
 def relative_to(error: float, size: float) -> float:
@@ -191,7 +190,7 @@ def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) ->
         causes.append("not measured")
     else:
         if not isfinite(bound):
-            causes.append("overflow" if bound == inf else "not finite")
+            causes.append(NOT_FINITE)
         if operand_squares > _CANCELLATION**2 * size_squares:
             digits = log10(operand_squares / size_squares) / 2 if size_squares else inf
             causes.append(f"cancellation of {digits:.0f} digits" if isfinite(digits) else "cancellation of all digits")
