@@ -369,6 +369,17 @@ def test_another_dtype_shows_what_rounding_does(tmp_path: Path) -> None:
         fx.bisect(program, 0.25, reference="int32")
 
 
+def test_the_equations_that_are_found_differ_alone() -> None:
+    def variance(x: Any) -> Any:
+        return fnp.mean(x * x) - fnp.mean(x) ** 2
+
+    x = np.array([1000.005, 999.98, 1000.03], np.float32)  # the mean is on another scale than its square
+    found = fx.bisect(fx.trace(variance, x), x, reference="float64")
+    assert found is not None
+    assert found.alone
+    assert fx.bisect(found.program, *found.operands, reference="float64") is not None
+
+
 def test_tolerances() -> None:
     program = fx.trace(lambda x: fnp.exp(x).sum(), ROWS)
     exact = f32(fx.interpret(program, ROWS))

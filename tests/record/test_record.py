@@ -237,6 +237,25 @@ def test_blocks_are_nested(tmp_path: Path) -> None:
     assert replayed_bits(tmp_path / "outer") == replayed_bits(tmp_path / "inner") == [True]
 
 
+def test_recordings_at_once_share_a_folder(tmp_path: Path) -> None:
+    f = fx.jit(lambda x: x + 1)
+    with fx.record(tmp_path) as outer, fx.record(tmp_path) as inner:
+        f(X)
+
+    def work() -> None:
+        with fx.record(tmp_path):
+            for _ in range(3):
+                f(X)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({*outer.files, *inner.files}) == 2
+    assert replayed_bits(tmp_path) == [True] * 11
+
+
 def test_disable_jit_and_traces_inside_of_a_block(tmp_path: Path) -> None:
     f = fx.jit(lambda x: x + 1)
     with fx.record(tmp_path):
@@ -363,7 +382,7 @@ def test_a_full_disk_is_an_error_of_the_call_and_leaves_the_files_before(
 
     with fx.record(tmp_path):
         f(fnp.asarray(X))
-        monkeypatch.setattr(module, "write_whole", full)
+        monkeypatch.setattr(module, "write_new", full)
         with pytest.raises(OSError, match=r"No space left on device"):
             f(x)
         assert np.array_equal(x, X)  # the call did not run

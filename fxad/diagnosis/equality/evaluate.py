@@ -12,7 +12,7 @@ from fxad.core.interpreter import last_uses
 from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Sliced, Times, Unknown, UpTo
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
-from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, name_of
+from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of
 from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
@@ -102,7 +102,7 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
 def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
     """Record an effect: programs are equal only if they have the same effects, in the same order."""
     keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
-    domain.effects.append((name_of(eqn.prim), tuple(keys)))
+    domain.effects.append((domain.named(eqn.prim), tuple(keys)))
 
 
 # ---------------------------------------------------------------------------------------------------- bodies by layout

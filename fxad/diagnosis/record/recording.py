@@ -27,7 +27,7 @@ from fxad.operations.arguments import parse_bytes
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
 from fxad.storage.file_format import Section
 from fxad.storage.paths import absolute_path
-from fxad.support.atomic_file import remove_abandoned, write_whole
+from fxad.support.atomic_file import remove_abandoned, write_new, write_whole
 from fxad.tracing.array import Array, asarray, binding, current_binder
 from fxad.tracing.program import CallObserver, Choices, Program
 from fxad.tracing.tracer import active_trace
@@ -127,6 +127,17 @@ class _Observer(CallObserver):
             self._last = program, sections_of(program)
         return self._last[1]
 
+    def _written_as_next(self, content: list[bytes]) -> str:
+        """Write the next file of the folder, and return its path. Other recordings may write to the folder too."""
+        while True:
+            path = os.path.join(self._recording.folder, f"{self._next:06}{SUFFIX}")
+            self._next += 1
+            try:
+                write_new(path, content, 0o666)
+            except FileExistsError:
+                continue
+            return path
+
     def observe(
         self, program: Program[..., object], operands: Sequence[object], how: Choices, run: Callable[[], Sequence[T]]
     ) -> Sequence[T]:
@@ -143,24 +154,22 @@ class _Observer(CallObserver):
         except FxadError as e:  # it calls Python functions, or an operand was deleted, which the call says
             self._recording.skipped.append(Skipped(program.name, e.message.removeprefix("record: ")))
             return run()
-        name = f"{self._next:06}{SUFFIX}"
-        path = os.path.join(self._recording.folder, name)
-        writer = CallWriter(name, self._written)
+        writer = CallWriter(self._written)
         description, left_out = describe_call(
             writer, program, self._sections_of(program), values, how, versions(), self._recording.limit
         )
         description["divided"] = {program.operand_path(k): n for k, x in enumerate(operands) if (n := _devices(x)) > 1}
-        write_whole(path, writer.file(description, None), 0o666)
-        self._next += 1
+        path = self._written_as_next(writer.file(description, None))
+        name = os.path.basename(path)
         self._recording.files.append(path)
         self._recording.stand_ins += [f"{name}: {text}" for text in left_out]
         try:
             outs = run()
         except Exception as e:
-            write_whole(path, writer.file(description, {"error": _error_text(e)}), 0o666)
+            write_whole(path, writer.file(description, {"error": error_text(e)}), 0o666)
             raise
         finally:
-            writer.note_written(self._written)
+            writer.note_written(name, self._written)
         write_whole(path, writer.file(description, _results(outs, program.out_avals)), 0o666)
         return outs
 
@@ -275,10 +284,11 @@ def _results(outs: Sequence[object], avals: Sequence[Aval]) -> dict[str, object]
     try:
         values = [on_host(x, a) for x, a in zip(outs, avals, strict=True)]
     except FxadError as e:
-        return {"error": _error_text(e)}
+        return {"error": error_text(e)}
     return {"sha256": [digest_of(x) for x in values]}
 
 
-def _error_text(e: Exception) -> str:
+def error_text(e: Exception) -> str:
+    """Return an error as the text that a file has."""
     text = e.message if isinstance(e, FxadError) else str(e)
     return f"{type(e).__name__}: {text.partition(chr(10))[0]}"
