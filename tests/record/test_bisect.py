@@ -369,6 +369,18 @@ def test_another_dtype_shows_what_rounding_does(tmp_path: Path) -> None:
         fx.bisect(program, 0.25, reference="int32")
 
 
+def test_what_dtypes_define_keeps_them_in_another_dtype() -> None:
+    def f(x: Any) -> Any:
+        bits = lax.bitcast_convert_type(x, np.int32) ^ 1
+        y = fx.pure_callback(lambda v: v * 2, fx.Spec((2,), "float32"), lax.bitcast_convert_type(bits, np.float32))
+        return fnp.where(fnp.signbit(y), lax.reduce_precision(y, 5, 3), fnp.nextafter(y, y + 1)), lax.scan(
+            lambda c, a: (c * a, fnp.signbit(c)), fnp.float32(1), x
+        )
+
+    x = np.array([-2.3, 0.7], np.float32)
+    assert fx.bisect(fx.trace(f, x), x, reference="float64") is None
+
+
 def test_the_equations_that_are_found_differ_alone() -> None:
     def variance(x: Any) -> Any:
         return fnp.mean(x * x) - fnp.mean(x) ** 2

@@ -340,6 +340,18 @@ def test_nothing_of_the_environment_is_stored(tmp_path: Path) -> None:
     assert f"XLA_FLAGS --xla_cpu_enable_fast_math=false there, {here} here" in call.differences
 
 
+def test_checks_in_a_file_name_no_folder(tmp_path: Path) -> None:
+    f = fx.jit(lambda x: fx.lax.map(lambda y: fx.error_if(y, y < 0, "negative"), x))
+    with fx.record(tmp_path):
+        f(X)
+    assert str(Path(__file__).parent).encode() not in (tmp_path / "000000.fxcall").read_bytes()
+    (call,) = fx.replay(tmp_path)
+    assert call.same_bits()
+    with pytest.raises(fx.errors.CheckError, match="negative") as caught:
+        fx.interpret(call.program, -X - 1)
+    assert Path(__file__).name in str(caught.value)
+
+
 def test_a_process_that_is_killed_leaves_the_complete_calls_and_the_one_that_killed_it(tmp_path: Path) -> None:
     """The file of a call is there before the call runs."""
     code = (

@@ -8,22 +8,37 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, TypeVar, final
 
 import numpy as np
 
 from fxad import runtime
 from fxad.core import tree
+from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.core.tree import Structure
 from fxad.diagnosis.record.call_file import SUFFIX, CallWriter, written_parts
 from fxad.diagnosis.record.stand_ins import statistics_of
 from fxad.diagnosis.record.versions import versions
 from fxad.errors import ArgumentError, FileFormatError, FxadError
-from fxad.ir import Aval, NDArray, distinct_jaxprs, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    Jaxpr,
+    NDArray,
+    distinct_jaxprs,
+    map_parameter,
+    params,
+    source_location,
+)
 from fxad.operations.arguments import parse_bytes
+from fxad.primitives.check import Check
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
 from fxad.storage.file_format import Section
 from fxad.storage.paths import absolute_path
@@ -174,8 +189,35 @@ class _Observer(CallObserver):
         return outs
 
 
+@by_value
+def without_folders(jaxpr: Jaxpr) -> Jaxpr:
+    """Return a program whose checks name the files of the user without their folders."""
+    made: dict[object, Jaxpr] = {}
+
+    def shortened(value: object) -> object:
+        return made[value] if isinstance(value, Jaxpr) else value
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+        changed = {n: new for n, v in params(eqn.prim) if (new := map_parameter(v, shortened)) is not v and new != v}
+        if isinstance(eqn.prim, Check):
+            changed["where"] = _FOLDER.sub("", eqn.prim.where)
+        return b(replace(eqn.prim, **changed), *ins) if changed else None
+
+    bodies = distinct_jaxprs(jaxpr)
+    if not any([isinstance(prim, Check) for body in bodies for prim in body.prims]):
+        return jaxpr
+    for body in bodies:
+        made[body] = rewrite(body, rule)
+    return made[jaxpr]
+
+
+_FOLDER: Final = re.compile(r"^.*[/\\](?=[^/\\]*:\d+ in )")
+
+
 def sections_of(program: Program[..., object]) -> list[Section]:
     """Return the description of a program, its text, and the user's lines."""
+    jaxpr = without_folders(program.jaxpr)
+    program = Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
     described = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
     return [*described, Section("lines", _lines(program))]
 
@@ -208,7 +250,7 @@ def describe_call(
             )
             aval = program.jaxpr.in_avals[k]
             left_out.append(f"{program.operand_path(k)}, {aval}: {'; '.join(map(str, statistics))}; seed {seed}")
-    units = [body.digest for body in how.units] if isinstance(how.units, tuple) else how.units
+    units = [without_folders(body).digest for body in how.units] if isinstance(how.units, tuple) else how.units
     options = how.options
     return {
         "name": program.name,
