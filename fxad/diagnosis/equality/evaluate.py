@@ -167,11 +167,14 @@ def _loop(domain: Domain, layout: Layout, args: Sequence[Value], outs: Sequence[
             if not domain.interpreted:
                 raise UndecidedError("operands decide the number of steps")
         for k in layout.running:
+            before = len(domain.effects)
             values = evaluate(
                 domain,
                 layout.bodies[k].jaxpr,
                 [_slice(state[p], roles[p], step) for p in layout.operand_indices(k)],
             )
+            if active is not None and len(domain.effects) > before:
+                raise UndecidedError("operands decide which effects happen")
             indices = layout.result_indices(k)
             present = active
             for q, x in zip(indices, values, strict=True):
