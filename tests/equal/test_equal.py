@@ -306,6 +306,14 @@ def test_effects_are_part_of_a_program() -> None:
     assert found.reason == "the effects differ: 1 and 0 calls of the host or checks"
     assert isinstance(verdict(checked, lambda x: checked(x * 1.5) - x, X), fx.Unknown)
 
+    def step(x: Any) -> Any:
+        return fx.error_if(x + 1, x[0] > 5, "large")
+
+    looped = lambda x: lax.fori_loop(0, 2, lambda _, y: step(y), x)  # noqa: E731
+    assert isinstance(verdict(looped, lambda x: step(step(x)) * 1.0 + 0, X), fx.Proof)
+    assert isinstance(verdict(looped, lambda x: step(x) + 1, X), fx.Unknown)
+    assert isinstance(verdict(lambda x: step(x) + step(x), lambda x: 2 * step(x), X), fx.Proof)
+
 
 def test_jaxprs_are_compared_like_programs() -> None:
     f, g = fx.trace(lambda x: x + x, X), fx.trace(lambda x: 2 * x, X)

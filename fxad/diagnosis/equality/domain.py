@@ -76,6 +76,7 @@ class Domain:
         self.interpreted, self.exact_constants = interpreted, exact_constants
         self.assumptions: set[str] = set()
         self.effects: list[object] = []
+        self.noted = 0  # effects, repeated ones too
         self.degree = 1.0
         self.calls: Counter[str] = Counter()
         self.quotients: dict[int, tuple[int, float]] = {}

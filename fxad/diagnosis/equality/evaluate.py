@@ -65,7 +65,10 @@ def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     key = eqn.prim, tuple([a if isinstance(a, Lit) else (id(x), a.aval) for a, x in zip(eqn.ins, args, strict=True)])
     found = domain.remembered.get(key)
     if found is None:
+        before = domain.noted
         outs = _results(domain, eqn, args)
+        if domain.noted > before:
+            return outs  # the other program has to note them too
         size = sum([x.residues.nbytes if isinstance(x, Symbolic) else x.nbytes for x in outs])
         if size > domain.memory:
             return outs
@@ -100,9 +103,13 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
 
 
 def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
-    """Record an effect: programs are equal only if they have the same effects, in the same order."""
+    """Record an effect: programs are equal only if they have the same effects, in the same order. A check that is
+    repeated has none."""
     keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
-    domain.effects.append((domain.named(eqn.prim), tuple(keys)))
+    effect = domain.named(eqn.prim), tuple(keys)
+    domain.noted += 1
+    if not isinstance(eqn.prim, Check) or effect not in domain.effects:
+        domain.effects.append(effect)
 
 
 # ---------------------------------------------------------------------------------------------------- bodies by layout
