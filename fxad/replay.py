@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from fxad.diagnosis.bisect.bisect import bisect
+from fxad.diagnosis.record.recording import error_text
 from fxad.diagnosis.record.replay import RecordedCall, replay
 from fxad.errors import FxadError
 from fxad.text import to_text
@@ -41,7 +42,14 @@ def _replayed(call: RecordedCall, options: argparse.Namespace) -> bool:
     text = "" if options.without_text else to_text(call.program.jaxpr, source=True)
     sys.stdout.write(f"{call}\n{text}")
     sys.stdout.flush()  # the program may end the process
-    divergence = bisect(call, tolerance=options.tolerance, time_limit=options.time_limit)
+    try:
+        divergence = bisect(call, tolerance=options.tolerance, time_limit=options.time_limit)
+    except FxadError as e:
+        if not call.error:
+            raise
+        same = "the recorded error" if error_text(e) == call.error else "another error than recorded"
+        sys.stdout.write(f"{e}\nthe program raises {same}\n")
+        return False
     sys.stdout.write(f"{divergence or 'compiled and interpreted agree'}\n")
     if call.results is not None and not call.stand_ins and options.time_limit is None:
         bits = "the recorded bits" if call.same_bits() else "other bits than recorded"

@@ -44,16 +44,42 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
     replace_file(path, partial(_write_parts, parts=parts, mode=mode))
 
 
+def write_new(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:
+    """Write a file of these parts as `write_whole` does, if no file has its name: one of two writers at once succeeds.
+
+    Raises: FileExistsError, OSError.
+    """
+    _write_beside(path, partial(_write_parts, parts=parts, mode=mode), _link)
+
+
 def replace_file(path: str, write: Callable[[str], None]) -> None:
     """Write a file atomically: readers see the old content or the new, also after a crash. `write(name)` writes and
     syncs a new file, in the same directory, which is then renamed.
 
     Raises: OSError, and what `write` raises; the temporary file is removed.
     """
+    _write_beside(path, write, os.replace)
+
+
+def _link(beside: str, path: str) -> None:
+    """Give a file its name, if no other file has it."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
+        os.replace(beside, path)
+    else:
+        os.unlink(beside)
+
+
+def _write_beside(path: str, write: Callable[[str], None], publish: Callable[[str, str], None]) -> None:
     beside = f"{_shortened(path)}.{os.getpid()}.{_machine()}{os.urandom(4).hex()}{UNFINISHED}"
     try:
         write(beside)
-        os.replace(beside, path)
+        publish(beside, path)
     except BaseException as e:
         with suppress(OSError):
             os.unlink(beside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Verdict, decide
-from fxad.ir import Jaxpr, NDArray
+from fxad.ir import Avals, Jaxpr, NDArray
 from fxad.testing.compare import fail
 
 
@@ -20,8 +20,16 @@ def check_equal(a: Jaxpr, b: Jaxpr, args: Sequence[NDArray], *, bits: bool = Fal
     return isinstance(verdict(a, b, known_operands(a, args), bits=bits), Proof)
 
 
+def _text(avals: Avals) -> str:
+    return f"({', '.join(map(str, avals))})"
+
+
 def verdict(a: Jaxpr, b: Jaxpr, known: Sequence[NDArray | None], *, bits: bool = False) -> Verdict:
-    """Return what `fxad.equal` says of two programs. Raises AssertionError for a counterexample."""
+    """Return what `fxad.equal` says of two programs. Raises AssertionError for a counterexample, and for programs of
+    different types."""
+    for what, ours, theirs in (("operands", a.in_avals, b.in_avals), ("results", a.out_avals, b.out_avals)):
+        if ours != theirs:
+            fail(f"the types of the {what} differ: {_text(ours)} and {_text(theirs)}", a, (), b)
     found = decide(Question((a, b), ((), ()), known), bits=bits)
     if isinstance(found, Counterexample):
         fail(f"the programs are not equal: {found}", a, (), b)

@@ -74,8 +74,9 @@ def check_rewrite(
 
     `rtol` is for a rewrite that rounds in another way: the largest difference of a result, relative to its largest
     magnitude, or to 1 if that is more. With 0.0 results are compared bit for bit. `exact` asks `fxad.equal` instead: a
-    rewrite may round in any way, and the programs are equal as functions of real numbers, at all operands; only what is
-    not decided is compared within `rtol`, or the tolerance of the dtype. `shrinks` and `idempotent` are False for a
+    rewrite may round in any way, and the programs are equal as functions of real numbers, at all operands for which no
+    value is nan or infinite and no denominator zero; only what is not decided is compared within `rtol`, or the
+    tolerance of the dtype. `shrinks` and `idempotent` are False for a
     rewrite that may add equations, or that finds more to rewrite in its result. Without a case, 50 programs are drawn.
     """
     if case is None:

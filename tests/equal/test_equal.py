@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import fxad as fx
 import fxad.lax as lax
 import fxad.numpy as fnp
+from fxad import extend as ex
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError
 
 X = fx.Spec((3,), "float32")
@@ -105,6 +107,7 @@ REFUTED: dict[str, tuple[Any, ...]] = {
         fx.Spec((3, 2), "float32"),
         fx.Spec((40,), "int32"),
     ),
+    "the imaginary part of a transform": (fnp.fft.rfft, lambda x: fnp.fft.rfft(x).real + 0j, fx.Spec((4,), "float32")),
     "a missing step": (lambda x: lax.fori_loop(0, 4, lambda _, y: y * x, x), lambda x: x * x * x * x, X),
 }  # fmt: skip
 
@@ -125,6 +128,11 @@ UNDECIDED: dict[str, tuple[Any, ...]] = {
     "a law of exp": (lambda x: fnp.exp(x + 1), lambda x: fnp.exp(x) * fnp.exp(np.float32(1)), X),
     "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
     "one integer of many": (lambda x, n: fnp.where(n * n * 7 == 1067563, x, 0), lambda x, n: 0 * x, X, INTEGER),
+    "a jump that rounding moves": (
+        lambda n: fnp.floor(fnp.sqrt(1.0 * n) ** 2),
+        lambda n: fnp.where(n < 0, np.nan, 1.0 * n),
+        INTEGER,
+    ),
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
     "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
     "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
@@ -214,7 +222,7 @@ def test_at_gives_the_integers_and_the_types_of_functions() -> None:
     found = fx.equal(f, g, at=(x, np.int32(3)))
     assert isinstance(found, fx.Proof)
     assert found.known == (1,)
-    assert str(found).endswith("\n  for the given values of operands 1")
+    assert "\n  for the given values of operands 1\n" in str(found)
     assert isinstance(fx.equal(f, g, at=(x, np.int32(2))), fx.Counterexample)
 
 
@@ -229,10 +237,64 @@ def test_arrays_that_programs_close_over_are_constants() -> None:
 def test_a_proof_says_what_it_assumes() -> None:
     found = verdict(lambda x, n: x * (n + 1).astype("float32"), lambda x, n: x * n + x, X, INTEGER)
     assert isinstance(found, fx.Proof)
-    assert found.assumptions == ("integers did not wrap before they were converted to floats or wider integers",)
-    assert str(found).endswith(
-        "\n  assuming that integers did not wrap before they were converted to floats or wider integers"
-    )
+    assert found.assumptions == (WRAP, FINITE)
+    assert str(found).endswith(f"\n  assuming that {WRAP}\n  assuming that {FINITE}")
+
+
+WRAP = "integers did not wrap before they were converted to floats or wider integers"
+FINITE = "no operand or computed value is nan or infinite, and -0 is 0"
+ASSUMING: dict[str, tuple[Any, ...]] = {
+    "nan": ({FINITE}, lambda x: fnp.where(x != x, 0, x), lambda x: x),
+    "inf": ({FINITE}, lambda x: x - x, lambda x: 0 * x),
+    "the sign of zero": ({FINITE}, lambda x: x + 0, lambda x: x),
+    "not less": ({FINITE}, lambda x: ~(x < 1), lambda x: x >= 1),
+    "a row": ({FINITE}, lambda x: fnp.cumsum(x[::-1])[::-1], lambda x: lax.cumsum(x, reverse=True)),
+    "x / x": ({FINITE, "no denominator is zero"}, lambda x: x * x / x, lambda x: x),
+    "bits": (
+        {FINITE, "equal real numbers are equal floats where a program reads their bits"},
+        lambda x: fnp.signbit(x + 0),
+        fnp.signbit,
+    ),
+    "only data movement": (set(), lambda x: fnp.floor(x[::-1]), lambda x: fnp.floor(x)[::-1]),
+}
+
+
+@pytest.mark.parametrize("name", ASSUMING)
+def test_a_proof_about_real_numbers_says_which_floats_are_left_out(name: str) -> None:
+    assumptions, f, g = ASSUMING[name]
+    found = verdict(f, g, X)
+    assert isinstance(found, fx.Proof)
+    assert set(found.assumptions) == assumptions
+
+
+@dataclass(frozen=True)
+class Hidden:
+    value: int = field(repr=False)
+
+
+@final
+@ex.primitive
+class Scaled(ex.Unary):
+    """A function with a parameter that its text does not show."""
+
+    name: ClassVar[str] = "scaled"
+    takes: ClassVar[frozenset[fx.dtypes.DType]] = frozenset({fx.dtypes.float32})
+    by: Hidden
+
+    def compute(self, x: ex.NDArray) -> object:
+        return np.where(np.abs(x) > 1e6, self.by.value, 1) * x
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        raise NotImplementedError
+
+    def tangent(self, ctx: ex.JvpCtx, x: ex.Atom, y: ex.Atom, t: ex.Tangent) -> ex.Tangent:
+        raise NotImplementedError
+
+
+def test_parameters_differ_also_if_their_text_does_not() -> None:
+    f, g = [lambda x, k=k: ex.bind(Scaled(Hidden(k)), x)[0] for k in (2, 3)]
+    assert isinstance(verdict(f, lambda x: f(x * 1), X), fx.Proof)
+    assert isinstance(verdict(f, g, X), fx.Unknown)
 
 
 def test_effects_are_part_of_a_program() -> None:
@@ -243,6 +305,14 @@ def test_effects_are_part_of_a_program() -> None:
     assert isinstance(found, fx.Unknown)
     assert found.reason == "the effects differ: 1 and 0 calls of the host or checks"
     assert isinstance(verdict(checked, lambda x: checked(x * 1.5) - x, X), fx.Unknown)
+
+    def step(x: Any) -> Any:
+        return fx.error_if(x + 1, x[0] > 5, "large")
+
+    looped = lambda x: lax.fori_loop(0, 2, lambda _, y: step(y), x)  # noqa: E731
+    assert isinstance(verdict(looped, lambda x: step(step(x)) * 1.0 + 0, X), fx.Proof)
+    assert isinstance(verdict(looped, lambda x: step(x) + 1, X), fx.Unknown)
+    assert isinstance(verdict(lambda x: step(x) + step(x), lambda x: 2 * step(x), X), fx.Proof)
 
 
 def test_jaxprs_are_compared_like_programs() -> None:
@@ -328,3 +398,5 @@ def test_values_at_must_fit() -> None:
     with pytest.raises(ArgumentError, match=r"equal: argument 0 is i32\[\], at has .* of shape \(2,\)") as caught:
         fx.equal(f, f, at=(np.arange(2),))
     assert str(caught.value).endswith("give values of the types of the arguments")
+    with pytest.raises(ArgumentError, match=r"argument 0 is i32\[\], at has .* with values outside of its range"):
+        fx.equal(f, f, at=(np.int64(1) << 40,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -211,6 +212,18 @@ def test_a_wrong_pass_is_found_with_operands() -> None:
     with pytest.raises(AssertionError, match="the programs are not equal: different: result") as caught:
         check_rewrite(drop_negations, one_case(), exact=True)
     assert "operand 0: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "other"),
+    [
+        (r"operands differ: \(f64\[3\], f64\[3\]\) and \(f64\[3\]\)", lambda: fx.trace(lambda x: x, X).jaxpr),
+        (r"results differ: \(f64\[3\]\) and \(f64\[1\]\)", lambda: fx.trace(lambda x, y: x[:1], X, X).jaxpr),
+    ],
+)
+def test_a_pass_that_changes_types_is_found(what: str, other: Callable[[], Jaxpr]) -> None:
+    with pytest.raises(AssertionError, match=f"the types of the {what}"):
+        check_rewrite(lambda _: other(), one_case(), exact=True)
 
 
 def test_programs_are_checked_with_the_integers_of_a_case() -> None:

@@ -369,6 +369,29 @@ def test_another_dtype_shows_what_rounding_does(tmp_path: Path) -> None:
         fx.bisect(program, 0.25, reference="int32")
 
 
+def test_what_dtypes_define_keeps_them_in_another_dtype() -> None:
+    def f(x: Any) -> Any:
+        bits = lax.bitcast_convert_type(x, np.int32) ^ 1
+        y = fx.pure_callback(lambda v: v * 2, fx.Spec((2,), "float32"), lax.bitcast_convert_type(bits, np.float32))
+        return fnp.where(fnp.signbit(y), lax.reduce_precision(y, 5, 3), fnp.nextafter(y, y + 1)), lax.scan(
+            lambda c, a: (c * a, fnp.signbit(c)), fnp.float32(1), x
+        )
+
+    x = np.array([-2.3, 0.7], np.float32)
+    assert fx.bisect(fx.trace(f, x), x, reference="float64") is None
+
+
+def test_the_equations_that_are_found_differ_alone() -> None:
+    def variance(x: Any) -> Any:
+        return fnp.mean(x * x) - fnp.mean(x) ** 2
+
+    x = np.array([1000.005, 999.98, 1000.03], np.float32)  # the mean is on another scale than its square
+    found = fx.bisect(fx.trace(variance, x), x, reference="float64")
+    assert found is not None
+    assert found.alone
+    assert fx.bisect(found.program, *found.operands, reference="float64") is not None
+
+
 def test_tolerances() -> None:
     program = fx.trace(lambda x: fnp.exp(x).sum(), ROWS)
     exact = f32(fx.interpret(program, ROWS))

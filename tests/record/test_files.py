@@ -143,6 +143,16 @@ def test_primitives_from_outside(tmp_path: Path) -> None:
     assert call.same_bits()
 
 
+def test_the_command_line_goes_on_after_a_call_that_raises(tmp_path: Path) -> None:
+    with fx.record(tmp_path):
+        with pytest.raises(fx.errors.CheckError):
+            np.asarray(fx.jit(lambda x: fx.error_if(x, x > 0, "positive"))(X))
+        fx.jit(lambda x: x + 1)(X)
+    out = run_python(RUN, tmp_path)
+    assert "\nthe program raises the recorded error\n000001.fxcall" in out
+    assert out.endswith("the results have the recorded bits\n0\n")
+
+
 def test_the_command_line(file: Path, tmp_path: Path) -> None:
     out = run_python("import sys, fxad.replay as m, fxad as fx; assert m is fx.replay", file)
     assert out == ""

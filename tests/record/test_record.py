@@ -237,6 +237,25 @@ def test_blocks_are_nested(tmp_path: Path) -> None:
     assert replayed_bits(tmp_path / "outer") == replayed_bits(tmp_path / "inner") == [True]
 
 
+def test_recordings_at_once_share_a_folder(tmp_path: Path) -> None:
+    f = fx.jit(lambda x: x + 1)
+    with fx.record(tmp_path) as outer, fx.record(tmp_path) as inner:
+        f(X)
+
+    def work() -> None:
+        with fx.record(tmp_path):
+            for _ in range(3):
+                f(X)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({*outer.files, *inner.files}) == 2
+    assert replayed_bits(tmp_path) == [True] * 11
+
+
 def test_disable_jit_and_traces_inside_of_a_block(tmp_path: Path) -> None:
     f = fx.jit(lambda x: x + 1)
     with fx.record(tmp_path):
@@ -321,6 +340,18 @@ def test_nothing_of_the_environment_is_stored(tmp_path: Path) -> None:
     assert f"XLA_FLAGS --xla_cpu_enable_fast_math=false there, {here} here" in call.differences
 
 
+def test_checks_in_a_file_name_no_folder(tmp_path: Path) -> None:
+    f = fx.jit(lambda x: fx.lax.map(lambda y: fx.error_if(y, y < 0, "negative"), x))
+    with fx.record(tmp_path):
+        f(X)
+    assert str(Path(__file__).parent).encode() not in (tmp_path / "000000.fxcall").read_bytes()
+    (call,) = fx.replay(tmp_path)
+    assert call.same_bits()
+    with pytest.raises(fx.errors.CheckError, match="negative") as caught:
+        fx.interpret(call.program, -X - 1)
+    assert Path(__file__).name in str(caught.value)
+
+
 def test_a_process_that_is_killed_leaves_the_complete_calls_and_the_one_that_killed_it(tmp_path: Path) -> None:
     """The file of a call is there before the call runs."""
     code = (
@@ -363,7 +394,7 @@ def test_a_full_disk_is_an_error_of_the_call_and_leaves_the_files_before(
 
     with fx.record(tmp_path):
         f(fnp.asarray(X))
-        monkeypatch.setattr(module, "write_whole", full)
+        monkeypatch.setattr(module, "write_new", full)
         with pytest.raises(OSError, match=r"No space left on device"):
             f(x)
         assert np.array_equal(x, X)  # the call did not run

@@ -561,6 +561,10 @@ def test_predicates_that_a_file_cannot_name(tmp_path: Path) -> None:
     exec("def fails(program, args):\n    return 'x' if program.jaxpr.eqns else None\n", main)
     with pytest.raises(ArgumentError, match="its module __main__ has no source"):
         fx.reduce_program(PROGRAM, main["fails"]).as_test(path)
+    calls = fx.trace(lambda x: fnp.tanh(fx.pure_callback(np.cos, fx.Spec((3,), "float64"), x)), np.zeros(3))
+    with pytest.raises(ArgumentError, match="as_test: the program calls the Python function cos, which") as e:
+        fx.reduce_program(calls, functools.partial(predicates.has, "host_call")).as_test(path)
+    assert "write a test that traces the program, and calls `fails`" in messages(e)
     with pytest.raises(ArgumentError, match="is not the path of a file"):
         fx.reduce_program(PROGRAM, has_tanh).as_test(3)  # type: ignore[arg-type]
 

@@ -47,11 +47,11 @@ def run_in_child(
         written: dict[str, str] = {}
         for k, (jaxpr, operands) in enumerate(runs):
             file = f"{k:06}{SUFFIX}"
-            writer = CallWriter(file, written)
+            writer = CallWriter(written)
             program = program_of(jaxpr)
             description, _ = describe_call(writer, program, sections_of(program), operands, choices, versions(), None)
             write_whole(os.path.join(folder, file), writer.file(description, None), 0o600)
-            writer.note_written(written)
+            writer.note_written(file, written)
         ended = _end_of(folder, "" if device is None else str(device), _START_SECONDS + seconds * len(runs), seconds)
         for k, (jaxpr, _) in enumerate(runs):
             path = os.path.join(folder, f"{k:06}{_RESULTS}")

@@ -100,13 +100,13 @@ class Search:
         """Return the shortest run of equations that ends before `end` and differs on the operands of the reference."""
 
         def agrees(first: int) -> bool:
-            return not self.is_of(kind, self.compare(*self._window(jaxpr, operands, first, end)))
+            return not self.is_of(kind, self._compare_alone(*self._window(jaxpr, operands, first, end)))
 
         first = end - 1
         if agrees(first):
             first = first_true(agrees, 0, first) - 1 if end > 1 and not agrees(0) else 0
         part, values = self._window(jaxpr, operands, first, end)
-        found = self.compare(part, values)
+        found = self._compare_alone(part, values)
         eqn = jaxpr.eqns[end - 1]
         if first == end - 1 and self.is_of(kind, found):
             inner = self._in_bodies(eqn, values_of(eqn, values), kind)
@@ -122,6 +122,14 @@ class Search:
             end - first,
             self.is_of(kind, found),
         )
+
+    def _compare_alone(self, jaxpr: Jaxpr, operands: Operands) -> Mismatch | Failure | None:
+        """Return the difference of the two sides on the scale of these operands, as for this program alone."""
+        around, self.close = self.close, closeness_for(self.close.tolerance, operands)
+        try:
+            return self.compare(jaxpr, operands)
+        finally:
+            self.close = around
 
     def _window(self, jaxpr: Jaxpr, operands: Operands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:
         """Return equations `first` to `end` as a program, and its operands in the reference."""

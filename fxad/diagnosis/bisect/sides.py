@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
 from fxad.execution.executable import load_plan
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
+from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
+from fxad.primitives.host_call import HostCall
 from fxad.runtime import Device
 from fxad.tracing.program import Choices
 
@@ -116,9 +118,15 @@ def _run_in(dtype: dtypes.DType, jaxpr: Jaxpr, operands: Operands) -> list[NDArr
         if outs is None and _converts(eqn.ins[0].aval if eqn.ins else None, [v.aval for v in eqn.outs], eqn.prim.name):
             outs = ins
         elif outs is None:
+            if isinstance(eqn.prim, _OF_DTYPES):
+                ins = [x.astype(a.aval.dtype) for x, a in zip(ins, eqn.ins, strict=True)]
             outs = list(eqn.prim.impl(*ins))
         env.update(zip(eqn.outs, [_in(dtype, np.asarray(x)) for x in outs], strict=True))
     return [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+
+
+# what these compute is defined by the dtypes of the program
+_OF_DTYPES: Final = (BitcastConvertType, HostCall, Nextafter, ReducePrecision)
 
 
 def _converts(operand: Aval | None, results: Sequence[Aval], name: str) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.diagnosis.equality.field import BITS, PRIMES, Field, Residues
 from fxad.dtypes import DType
-from fxad.ir import Aval, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray, Primitive, jaxprs_in_params, map_parameter, params
 
 _CHUNK: Final = 1024
 _MEMORY: Final = 1 << 28
@@ -76,11 +76,13 @@ class Domain:
         self.interpreted, self.exact_constants = interpreted, exact_constants
         self.assumptions: set[str] = set()
         self.effects: list[object] = []
+        self.noted = 0  # effects, repeated ones too
         self.degree = 1.0
         self.calls: Counter[str] = Counter()
         self.quotients: dict[int, tuple[int, float]] = {}
         self.infinity: Residues = self.field.random("infinity", np.zeros(1, np.int64))
         self._scalars: dict[object, Symbolic] = {}
+        self._named: dict[str, list[object]] = {}  # the primitives that have a text
         # results of equations, by primitive and identities of the operands, and the bytes that further ones may take
         self.remembered: dict[object, tuple[Sequence[Value], Sequence[Value]]] = {}
         self.memory = _MEMORY
@@ -204,6 +206,7 @@ class Domain:
             inverse = np.where(by_zero, self.field.random("quotient by zero", np.ones(1, np.int64)), inverse)
         if not x.degree:
             return self.made(inverse, False, 0.0, x.level)
+        self.assumptions.add("no denominator is zero")
         count, degree = self.quotients.get(x.level, (0, 1.0))
         self.quotients[x.level] = count + x.size, max(degree, x.degree)
         return self.made(inverse, False, 1.0, x.level + 1)
@@ -244,6 +247,23 @@ class Domain:
         return x.like(np.where(flip, self.field.neg(x.residues), x.residues)), flip[..., 0]
 
     # ------------------------------------------------------------------------------------------- random functions
+
+    def named(self, prim: Primitive, without: Sequence[str] = ()) -> str:
+        """Return a text for the value of a primitive, without some parameters, the same in every process. Parameters
+        that differ have two texts, also if their `repr` does not show it."""
+        digests = {j: j.digest for j in jaxprs_in_params(prim)}
+
+        def text(value: object) -> object:
+            return digests.get(value, value) if isinstance(value, Jaxpr) else value
+
+        kept = [(n, v) for n, v in params(prim) if n not in without]
+        shown = ", ".join([f"{n}={map_parameter(v, text)!r}" for n, v in kept])
+        name = f"{type(prim).__module__}.{type(prim).__qualname__}({shown})"
+        alike = self._named.setdefault(name, [])
+        value = type(prim), kept
+        if value not in alike:
+            alike.append(value)
+        return name + f" {alike.index(value)}" * (alike[0] != value)
 
     def function(self, name: str, args: Sequence[Symbolic], is_complex: bool = False, bit: bool = False) -> Symbolic:
         """Return a function of which nothing is known, element by element: equal arguments give equal results."""

@@ -37,6 +37,7 @@ def equal(
     difference is confirmed in float64, by more than its rounding, and its operands are simplified.
 
     `exact="real"` asks for equal functions of real and complex numbers, which floating programs may round differently.
+    A proof lists its assumptions: that no float is nan or infinite, that no denominator is zero, and others.
     `exact="bits"` asks for the same operations on the same values, in which only data movement and calls may differ.
 
     Integer and bool operands may have any value; integers are numbers without wrap-around where a proof says so. With
@@ -51,6 +52,7 @@ def equal(
     >>> print(fx.equal(f, fx.trace(lambda x: x * x - 1, x)))
     equal as real functions, by evaluation
       wrong with probability at most 2^-192
+      assuming that no operand or computed value is nan or infinite, and -0 is 0
     >>> print(fx.equal(f, fx.trace(lambda x: x * x + 1, x)))
     different: result 0[0] is -1.0 and 1.0 at
       operand 0: [0.0, 0.0, 0.0]
@@ -121,9 +123,11 @@ def _known(program: Program[..., Any] | Jaxpr, at: Sequence[object]) -> list[NDA
             known.append(None)
             continue
         x = np.asarray(value)
-        if x.shape != aval.shape or x.dtype.kind not in "iub":
+        fits = x.shape == aval.shape and x.dtype.kind in "iub"
+        outside = "" if not fits or np.array_equal(x, x.astype(aval.dtype)) else ", with values outside of its range"
+        if not fits or outside:
             raise ArgumentError(
-                f"equal: argument {k} is {aval}, at has {described(value)} of shape {x.shape}",
+                f"equal: argument {k} is {aval}, at has {described(value)} of shape {x.shape}{outside}",
                 remedy="give values of the types of the arguments",
             )
         known.append(x.astype(aval.dtype))

@@ -12,7 +12,7 @@ from fxad.core.interpreter import last_uses
 from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Sliced, Times, Unknown, UpTo
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
-from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, name_of
+from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of
 from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
@@ -65,7 +65,10 @@ def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     key = eqn.prim, tuple([a if isinstance(a, Lit) else (id(x), a.aval) for a, x in zip(eqn.ins, args, strict=True)])
     found = domain.remembered.get(key)
     if found is None:
+        before = domain.noted
         outs = _results(domain, eqn, args)
+        if domain.noted > before:
+            return outs  # the other program has to note them too
         size = sum([x.residues.nbytes if isinstance(x, Symbolic) else x.nbytes for x in outs])
         if size > domain.memory:
             return outs
@@ -100,9 +103,13 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
 
 
 def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
-    """Record an effect: programs are equal only if they have the same effects, in the same order."""
+    """Record an effect: programs are equal only if they have the same effects, in the same order. A check that is
+    repeated has none."""
     keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
-    domain.effects.append((name_of(eqn.prim), tuple(keys)))
+    effect = domain.named(eqn.prim), tuple(keys)
+    domain.noted += 1
+    if not isinstance(eqn.prim, Check) or effect not in domain.effects:
+        domain.effects.append(effect)
 
 
 # ---------------------------------------------------------------------------------------------------- bodies by layout
@@ -167,11 +174,14 @@ def _loop(domain: Domain, layout: Layout, args: Sequence[Value], outs: Sequence[
             if not domain.interpreted:
                 raise UndecidedError("operands decide the number of steps")
         for k in layout.running:
+            before = len(domain.effects)
             values = evaluate(
                 domain,
                 layout.bodies[k].jaxpr,
                 [_slice(state[p], roles[p], step) for p in layout.operand_indices(k)],
             )
+            if active is not None and len(domain.effects) > before:
+                raise UndecidedError("operands decide which effects happen")
             indices = layout.result_indices(k)
             present = active
             for q, x in zip(indices, values, strict=True):

@@ -134,7 +134,7 @@ class Field:
 
     def linear(self, f: Callable[[list[NDArray]], list[NDArray]], xs: Sequence[Residues]) -> list[Residues] | None:
         """Return the results of a linear map of float64 arrays, applied to residues. None if a coefficient is no
-        integer, or a sum is not exact."""
+        integer, or a sum is not exact, or a result is complex."""
         levels: list[list[list[NDArray]]] = [[], [], []]  # by limb, prime, result
         for k in range(self.points):
             columns = [_limbs(x[..., k]) for x in xs]
@@ -226,6 +226,8 @@ def _limbs(x: Residues) -> list[NDArray]:
 
 
 def _exact(y: NDArray) -> bool:
+    if y.dtype.kind == "c":
+        return False
     if not y.size:
         return True
     return bool(np.abs(y).max() < 2.0**53) and bool((y == np.rint(y)).all())

@@ -25,7 +25,7 @@ from fxad import dtypes
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
 from fxad.diagnosis.equality.field import Residues
 from fxad.dtypes import DType
-from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive, jaxprs_in_params, map_parameter, params
+from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive, map_parameter, params
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.cumulative import CumMax, CumMin, CumProd, Cumulative
@@ -130,6 +130,8 @@ def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: 
         rule = of_family(RULES, type(prim))
         made = None if rule is None else rule(domain, prim, args, ins, outs)
         if made is not None:
+            if type(prim) not in _EXACT_FOR_FLOATS:
+                _assume_finite(domain, ins, outs)
             return made
     elif isinstance(prim, OptimizationBarrier | Mark | StopGradient):
         return args
@@ -138,6 +140,15 @@ def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: 
         if linear is not None:
             return linear
     return _unknown(domain, prim, args, ins, outs)
+
+
+def _assume_finite(domain: Domain, ins: Avals, outs: Avals) -> None:
+    """Note that a law of real numbers was used, which floats have if they are finite, and zero has no sign."""
+    if any([a.inexact for a in (*ins, *outs)]):
+        domain.assumptions.add(_FINITE)
+
+
+_FINITE: Final = "no operand or computed value is nan or infinite, and -0 is 0"
 
 
 def _rounds(domain: Domain, prim: Primitive, outs: Avals) -> bool:
@@ -170,6 +181,8 @@ def _linear(
     lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
     vectors = [x for x in lifted if isinstance(x, Symbolic)]
     is_complex = any([x.is_complex for x in vectors])
+    if is_complex and not all([a.dtype in dtypes.COMPLEX for a in outs]):
+        return None  # it is linear over the real numbers only
     if is_complex:
         lifted = [domain.complex(*domain.parts(x)) if isinstance(x, Symbolic) else x for x in lifted]
         vectors = [x for x in lifted if isinstance(x, Symbolic)]
@@ -206,6 +219,7 @@ def _linear(
         if one is None:
             return None
         done.append(one)
+    _assume_finite(domain, (), outs)
     return made([np.concatenate(rows, -1) for rows in zip(*done, strict=True)], False)
 
 
@@ -278,7 +292,9 @@ def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: 
 def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
     types = _types_in_name(domain, prim, ins)
-    name = name_of(prim) + types
+    if domain.interpreted and type(prim) in _OF_DTYPES and ins[0].inexact:
+        domain.assumptions.add(_BITS)
+    name = domain.named(prim) + types
     lifted = [domain.lift(x) for x in args]
     kinds = [kind_of(a.dtype) for a in outs]
     if is_elementwise(prim, ins, outs):
@@ -300,7 +316,7 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
             domain.function_of_rows(f"{name} {k}", rows, a.shape, *kind)
             for k, (a, kind) in enumerate(zip(outs, kinds, strict=True))
         ]
-    name = name_of(prim, ("axis", "axes")) + types  # rows do not know where they lie
+    name = domain.named(prim, ("axis", "axes")) + types  # rows do not know where they lie
     parts = []
     for x in lifted:
         along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
@@ -327,6 +343,7 @@ def _types_in_name(domain: Domain, prim: Primitive, ins: Avals) -> str:
     return "".join([f" {a.dtype}" for a in ins if every or not a.inexact])
 
 
+_BITS: Final = "equal real numbers are equal floats where a program reads their bits"
 _OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
 
 
@@ -337,17 +354,6 @@ def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
 
 
 _ELEMENTWISE: Final = frozenset((*ELEMENTWISE, *GAMMA, *BESSEL, *BETA, Threefry2x32))
-
-
-def name_of(prim: Primitive, without: Sequence[str] = ()) -> str:
-    """Return a text for the value of a primitive, without some parameters, the same in every process."""
-    digests = {j: j.digest for j in jaxprs_in_params(prim)}
-
-    def text(value: object) -> object:
-        return digests.get(value, value) if isinstance(value, Jaxpr) else value
-
-    shown = ", ".join([f"{n}={map_parameter(v, text)!r}" for n, v in params(prim) if n not in without])
-    return f"{type(prim).__module__}.{type(prim).__qualname__}({shown})"
 
 
 def _one_axis(prim: Any, ins: Avals) -> tuple[int, ...]:
@@ -404,7 +410,7 @@ def _rsqrt(domain: Domain, x: Symbolic) -> Symbolic:
 
 def _call(domain: Domain, prim: Primitive, x: Symbolic) -> Symbolic:
     """Return a function of inexact values of which nothing is known but its value at 0."""
-    y = domain.function(f"{name_of(prim)} 0", [x], x.is_complex)
+    y = domain.function(f"{domain.named(prim)} 0", [x], x.is_complex)
     return _at_zero(domain, prim, x, y, dtypes.complex128 if x.is_complex else dtypes.float64)
 
 
@@ -827,4 +833,8 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
     }
 )
 
+# of floats as they are, nan, infinities and the sign of zero too
+_EXACT_FOR_FLOATS: Final = frozenset(
+    {SelectN, ConvertElementType, StopGradient, Real, Imag, Complex, OptimizationBarrier, Mark}
+)
 _ROUNDING: Final = frozenset({Add, Sub, Mul, Div, Square, IntegerPow, ReduceSum, DotGeneral})

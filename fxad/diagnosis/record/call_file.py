@@ -32,8 +32,8 @@ _WROTE: Final = "name a file or a folder of fxad.record"
 class CallWriter:
     """Collects the parts of a call. `written` maps the digests of parts to the files of the folder that have them."""
 
-    def __init__(self, file: str, written: Mapping[str, str]) -> None:
-        self._file, self._written = file, written
+    def __init__(self, written: Mapping[str, str]) -> None:
+        self._written = written
         self._parts: list[dict[str, str | int]] = []
         self._index: dict[str, int] = {}
         self._contents: list[Section] = []
@@ -56,11 +56,11 @@ class CallWriter:
         sections = [Section(_CALL, _json(head)), *self._contents]
         return pack(KIND, VERSION, sections if results is None else [*sections, Section(_RESULTS, _json(results))])
 
-    def note_written(self, written: MutableMapping[str, str]) -> None:
-        """Note the parts that the file has."""
+    def note_written(self, file: str, written: MutableMapping[str, str]) -> None:
+        """Note the parts that the file has, whose name is `file`."""
         for part in self._parts:
             if not part["file"]:
-                written[str(part["sha256"])] = self._file
+                written[str(part["sha256"])] = file
 
 
 @final

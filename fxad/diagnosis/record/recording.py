@@ -8,26 +8,41 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, TypeVar, final
 
 import numpy as np
 
 from fxad import runtime
 from fxad.core import tree
+from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.core.tree import Structure
 from fxad.diagnosis.record.call_file import SUFFIX, CallWriter, written_parts
 from fxad.diagnosis.record.stand_ins import statistics_of
 from fxad.diagnosis.record.versions import versions
 from fxad.errors import ArgumentError, FileFormatError, FxadError
-from fxad.ir import Aval, NDArray, distinct_jaxprs, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    Jaxpr,
+    NDArray,
+    distinct_jaxprs,
+    map_parameter,
+    params,
+    source_location,
+)
 from fxad.operations.arguments import parse_bytes
+from fxad.primitives.check import Check
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
 from fxad.storage.file_format import Section
 from fxad.storage.paths import absolute_path
-from fxad.support.atomic_file import remove_abandoned, write_whole
+from fxad.support.atomic_file import remove_abandoned, write_new, write_whole
 from fxad.tracing.array import Array, asarray, binding, current_binder
 from fxad.tracing.program import CallObserver, Choices, Program
 from fxad.tracing.tracer import active_trace
@@ -127,6 +142,17 @@ class _Observer(CallObserver):
             self._last = program, sections_of(program)
         return self._last[1]
 
+    def _written_as_next(self, content: list[bytes]) -> str:
+        """Write the next file of the folder, and return its path. Other recordings may write to the folder too."""
+        while True:
+            path = os.path.join(self._recording.folder, f"{self._next:06}{SUFFIX}")
+            self._next += 1
+            try:
+                write_new(path, content, 0o666)
+            except FileExistsError:
+                continue
+            return path
+
     def observe(
         self, program: Program[..., object], operands: Sequence[object], how: Choices, run: Callable[[], Sequence[T]]
     ) -> Sequence[T]:
@@ -143,30 +169,55 @@ class _Observer(CallObserver):
         except FxadError as e:  # it calls Python functions, or an operand was deleted, which the call says
             self._recording.skipped.append(Skipped(program.name, e.message.removeprefix("record: ")))
             return run()
-        name = f"{self._next:06}{SUFFIX}"
-        path = os.path.join(self._recording.folder, name)
-        writer = CallWriter(name, self._written)
+        writer = CallWriter(self._written)
         description, left_out = describe_call(
             writer, program, self._sections_of(program), values, how, versions(), self._recording.limit
         )
         description["divided"] = {program.operand_path(k): n for k, x in enumerate(operands) if (n := _devices(x)) > 1}
-        write_whole(path, writer.file(description, None), 0o666)
-        self._next += 1
+        path = self._written_as_next(writer.file(description, None))
+        name = os.path.basename(path)
         self._recording.files.append(path)
         self._recording.stand_ins += [f"{name}: {text}" for text in left_out]
         try:
             outs = run()
         except Exception as e:
-            write_whole(path, writer.file(description, {"error": _error_text(e)}), 0o666)
+            write_whole(path, writer.file(description, {"error": error_text(e)}), 0o666)
             raise
         finally:
-            writer.note_written(self._written)
+            writer.note_written(name, self._written)
         write_whole(path, writer.file(description, _results(outs, program.out_avals)), 0o666)
         return outs
 
 
+@by_value
+def without_folders(jaxpr: Jaxpr) -> Jaxpr:
+    """Return a program whose checks name the files of the user without their folders."""
+    made: dict[object, Jaxpr] = {}
+
+    def shortened(value: object) -> object:
+        return made[value] if isinstance(value, Jaxpr) else value
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+        changed = {n: new for n, v in params(eqn.prim) if (new := map_parameter(v, shortened)) is not v and new != v}
+        if isinstance(eqn.prim, Check):
+            changed["where"] = _FOLDER.sub("", eqn.prim.where)
+        return b(replace(eqn.prim, **changed), *ins) if changed else None
+
+    bodies = distinct_jaxprs(jaxpr)
+    if not any([isinstance(prim, Check) for body in bodies for prim in body.prims]):
+        return jaxpr
+    for body in bodies:
+        made[body] = rewrite(body, rule)
+    return made[jaxpr]
+
+
+_FOLDER: Final = re.compile(r"^.*[/\\](?=[^/\\]*:\d+ in )")
+
+
 def sections_of(program: Program[..., object]) -> list[Section]:
     """Return the description of a program, its text, and the user's lines."""
+    jaxpr = without_folders(program.jaxpr)
+    program = Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
     described = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
     return [*described, Section("lines", _lines(program))]
 
@@ -199,7 +250,7 @@ def describe_call(
             )
             aval = program.jaxpr.in_avals[k]
             left_out.append(f"{program.operand_path(k)}, {aval}: {'; '.join(map(str, statistics))}; seed {seed}")
-    units = [body.digest for body in how.units] if isinstance(how.units, tuple) else how.units
+    units = [without_folders(body).digest for body in how.units] if isinstance(how.units, tuple) else how.units
     options = how.options
     return {
         "name": program.name,
@@ -275,10 +326,11 @@ def _results(outs: Sequence[object], avals: Sequence[Aval]) -> dict[str, object]
     try:
         values = [on_host(x, a) for x, a in zip(outs, avals, strict=True)]
     except FxadError as e:
-        return {"error": _error_text(e)}
+        return {"error": error_text(e)}
     return {"sha256": [digest_of(x) for x in values]}
 
 
-def _error_text(e: Exception) -> str:
+def error_text(e: Exception) -> str:
+    """Return an error as the text that a file has."""
     text = e.message if isinstance(e, FxadError) else str(e)
     return f"{type(e).__name__}: {text.partition(chr(10))[0]}"

@@ -152,7 +152,7 @@ class RecordedCall:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the call to one file that needs no other, to attach it to a report. Raises: OSError."""
         absolute = path_to_write("RecordedCall.save", path)
-        writer = CallWriter(os.path.basename(absolute), {})
+        writer = CallWriter({})
         how = self.options.choices(self.program.jaxpr, self.passes)
         description, _ = describe_call(
             writer, self.program, sections_of(self.program), self.operands, how, self.versions, None

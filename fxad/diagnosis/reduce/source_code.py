@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from fxad.diagnosis.reduce.child import InChild
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, all_prims
+from fxad.storage.encoding import find_host_call
 from fxad.text import PRIMITIVES
 
 _REMEDY: Final = "define it with `def` at the top of a module, and read nothing but modules, functions and plain values"
@@ -23,8 +24,15 @@ _REMEDY: Final = "define it with `def` at the top of a module, and read nothing 
 def code_of(fails: Callable[..., Hashable], jaxpr: Jaxpr) -> TestCode:
     """Return the parts of a test that calls a predicate with a program.
 
-    Raises: ArgumentError for a predicate, or a primitive from outside fxad, that a file cannot name.
+    Raises: ArgumentError for a predicate, or a primitive from outside fxad, that a file cannot name, and for a program
+            that calls Python functions.
     """
+    host_call = find_host_call(jaxpr)
+    if host_call is not None:
+        raise ArgumentError(
+            f"as_test: the program calls the Python function {host_call[1]}, which a file cannot hold",
+            remedy="write a test that traces the program, and calls `fails`",
+        )
     code = _Code()
     expression = code.expression(fails)
     kinds = dict.fromkeys([type(prim) for prim in all_prims(jaxpr)])
