@@ -20,7 +20,16 @@ __version__: Final = "0.1.0"
 
 # Modules of JAX's paths, whose names stand elsewhere too: they do not stand between `grad` and `hessian` in `dir(fx)`.
 _PATHS_OF_JAX: Final = frozenset(
-    ("ad_checkpoint", "custom_batching", "custom_derivatives", "flatten_util", "ops", "stages", "test_util", "tree_util")
+    (
+        "ad_checkpoint",
+        "custom_batching",
+        "custom_derivatives",
+        "flatten_util",
+        "ops",
+        "stages",
+        "test_util",
+        "tree_util",
+    )
 )
 
 __getattr__, _names, __all__ = lazy_exports(__name__)
