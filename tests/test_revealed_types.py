@@ -23,6 +23,7 @@ ANY = {
     "fxad.inverse": "takes results, and returns the arguments that are chosen",
     "fxad.linear_transpose": "takes a cotangent of the results, and returns those of the arguments",
     "fxad.load": "the file says what the program takes",
+    "fxad.reduce_program": "a predicate of the program and its arguments, of any types",
     "fxad.shapecheck": "texts in the tree of the results",
     "fxad.transpose": "takes known arguments and cotangents, and returns cotangents of the others",
     "fxad.tree.broadcast": "the leaves of the one tree in the structure of the other",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Final, TypeAlias, cast
 
@@ -71,7 +71,7 @@ def vectorize(
 
 def _check_excluded(excluded: Collection[int | str]) -> None:
     """Raises: ParameterError for what no argument has, which would exclude nothing."""
-    for slot in [excluded] if isinstance(excluded, str) else excluded:
+    for slot in excluded if isinstance(excluded, Iterable) and not isinstance(excluded, str) else [excluded]:
         is_position = isinstance(slot, int) and not isinstance(slot, bool)
         if slot is excluded or not (isinstance(slot, str) or (is_position and slot >= 0)):
             remedy = "give a set of positions from 0 on, and of names of arguments"

@@ -371,8 +371,8 @@ def _taken(
     picked = pick(x, apply_op(name, elementwise.where, (places, 0, inside)))
     if places_axis is not None:
         inside = inside.reshape(*inside.shape, *[1] * (x.ndim - 1 - places_axis))
-    fill = default_fill(x.dtype) if fill_value is None else fill_value
-    return apply_op(name, elementwise.where, (picked, as_array(name, fill).astype(x.dtype), inside))
+    fill = default_fill(x.dtype) if fill_value is None else as_array(name, fill_value).astype(x.dtype)
+    return apply_op(name, elementwise.where, (picked, fill, inside))
 
 
 def diff(

@@ -127,7 +127,7 @@ DERIVATIVES: list[Case] = [
     (lambda: fxa.grad(double, argnums="x")(1.0), ArgumentError,
      "grad: argnums is 'x', not an int or a sequence of ints",
      "number the positional arguments from 0; negative numbers count from the last"),
-    (lambda: transforms.value_and_grad(body(F3, 0), (True,)), ShapeError, "grad: body has no result",
+    (lambda: transforms.value_and_grad(body(F7, 0), (True,)), ShapeError, "grad: body has no result",
      "return the scalar to differentiate"),
     (lambda: transforms.value_and_grad(body(F7), (True,)), ShapeError, "grad: body returns f32[7], not a scalar",
      REDUCE),

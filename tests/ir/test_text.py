@@ -28,7 +28,7 @@ from tests.ir.strategies import VOCABULARY, Inert, forged, literals, programs
 
 pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
-F3 = Aval((3,), "float32")
+F9 = Aval((9,), "float32")  # a program has the name of the first that is equal: no other test has these
 
 
 def twice(body: Jaxpr, name: str = "twice") -> Jaxpr:
@@ -39,7 +39,7 @@ def twice(body: Jaxpr, name: str = "twice") -> Jaxpr:
 
 def sine(name: str = "sine") -> Jaxpr:
     b = Builder()
-    return b.build([b.one(SIN, b.input(F3))], name)
+    return b.build([b.one(SIN, b.input(F9))], name)
 
 
 def of_literal(lit: Lit) -> Jaxpr:
@@ -47,21 +47,21 @@ def of_literal(lit: Lit) -> Jaxpr:
 
 
 GOLDEN = """\
-fn @sine(%arg0: f32[3]) -> (f32[3]) {
-  %0: f32[3] = sin %arg0
+fn @sine(%arg0: f32[9]) -> (f32[9]) {
+  %0: f32[9] = sin %arg0
   return %0
 }
 
-fn @"<lambda>"(%arg0: f32[3]) -> (f32[3]) {
-  %0: f32[3] = mul %arg0, 2.0:f32[3]
-  %1: f32[3] = call[body=@sine] %0
+fn @"<lambda>"(%arg0: f32[9]) -> (f32[9]) {
+  %0: f32[9] = mul %arg0, 2.0:f32[9]
+  %1: f32[9] = call[body=@sine] %0
   return %1
 }
 
-main @loss(%arg0: f32[3], %arg1: f32[3]) -> (f32[3], f32[3], i8[0,2]) {
-  %0: f32[3] = call[body=@sine] %arg1
-  %1: f32[3] = call[body=@"<lambda>"] %0
-  %2: f32[3] = add %1, -0.0:f32[3]
+main @loss(%arg0: f32[9], %arg1: f32[9]) -> (f32[9], f32[9], i8[0,2]) {
+  %0: f32[9] = call[body=@sine] %arg1
+  %1: f32[9] = call[body=@"<lambda>"] %0
+  %2: f32[9] = add %1, -0.0:f32[9]
   return %2, %arg0, -1:i8[0,2]
 }
 """
@@ -69,12 +69,12 @@ main @loss(%arg0: f32[3], %arg1: f32[3]) -> (f32[3], f32[3], i8[0,2]) {
 
 def golden() -> Jaxpr:
     inner = Builder()
-    x = inner.input(F3)
-    middle = inner.build(inner(Call(sine()), inner.one(MUL, x, Lit.of(2, F3))), "<lambda>")
+    x = inner.input(F9)
+    middle = inner.build(inner(Call(sine()), inner.one(MUL, x, Lit.of(2, F9))), "<lambda>")
     b = Builder()
-    x, y = b.inputs([F3, F3])
+    x, y = b.inputs([F9, F9])
     z = b.one(Call(middle), b.one(Call(sine()), y))
-    return b.build([b.one(ADD, z, Lit.of(-0.0, F3)), x, Lit.of(-1, Aval((0, 2), "int8"))], "loss")
+    return b.build([b.one(ADD, z, Lit.of(-0.0, F9)), x, Lit.of(-1, Aval((0, 2), "int8"))], "loss")
 
 
 class TestPrinting:
@@ -97,15 +97,15 @@ class TestPrinting:
 
     def test_source_lines_are_comments(self) -> None:
         b = Builder()
-        x = b.input(F3)
+        x = b.input(F9)
         b.source = SourceLocation("model.py", 42, "attend")
         j = b.build([b.one(SIN, x)])
-        assert "  %0: f32[3] = sin %arg0  # model.py:42 in attend\n" in to_text(j, source=True)
+        assert "  %0: f32[9] = sin %arg0  # model.py:42 in attend\n" in to_text(j, source=True)
         assert "#" not in to_text(j)
         assert parse(to_text(j, source=True)) is j
 
     def test_an_equation_prints_alone(self) -> None:
-        assert str(golden().eqns[1]) == '%1: f32[3] = call[body=@"<lambda>"] %0'
+        assert str(golden().eqns[1]) == '%1: f32[9] = call[body=@"<lambda>"] %0'
 
     def test_objects_that_are_no_parameters_are_not_printed(self) -> None:
         j = Builder()
@@ -163,8 +163,8 @@ class TestLiterals:
         assert parse(to_text(of_literal(lit))).outs == (lit,)
 
     def test_payloads_are_in_hex(self) -> None:
-        assert str(Lit(struct.pack("<I", 0x7FC00001), F3)) == "0x7fc00001:f32[3]"
-        assert str(Lit(struct.pack("<I", 0xFFC00000), F3)) == "0xffc00000:f32[3]"
+        assert str(Lit(struct.pack("<I", 0x7FC00001), F9)) == "0x7fc00001:f32[9]"
+        assert str(Lit(struct.pack("<I", 0xFFC00000), F9)) == "0xffc00000:f32[9]"
         parts = struct.pack("<II", 0x7FA00000, 0x80000000)
         assert str(Lit(parts, Aval((), "complex64"))) == "complex(0x7fa00000, -0.0):c64[]"
 
@@ -219,14 +219,14 @@ MALFORMED = [
     ("main @f(%x: f32[3,]) -> () {", "line 1, column 13: f32[3,] is not a type"),
     ("main @f(%x: f32[99999999999999999999]) -> () {", "has a size that is too large"),
     ("main @f(%x: f32[9999999999999999999]) -> () {", "line 1, column 13: shape: a size is 2**63 or more"),
-    ("main @f(%x: f32[3], %x: f32[3]) -> () {", "line 1, column 21: %x is bound twice"),
-    ("main @f(%x: f32[3]) -> () {\n  return %y\n}", "line 2, column 10: %y is not bound"),
-    ("main @f(%x: f32[3]) -> (f32[]) {\n  return %x\n}", "2, column 10: returns (f32[3]), the signature says (f32[])"),
-    ("main @f(%x: f32[3]) -> () {\n  %0: f32[3] = sun %x\n}", "line 2, column 16: there is no operation 'sun'"),
-    ("main @f(%x: f32[3]) -> () {\n  %0: f32[3] = sin %x, %x\n}", "column 16: sin: takes 1 operand, got 2"),
-    ("main @f(%x: f32[3]) -> () {\n  %0: f32[4] = sin %x\n}", "column 3: sin gives f32[3], the equation says f32[4]"),
-    ("main @f(%x: f32[3]) -> () {\n  () = sin %x\n}", "line 2, column 3: sin gives f32[3], the equation says nothing"),
-    ("main @f(%x: f32[3]) -> () {\n  %0: f32[3] = sin %x %x\n}", "column 23: expected ',' or the end of the line, got"),
+    ("main @f(%x: f32[9], %x: f32[9]) -> () {", "line 1, column 21: %x is bound twice"),
+    ("main @f(%x: f32[9]) -> () {\n  return %y\n}", "line 2, column 10: %y is not bound"),
+    ("main @f(%x: f32[9]) -> (f32[]) {\n  return %x\n}", "2, column 10: returns (f32[9]), the signature says (f32[])"),
+    ("main @f(%x: f32[9]) -> () {\n  %0: f32[9] = sun %x\n}", "line 2, column 16: there is no operation 'sun'"),
+    ("main @f(%x: f32[9]) -> () {\n  %0: f32[9] = sin %x, %x\n}", "column 16: sin: takes 1 operand, got 2"),
+    ("main @f(%x: f32[9]) -> () {\n  %0: f32[4] = sin %x\n}", "column 3: sin gives f32[9], the equation says f32[4]"),
+    ("main @f(%x: f32[9]) -> () {\n  () = sin %x\n}", "line 2, column 3: sin gives f32[9], the equation says nothing"),
+    ("main @f(%x: f32[9]) -> () {\n  %0: f32[9] = sin %x %x\n}", "column 23: expected ',' or the end of the line, got"),
     ("main @f() -> () {\n  return 1.0:f32\n}", "line 2, column 14: expected a type as in 'f32[3,4]', got 'f32'"),
     ("main @f() -> () {\n  return 300:u8[]\n}", "line 2, column 10: 300 is not a value of u8[]"),
     ("main @f() -> () {\n  return 1e39:f32[]\n}", "line 2, column 10: 1e39 is not a value of f32[]"),
@@ -271,7 +271,7 @@ class TestMalformed:
             parse(GOLDEN.replace("add %1", "add %9"))
         assert str(e.value).startswith(
             "parse: line 15, column 20: %9 is not bound\n"
-            "  equation      %2: f32[3] = add %9, -0.0:f32[3]\n"
+            "  equation      %2: f32[9] = add %9, -0.0:f32[9]\n"
             "  called at     "
         )
 
@@ -290,7 +290,7 @@ class TestMalformed:
     @pytest.mark.parametrize(
         "text",
         ["(" * 100_000, '"' * 100_000, "@" + '"\\' * 50_000, "a" * 100_000, "-" * 100_000, "1" * 100_000,
-         "main @f(" + "%x: f32[3], " * 20_000, "main @f() -> () {\n  return " + "9" * 100_000 + ":i32[]",
+         "main @f(" + "%x: f32[9], " * 20_000, "main @f() -> () {\n  return " + "9" * 100_000 + ":i32[]",
          "main @f() -> () {\n  return " + "9" * 100_000 + ".5:f64[]", "main @f() -> () {\n  () = tagged[count="
          + "9" * 100_000 + "]", "\n" * 100_000, "# " * 100_000, "main @f(%x: f32[" + "1," * 50_000 + "1]"],
         ids=range(13),

@@ -141,7 +141,7 @@ def test_refusals() -> None:
             "qr: the last 1 columns of a full Q are any basis and have no derivative",
         ),
         (lambda x: lax.geqrf(x)[0], "geqrf: packed reflectors have no derivative rule"),
-        (lambda x: lax.tridiagonal(x[:2])[0], "tridiagonal: packed reflectors have no derivative rule"),
+        (lambda x: lax.tridiagonal(x[:2])[0], "tridiagonalize: packed reflectors have no derivative rule"),
     ):
         with pytest.raises(NotDifferentiableError) as e:
             fx.jvp(f, (x,), (x,))

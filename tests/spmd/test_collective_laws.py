@@ -198,7 +198,7 @@ def test_the_generator_reaches_every_collective_in_every_role() -> None:
     found = set[tuple[str, str]]()
     steps = [*[step for step in COLLECTIVE_STEPS if step not in GROWTH_STEPS][:6], branch_step, scan_step, while_step]
 
-    @settings(max_examples=60, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(max_examples=90, derandomize=True, database=None, phases=[Phase.generate])
     @given(cases(steps=steps, size=12, depth=1), cases(differentiable=True, steps=steps, size=8, depth=0))
     def look(case: Case, smooth: Case) -> None:
         found.update(_roles(case.program))

@@ -90,8 +90,8 @@ class Tridiagonalize(Matrixwise):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
-        check_lapack_dtype("tridiagonal", x)
-        batch, n = square_shape("tridiagonal", x)
+        check_lapack_dtype("tridiagonalize", x)
+        batch, n = square_shape("tridiagonalize", x)
         beside = (*batch, maximum(n - 1, 0))
         return x, Aval((*batch, n), real_dtype(x)), Aval(beside, real_dtype(x)), Aval(beside, x.dtype)
 
@@ -124,7 +124,7 @@ class Tridiagonalize(Matrixwise):
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         raise NotDifferentiableError(
-            "tridiagonal: packed reflectors have no derivative rule",
+            "tridiagonalize: packed reflectors have no derivative rule",
             remedy="differentiate eigh, which gives eigenvalues and eigenvectors",
         )
 
