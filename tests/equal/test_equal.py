@@ -292,7 +292,10 @@ class Scaled(ex.Unary):
 
 
 def test_parameters_differ_also_if_their_text_does_not() -> None:
-    f, g = [lambda x, k=k: ex.bind(Scaled(Hidden(k)), x)[0] for k in (2, 3)]
+    def scaled(k: int) -> Callable[[Any], Any]:
+        return lambda x: ex.bind(Scaled(Hidden(k)), x)[0]
+
+    f, g = scaled(2), scaled(3)
     assert isinstance(verdict(f, lambda x: f(x * 1), X), fx.Proof)
     assert isinstance(verdict(f, g, X), fx.Unknown)
 
