@@ -62,7 +62,7 @@ def pytest_unconfigure() -> None:
 
 
 # Folders whose tests are sweeps over functions and operands.
-_SWEEPS: Final = {"conformance": 3, "interfaces": 3, "interop": 3, "random": 3}
+_SWEEPS: Final = {"conformance": 5, "interfaces": 6, "interop": 5, "random": 5, "primitives": 2}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
