@@ -133,7 +133,7 @@ def _run_steps(
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     results = [np.zeros(a.shape, a.dtype) for a in outs]
     predicate = True
-    for step in _steps(layout, args):
+    for step in steps(layout, _count(layout, args)):
         for k in layout.running:
             indices = layout.result_indices(k)
             values = run_body(k, step, [_slice_of_step(state[p], roles[p], step) for p in layout.operand_indices(k)])
@@ -156,15 +156,20 @@ def _run_steps(
     return results
 
 
-def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
-    """Return the step numbers of a loop in order, without the runs of predicates."""
+def _count(layout: Layout, args: Sequence[NDArray]) -> int | None:
+    """Return the operand that limits the number of steps of a loop, if there is one."""
+    return next((int(x) for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, Count)), None)
+
+
+def steps(layout: Layout, count: int | None) -> Iterable[int]:
+    """Return the step numbers of a loop in order, without the runs of predicates. With None for `count`, those of the
+    most steps."""
     match layout.bodies[layout.running[-1]].runs:
         case Times(n, reverse):
             return range(n - 1, -1, -1) if reverse else range(n)
         case UpTo(most, reverse):
-            (count,) = [int(x) for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, Count)]
-            steps = range(min(count, most))
-            return reversed(steps) if reverse else steps
+            n = most if count is None else min(count, most)
+            return range(n - 1, -1, -1) if reverse else range(n)
         case InParallel(n):
             return range(n)
         case Unknown(most):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from fxad.core.interpreter import last_uses
-from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Sliced, Times, Unknown, UpTo
+from fxad.core.interpreter import last_uses, steps
+from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
 from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of
@@ -222,20 +221,12 @@ def _chosen(domain: Domain, active: Symbolic, old: Value, new: Value) -> Value:
 
 
 def _steps(layout: Layout, count: Value | None) -> Iterable[int]:
-    match layout.bodies[layout.running[-1]].runs:
-        case Times(n, reverse):
-            return range(n - 1, -1, -1) if reverse else range(n)
-        case UpTo(most, reverse):
-            n = most if isinstance(count, Symbolic) or count is None else min(int(count), most)
-            if reverse and isinstance(count, Symbolic):
-                raise UndecidedError("operands decide the number of steps of a reversed loop")
-            return range(n - 1, -1, -1) if reverse else range(n)
-        case InParallel(n):
-            return range(n)
-        case Unknown(most):
-            return itertools.count() if most is None else range(most)
-        case _:
-            return ()
+    if not isinstance(count, Symbolic):
+        return steps(layout, None if count is None else int(count))
+    runs = layout.bodies[layout.running[-1]].runs
+    if isinstance(runs, UpTo) and runs.reverse:
+        raise UndecidedError("operands decide the number of steps of a reversed loop")
+    return steps(layout, None)
 
 
 def _slice(x: Value, role: object, step: int) -> Value:
