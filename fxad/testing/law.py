@@ -15,7 +15,7 @@ from fxad.testing.reduced_laws import note_reduced
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What is done with the error of a law, the law with its other arguments, and the case.
+# Called with the error of a law, the law with its other arguments, and the case.
 _ON_FAILURE: Final = (note_reduced,)
 _within: Final[ContextVar[bool]] = ContextVar("fxad_testing_within_a_law", default=False)
 

@@ -49,7 +49,7 @@ class ErrorRow(Protocol):
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """What is wrong beside rounding: "cancellation of 5 digits", "overflow"."""
+        """The faults beside rounding, such as "cancellation of 5 digits", "overflow"."""
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ class ErrorTable(Protocol):
 
     @property
     def rows(self) -> Sequence[ErrorRow]:
-        """What each equation adds."""
+        """The error that each equation adds."""
 
     @property
     def relative(self) -> float:

@@ -73,7 +73,7 @@ class Section:
 @final
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a program costs, by lines of the user. `html()`, `text()` and `save(path)` show it.
+    """The cost of a program, by lines of the user. `html()`, `text()` and `save(path)` show it.
 
     `memory` are the values at the peak, which sum to `executable.memory().temp_bytes`; `time` are the equations, the
     longest first. `verdict` are five lines: memory, time, what is computed or compiled again, what is wasted, digits.

@@ -66,7 +66,7 @@ class CallWriter:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CallFile:
-    """What a file says: its description, the contents of its parts, and its results, if the call has ended."""
+    """The contents of a file: its description, the contents of its parts, and its results, if the call has ended."""
 
     what: str  # the operation and the file, for messages
     description: Mapping[str, Any]

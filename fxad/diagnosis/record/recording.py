@@ -67,7 +67,7 @@ class Skipped:
 
 @final
 class Recording:
-    """What a block of `record` has written so far. Its `str` is a report."""
+    """The calls that a block of `record` has written so far. Its `str` is a report."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder = folder

@@ -97,7 +97,7 @@ class RecordedCall:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What differs between the process of the recording and this one: `jaxlib 0.10.2 there, 0.12.0.1 here`."""
+        """The differences between the process of the recording and this one: `jaxlib 0.10.2 there, 0.12.0.1 here`."""
         divided = [f"{path} divided among {n} devices there, whole here" for path, n in self.divided.items()]
         return *differences(self.versions, versions()), *divided
 

@@ -26,7 +26,7 @@ from fxad.errors import ArgumentError, ExecutionError, exception_text, shown
 from fxad.operations.arguments import function, number
 from fxad.tracing.program import Program
 
-# What the server answers: a kind and its value.
+# An answer of the server: a kind and its value.
 _Answer: TypeAlias = tuple[str, Any]
 
 _POLL: Final = 0.01  # seconds between two looks at the memory of a process

@@ -21,7 +21,7 @@ NOT_FINITE: Final = "not finite"
 @final
 @dataclass(frozen=True, slots=True)
 class RoundingError:
-    """What the rounding of one equation adds to the error of the results.
+    """The error that the rounding of one equation adds to the error of the results.
 
     `error` is the size of the change of the results that it causes, to first order: exact for one real result, and an
     estimate of the Euclidean norm for more. nan if the error of the equation is unknown: it calls the host. `signed` is
