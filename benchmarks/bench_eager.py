@@ -10,7 +10,8 @@ import numpy as np
 
 import fxad as fx
 from benchmarks.harness import Row, compare, show
-from benchmarks.models.library import OURS, THEIRS, Given, given
+from benchmarks.models.library import OURS, Given, given
+from benchmarks.models.theirs import THEIRS
 
 OPERATIONS: dict[str, Callable[[Given], Any]] = {
     "x + 1": lambda o: o.x + 1,

@@ -17,8 +17,9 @@ import numpy as np
 import fxad as fx
 from benchmarks.bench_models import best_of
 from benchmarks.harness import Row, show
-from benchmarks.models.library import OURS, THEIRS, Library
+from benchmarks.models.library import OURS, Library
 from benchmarks.models.networks import rnn
+from benchmarks.models.theirs import THEIRS
 
 LARGE = 1_000_000
 SIDE = 500

@@ -19,8 +19,9 @@ import fxad as fx
 from benchmarks.harness import Row, show
 from benchmarks.models.adbench import bundle, lstm, mixture
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.library import OURS, THEIRS, Model
+from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer_block
+from benchmarks.models.theirs import THEIRS
 from fxad.runtime import default_platform
 
 

@@ -23,7 +23,8 @@ from benchmarks.harness import Row, show
 from benchmarks.models import solvers
 from benchmarks.models.adbench import bundle, mixture
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.library import OURS, THEIRS, Model
+from benchmarks.models.library import OURS, Model
+from benchmarks.models.theirs import THEIRS
 
 BLOCKS, SECONDS = 25, 0.1
 BUDGET = 1.05  # equal within noise

@@ -20,8 +20,9 @@ from benchmarks.bench_models import agree, best_of
 from benchmarks.harness import Row, race, show
 from benchmarks.models.adbench import bundle, mixture
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.library import OURS, THEIRS, Model
+from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import residual, rnn, transformer, transformer_block
+from benchmarks.models.theirs import THEIRS
 from fxad.ir import Jaxpr
 
 

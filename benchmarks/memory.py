@@ -35,7 +35,8 @@ from benchmarks.bench_models import agree
 from benchmarks.memory_page import read, replaced, write
 from benchmarks.models.blocks import NETWORKS, Network, Way, Wrap, reversible
 from benchmarks.models.couplings import LAYERS, SLOW
-from benchmarks.models.library import OURS, THEIRS
+from benchmarks.models.library import OURS
+from benchmarks.models.theirs import THEIRS
 from benchmarks.page import taken
 from fxad import lax, policies
 

@@ -26,7 +26,8 @@ sys.exit(pytest.main(["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xd
 def run_tests(folder: Path, files: Sequence[str]) -> str:
     """Runs tests of a copy of the repository in a process of their own. Returns what they print."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {"PYTHONPATH": str(folder)}
-    command = [sys.executable, "-c", _RUN, str(folder), *files]
+    # a folder of its own for temporary files: pytest leaves a scan open where another process deletes an old one
+    command = [sys.executable, "-c", _RUN, str(folder), f"--basetemp={folder.with_name('temporary')}", *files]
     done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-5000:]}{done.stderr[-2000:]}"
     return done.stdout

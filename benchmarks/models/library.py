@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import fxad as fx
@@ -32,7 +30,6 @@ class Library:
 
 
 OURS = Library(fnp, fxad.nn, fxad.lax, fxad.random, fx.vmap)
-THEIRS = Library(jnp, jax.nn, jax.lax, jax.random, jax.vmap)
 
 
 @dataclass(frozen=True, slots=True)
