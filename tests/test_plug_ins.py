@@ -33,6 +33,7 @@ def run_tests(folder: Path, files: Sequence[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.plug_ins
 def test_the_rest_works_without_any_plug_in(tmp_path: Path) -> None:
     copy_without(frozenset(PLUG_INS), tmp_path)
     run_tests(tmp_path, SHORT)

@@ -1,4 +1,4 @@
-"""The number of examples that a law gets, as a share of the profile's number (20 by default, 2,000 in `make deep`).
+"""The number of examples that a law gets, as a share of the profile's number (10 by default, 2,000 in `make deep`).
 
 `FXAD_EXAMPLES` sets the number for every law and ignores shares. `make deep-laws` uses it.
 """
