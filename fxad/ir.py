@@ -521,7 +521,7 @@ class ForwardCtx(DerivativeCtx, Protocol):
     """The context of a jvp rule in forward mode: the two programs are one."""
 
     @property
-    def split(self) -> Literal[False]:
+    def separate(self) -> Literal[False]:
         """False: the two programs are one."""
 
 
@@ -529,7 +529,7 @@ class LinearizeCtx(DerivativeCtx, Protocol):
     """The context of a jvp rule in `linearize`: the two programs are separate."""
 
     @property
-    def split(self) -> Literal[True]:
+    def separate(self) -> Literal[True]:
         """True: the two programs are separate."""
 
     def recur(self, body: Jaxpr, nonzero: Flags) -> LinearizedBody:
@@ -547,7 +547,7 @@ class LinearizeCtx(DerivativeCtx, Protocol):
         takes them as further operands instead of recomputing them, or None."""
 
 
-# The context of a jvp rule. Rules of primitives with bodies read `ctx.split`: mypy then knows which of the two it is.
+# The context of a jvp rule. Rules of primitives with bodies read `ctx.separate`: mypy then knows which it is.
 JvpCtx: TypeAlias = ForwardCtx | LinearizeCtx
 
 

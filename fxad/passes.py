@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from math import inf
 from typing import Final, final
 
 from fxad import transforms
@@ -134,9 +133,9 @@ def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), pas
     if isinstance(choice, tuple):
         plan = _plan_by_choice(jaxpr, choice, donate)
     elif choice == "auto":
-        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ()) or _plan_by_size(
-            jaxpr, donate
-        )
+        plan = _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION if passes is None else ())
+        if plan is None:  # XLA gets the program as it is, but for the borders of pieces
+            plan = _plan_by_size(jaxpr, donate)
     else:
         plan = None
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
@@ -161,7 +160,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
         return None
     whole = drop_derivative_rules(jaxpr)  # the program as one unit: XLA gets no derivative rules
     # A program that donates or recomputes was written to hold less memory. As units it does (docs/adr/0024).
-    least_saving = -inf if donate or recomputes(whole) else SAVED_MS
+    least_saving = None if donate or recomputes(whole) else SAVED_MS
     if not large_enough(whole, least_saving):
         return None
     after_passes = run_passes(jaxpr, passes)
@@ -257,7 +256,8 @@ class Stages:
 def stages_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
     """Return the program, and the result of each pass that `plan_of` runs on it."""
     if passes is None:
-        passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
+        by_cost = choice == "auto" and _plan_by_cost(jaxpr, donate, BEFORE_COMPILATION) is not None
+        passes = BEFORE_COMPILATION if by_cost else ()
     stages = [Stage("program", jaxpr)]
     for p in passes:
         outcome = _run_pass(jaxpr, p)

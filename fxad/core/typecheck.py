@@ -133,7 +133,8 @@ def layout_problem(prim: HigherOrder, ins: Sequence[Aval], outs: Sequence[Aval])
 
 
 def _problem_of_groups(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> str | None:
-    """Return roles that stand alone or in pairs: carries, the index of a branch, the number of runs."""
+    """Return what is wrong with the roles that stand alone or in pairs (carries, the index of a branch, the number of
+    runs); None if nothing is."""
     before = [g.size for g in layout.operands if type(g.role) is Carry]
     after = [g.size for g in layout.results if type(g.role) is Carry]
     if before != after or len(before) > 1:

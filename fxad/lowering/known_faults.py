@@ -25,8 +25,8 @@ VERSION: Final = tuple(map(int, jaxlib_version.split(".")[:2]))
 
 
 def _keep_nan(hlo: Hlo, x: HloValue, aval: Aval, operation: Callable[[], HloValue]) -> HloValue:
-    """Return a nan that LLVM sees while it compiles is converted to an integer there, and the result is any number. The
-    select takes 2 % of an exp, and up to 15 % where exps are summed."""
+    """Keep the nan of an operand. LLVM converts a nan that it sees while it compiles to an integer, and the result is
+    any number. The select takes 2 % of an exp, and up to 15 % where exps are summed."""
     y = operation()
     if aval.dtype is dtypes.float64 or aval.dtype not in dtypes.FLOATING:
         return y

@@ -449,7 +449,7 @@ class CallWithRules(Applied, Linear):
         self._check_captured(tangents)
         if self.rules.derivative_of is not None:
             return Call(self.complete(self.rules.derivative_of, ctx.batched)).jvp(ctx, primals, tangents)
-        rule = self.rules.derivative(nonzero, ctx.split)
+        rule = self.rules.derivative(nonzero, ctx.separate)
         if isinstance(rule, Refusal):
             raise NotDifferentiableError(f"{self.name}: {rule.message}", remedy=rule.remedy)
         avals = self.body.out_avals
@@ -480,7 +480,7 @@ class CallWithRules(Applied, Linear):
             return ctx(self, *primals), ctx.lin(self, *operands)
         n, n_out, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
-        if ctx.split:
+        if ctx.separate:
             halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
             out_nonzero = flags_or(*[half.out_nonzero for half in halves])
             linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])

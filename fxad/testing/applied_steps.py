@@ -79,7 +79,7 @@ def kernel_step(g: Growth, _: Atom) -> None:
 
 
 def random_numbers(g: Growth, x: Atom) -> None:
-    """Return uniform numbers in [0, 1) from a key that depends on a value: 24 bits of each word of the cipher."""
+    """Add uniform numbers in [0, 1) from a key that depends on a value: 24 bits of each word of the cipher."""
     emit, shape = g.builder.one, x.aval.shape
     word = Aval(shape, dtypes.uint32)
     key = emit(ew.ConvertElementType(dtypes.uint32), g.like(x.aval.with_dtype(dtypes.int32)))

@@ -66,8 +66,7 @@ def decomposition(g: Growth, x: Atom) -> None:
 
 
 def _use_values(g: Growth, prim: Primitive, a: Atom) -> None:
-    """Return the eigenvalues or singular values. Vectors are computed but unused: their signs differ between
-    libraries."""
+    """Add the eigenvalues or singular values. Vectors are computed but unused: their signs differ between libraries."""
     values, *vectors = g.builder(prim, _matrix(g, a, symmetric=True))
     g.add(values, up_to(100))
     g.conventions.update(vectors)

@@ -52,19 +52,20 @@ class Binder(Protocol):
     """The destination of operations: the program being traced, or a device."""
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """Return one equation over the arguments, without promotion."""
+        """Run a primitive on the arguments, or add it as an equation, without promotion. Returns the results."""
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        """Return an operation over array arguments."""
+        """Run an operation on array arguments, or add its equations. Returns the results."""
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
     ) -> tuple[Array, ...]:
-        """Return a whole program over its operands, as one equation in a trace. `path` names an operand in messages."""
+        """Run a whole program on its operands, or add it as one equation. Returns the results. `path` names an operand in
+        messages."""
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """Return the short program of a function of the library over its operands. In a trace, its equations are added,
-        with the user's line as their source."""
+        """Run the short program of a function of the library, or add its equations, with the user's line as their
+        source. Returns the results."""
 
     def staging(self) -> bool:
         """Return True if operations of the calling code become equations."""

@@ -163,7 +163,7 @@ class MapOver(HigherOrder, Linear):
         dots = {n + p: tangents[p] for p in moves}
         of_dots = [[n + p for p in group if p in moves] for group in groups]
         outs: tuple[Atom, ...]
-        if ctx.split:
+        if ctx.separate:
             split = ctx.recur(self.body, nonzero)
             primal, reached = ctx(self.with_bodies((split.primal,)), *primals), split.out_nonzero
             outs, residuals = primal[:n_out], dict(enumerate(primal[n_out:], 2 * n))
@@ -314,7 +314,9 @@ class Until(HigherOrder):
             return outs, (*tangents[n:], *[Zero(v.aval) for v in outs[m:]])
         marks = tuple([isinstance(t, Lin) for t in tangents])
         while True:
-            out_nonzero = ctx.recur(self.body, marks).out_nonzero if ctx.split else ctx.recur_fused(self.body, marks)[1]
+            out_nonzero = (
+                ctx.recur(self.body, marks).out_nonzero if ctx.separate else ctx.recur_fused(self.body, marks)[1]
+            )
             wider = (*marks[:n], *[a or b for a, b in zip(marks[n:], out_nonzero[1:], strict=False)])
             if wider == marks:
                 break
@@ -327,7 +329,7 @@ class Until(HigherOrder):
         dots = {len(primals) + p: tangents[p] for p in moves}
         n_out = len(self.body.outs)
         of_dots = [[p for p in dots if p - len(primals) < n], [p for p in dots if p - len(primals) >= n]]
-        if ctx.split:
+        if ctx.separate:
             split = ctx.recur(self.body, marks)
             b = Builder()
             consts, count, carry = b.inputs(self.body.in_avals[:n]), b.input(COUNT), b.inputs(self.body.in_avals[n:])

@@ -101,7 +101,7 @@ class Call(Applied, Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
-        if ctx.split:
+        if ctx.separate:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
             outs, residuals = call_primal(ctx, split.primal, len(self.body.outs), primals)

@@ -56,7 +56,7 @@ from fxad.primitives.control.bodies import (
 )
 from fxad.primitives.control.call import Call, adjoint_of
 from fxad.primitives.control.effects import guard_checks
-from fxad.primitives.control.examples import must_not_run, operands_of_others, replaces_operands
+from fxad.primitives.control.idle_examples import must_not_run, replace_idle_operands, replaces_idle_operands
 from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
@@ -86,7 +86,7 @@ class Cond(HigherOrder, Linear):
           operand, in any case.
           "loop": a loop over the examples runs one branch for each.
           "select": every branch runs for all examples, and results are selected. An example that does not choose a
-                    branch has no derivative there, so that no nan reaches its operands: `operands_of_others` replaces
+                    branch has no derivative there, so that no nan reaches its operands: `replace_idle_operands` replaces
                     them. A branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
                     it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
@@ -215,14 +215,16 @@ class Cond(HigherOrder, Linear):
         if guard is None and has_check(branch):
             return None
         is_apart = self.batched == APART
-        if guard is None and not is_apart and not replaces_operands(branch, operands, dims):
+        if guard is None and not is_apart and not replaces_idle_operands(branch, operands, dims):
             return ctx(Call(ctx.recur(branch, dims, to)[0]), *operands)
         chosen = self._mask_of_branch(ctx, index, k)
         if is_apart:
             operands, dims = self._with_placeholders(ctx, chosen, operands, dims)
         conditional = not is_apart and must_not_run(branch, operands, dims)
         if not is_apart:
-            operands = operands_of_others(ctx, branch, operands, dims, chosen, linear=True, some=conditional)
+            operands = replace_idle_operands(
+                ctx, branch, operands, dims, chosen, body_is_linear=True, some_take_part=conditional
+            )
         if guard is None:
             body = ctx.recur(branch, dims, to)[0]
         else:
@@ -257,7 +259,7 @@ class Cond(HigherOrder, Linear):
         nonzero = tuple([isinstance(t, Lin) for t in tangents[1:]])
         lins = [t for t in tangents if isinstance(t, Lin)]
         avals = self.branches[0].out_avals
-        if ctx.split:
+        if ctx.separate:
             return self._linearize(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         branches, out_nonzero = fuse_alike(ctx, self.branches, nonzero)
         both, n = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins]), len(avals)

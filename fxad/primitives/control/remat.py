@@ -169,7 +169,7 @@ class Remat(HigherOrder, Linear):
             return prim.jvp(ctx, tuple([primals[k] for k in places]), tuple([tangents[k] for k in places]))
         nonzero = tuple([type(t) is Lin for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
-        if ctx.split:
+        if ctx.separate:
             return self._linearize(ctx, primals, lins, ctx.recur(self.body, nonzero))
         fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
         both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])

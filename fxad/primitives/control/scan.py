@@ -52,7 +52,7 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
-from fxad.primitives.control.examples import operands_of_others
+from fxad.primitives.control.idle_examples import replace_idle_operands
 from fxad.primitives.control.loop_derivatives import (
     LoopContext,
     fuse_tangents,
@@ -274,7 +274,7 @@ class Scan(HigherOrder, Linear):
         count, primals = self.split_count(primals)
         tangents = tangents[len(count) :]
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
-        if ctx.split:
+        if ctx.separate:
             return self._linearize(ctx, count, primals, tangents, nonzero)
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         operand_tangents = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
@@ -385,7 +385,9 @@ def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: 
     counts = b.input(Aval((size,), dtypes.int32))
     state, slices = b.inputs(carry), b.inputs(xs)
     within = b.one(LT, emit_broadcast(b, b.input(INT32_SCALAR), (size,), ()), counts)
-    operands = operands_of_others(b, steps.body, (*fixed, *state, *slices), dims, within, linear=True, some=True)
+    operands = replace_idle_operands(
+        b, steps.body, (*fixed, *state, *slices), dims, within, body_is_linear=True, some_take_part=True
+    )
     outs = b.inline(body, (*[within] * guarded, *operands))
     beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not

@@ -288,7 +288,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         primals_and_specs = list(zip(primals, self.in_specs, strict=True))
         lins_and_specs = [(t, s) for t, s in zip(tangents, self.in_specs, strict=True) if isinstance(t, Lin)]
         out_tangents: Sequence[Tangent] = ()
-        if ctx.split:
+        if ctx.separate:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
             residuals = split.primal.outs[n_out:]

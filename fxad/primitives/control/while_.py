@@ -41,7 +41,7 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
-from fxad.primitives.control.examples import operands_of_others
+from fxad.primitives.control.idle_examples import replace_idle_operands
 from fxad.primitives.control.loop_derivatives import LoopContext, fuse_tangents, linearize_steps
 from fxad.primitives.control.loop_steps import Steps, carry_fixpoint, unchanged_carries
 from fxad.primitives.control.scan import Scan, scan_over_examples
@@ -289,10 +289,10 @@ class While(HigherOrder):
         out_nonzero = self._nonzero_results(ctx, consts, carry)
         if not any(out_nonzero):
             return ctx(self, *primals), insert_zeros((), out_nonzero, outs)
-        if ctx.split and self.max_steps is None:
+        if ctx.separate and self.max_steps is None:
             return ctx(self, *primals), self._linearize_by_rerunning(ctx, primals, tangents)
         nonzero = (*consts, *carry)
-        if ctx.split:
+        if ctx.separate:
             return self._linearize(ctx, primals, tangents, nonzero)
         return self._jvp_fused(ctx, primals, tangents, nonzero)
 
@@ -319,7 +319,7 @@ class While(HigherOrder):
             return (False,) * len(self.body.outs)
 
         def step(marks: Flags) -> tuple[object, Flags]:
-            if ctx.split and self.max_steps is not None:
+            if ctx.separate and self.max_steps is not None:
                 split = ctx.recur(self.body, (*consts, *marks))
                 return split, split.out_nonzero
             return ctx.recur_fused(self.body, (*consts, *marks))
@@ -436,7 +436,9 @@ def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Flags, size: int
     cond_consts, body_consts = b.inputs(cond.in_avals[: loop.n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    operands = operands_of_others(b, loop.body, (*body_consts, *carry), _dims(mapped), live, linear=False, some=True)
+    operands = replace_idle_operands(
+        b, loop.body, (*body_consts, *carry), _dims(mapped), live, body_is_linear=False, some_take_part=True
+    )
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
     unchanged = [a is v for a, v in zip(body.outs, body.ins[guarded + n_body :], strict=False)]

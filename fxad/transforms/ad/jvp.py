@@ -70,7 +70,7 @@ class ForwardBuilder(JvpBuilder):
     """The `ForwardCtx`: one builder gets primal and tangent equations, in dependency order."""
 
     __slots__ = ()
-    split: ClassVar[Literal[False]] = False
+    separate: ClassVar[Literal[False]] = False
 
     @property
     def linear(self) -> Builder:

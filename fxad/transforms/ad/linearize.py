@@ -48,7 +48,7 @@ class LinearizeBuilder(JvpBuilder):
     """
 
     __slots__ = ("_recomputations", "linear", "residuals")
-    split: ClassVar[Literal[True]] = True
+    separate: ClassVar[Literal[True]] = True
     linear: Builder
 
     def __init__(self) -> None:

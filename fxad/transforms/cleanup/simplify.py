@@ -262,7 +262,7 @@ def _power(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 
 def _noop(defs: _Defs, eqn: Eqn) -> Atom | None:
-    """Return an operation that does nothing if the result has the type of the operand."""
+    """Return the operand if the result has its type: the operation does nothing then."""
     return eqn.ins[0] if eqn.ins[0].aval is eqn.outs[0].aval else None
 
 

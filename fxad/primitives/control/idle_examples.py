@@ -3,7 +3,7 @@ last one.
 
 The results of these examples are dropped, and so are the derivatives of their results. That is not enough in reverse
 mode: the cotangent 0 of a dropped result, times a slope that is nan or infinite, is nan. So the *operands* of the body
-are selected, before a derivative is formed: see `operands_of_others`.
+are selected, before a derivative is formed: see `replace_idle_operands`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,17 @@ from fxad.primitives.reduce import ReduceMin, ReduceOr
 from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast
 
 
-def operands_of_others(
-    emit: Emit, body: Jaxpr, operands: Sequence[Atom], dims: Dims, chosen: Atom, *, linear: bool, some: bool
+def replace_idle_operands(
+    emit: Emit,
+    body: Jaxpr,
+    operands: Sequence[Atom],
+    dims: Dims,
+    chosen: Atom,
+    *,
+    body_is_linear: bool,
+    some_take_part: bool,
 ) -> list[Atom]:
-    """Return the operands of a body that is batched later.
+    """Return the operands of a body that is batched later, with those of idle examples replaced.
 
     `dims` are their mapped axes, `chosen` is a mask of the examples that take part. `body` takes one example. In the
     other examples, operands that a slope may depend on are:
@@ -38,18 +45,18 @@ def operands_of_others(
         shared by all examples                      as it is: a copy for each example may not fit in memory
         mapped                                      as it is, behind `stop_gradient`
         mapped, if `reads_example(...)`             that of the first example that takes part, behind `stop_gradient`
-        mapped, inexact, `body` is affine in it     0, with `linear`: it may be a tangent, and this is linear
+        mapped, inexact, `body` is affine in it     0, with `body_is_linear`: it may be a tangent
 
-    `some`: an example takes part. Otherwise, if none does, a shared operand is behind `stop_gradient`, or 0.
+    `some_take_part`: at least one does. Otherwise, if none does, a shared operand is behind `stop_gradient`, or 0.
 
     Law: the gradient is that of a loop over the examples.
     """
     slopes = slope_operands(body)
     by_example = reads_example(body, operands, dims)
-    affine = affine_operands(body) if linear else (False,) * len(dims)
+    affine = affine_operands(body) if body_is_linear else (False,) * len(dims)
     read = {a for eqn in body.eqns for a in eqn.ins}
     first = _first_example(emit, chosen) if by_example else None
-    any_chosen = emit.one(ReduceOr((0,)), chosen) if by_example and not some else None
+    any_chosen = emit.one(ReduceOr((0,)), chosen) if by_example and not some_take_part else None
     replaced = list(operands)
     other: Atom
     for k, (v, a, d) in enumerate(zip(body.ins, operands, dims, strict=True)):
@@ -87,8 +94,8 @@ def _repeated_row(emit: Emit, x: Atom, axis: int, marked: Atom) -> Atom:
     return emit_broadcast(emit, total, shape, tuple([k for k in range(len(shape)) if k != axis]))
 
 
-def replaces_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
-    """Return True if `operands_of_others` replaces an operand."""
+def replaces_idle_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
+    """Return True if `replace_idle_operands` replaces an operand."""
     slopes = [s and d is not None for s, d in zip(slope_operands(body), dims, strict=True)]
     return any(slopes) or reads_example(body, operands, dims)
 
