@@ -60,8 +60,8 @@ class Binder(Protocol):
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
     ) -> tuple[Array, ...]:
-        """Run a whole program on its operands, or add it as one equation. Returns the results. `path` names an operand in
-        messages."""
+        """Run a whole program on its operands, or add it as one equation. Returns the results. `path` names an operand
+        in messages."""
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         """Run the short program of a function of the library, or add its equations, with the user's line as their

@@ -106,9 +106,9 @@ def left_to_compile(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> int:
 
 
 def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float | None = SAVED_MS) -> bool:
-    """Return True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole; with
-    None, it need not save time. If
-    they have more than `COMPILED_PART` of its equations, they must save at least `CERTAIN_MS`."""
+    """Return True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole;
+    with None, they need not save time. If they have more than `COMPILED_PART` of its equations, they must save at least
+    `CERTAIN_MS`."""
     bodies = tuple(units)
     compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
     if compiled > COMPILED_PART * (weight_of_nested(whole).equations + PROGRAM_EQUATIONS):

@@ -86,8 +86,8 @@ class Cond(HigherOrder, Linear):
           operand, in any case.
           "loop": a loop over the examples runs one branch for each.
           "select": every branch runs for all examples, and results are selected. An example that does not choose a
-                    branch has no derivative there, so that no nan reaches its operands: `replace_idle_operands` replaces
-                    them. A branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
+                    branch has no derivative there, so that no nan reaches its operands: see `replace_idle_operands`. A
+                    branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
                     it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
                     branch. This is not linear. Only inversion makes it.

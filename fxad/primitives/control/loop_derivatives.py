@@ -466,8 +466,8 @@ class TransposedSteps:
 def transpose_steps(
     steps: Steps, recur: Callable[[Jaxpr, Flags], Jaxpr], flags: Flags, final_carry_nonzero: Flags, ys_nonzero: Flags
 ) -> TransposedSteps:
-    """Transpose steps that are linear in the operands marked in `flags`, which include all carries. The other flags mark
-    the results of the loop whose cotangent is not zero: final carries and stacked results."""
+    """Transpose steps that are linear in the operands marked in `flags`, which include all carries. The others mark the
+    results of the loop whose cotangent is not zero: final carries and stacked results."""
     body, n_carry = steps.body, steps.n_carry
     linear_consts, _, _ = steps.split(flags)
     n_linear, n_known = linear_consts.count(True), linear_consts.count(False)
