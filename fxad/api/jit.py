@@ -160,7 +160,13 @@ class _Held(Generic[P, R]):
 
 @final
 class _ByTypes(Generic[P, R]):
-    """The programs and executables of a jitted function, by argument types. The active cache bounds them."""
+    """The programs and executables of a jitted function, by argument types. The active cache bounds them.
+
+    programs         (structure, types, transformations around the call or None) -> a program
+    executables      (structure, types, mesh or None) -> an executable
+    _by_array_types  types of a call with positional arrays only -> its executable, without flattening
+    _fast            the executable of the last such call: the compiled caller compares its types
+    """
 
     __slots__ = (
         "__weakref__", "_by_array_types", "_fast", "_misses", "_owner", "executables", "fn", "on_mesh", "options",
@@ -173,7 +179,6 @@ class _ByTypes(Generic[P, R]):
         self.programs: dict[Hashable, _Held[P, R]] = {}
         self.executables: dict[Hashable, _Held[P, R]] = {}
         self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
-        # positional arrays only, keyed by their types
         self._by_array_types: dict[tuple[Aval, ...] | None, _Held[P, R]] = {}
         self._fast: _Held[P, R] | None = None  # the program of the fast path
         self._misses = 0
@@ -205,37 +210,37 @@ class _ByTypes(Generic[P, R]):
         """Return the leaves of the arguments of a call, and their exact structure. Raises: ArgumentError."""
         return flatten_call(f"jit of {function_name(self.fn)}", self.fn, args, kwargs)
 
-    def types(self, leaves: Sequence[object], call: ExactStructure) -> tuple[Aval, ...]:
+    def types(self, leaves: Sequence[object], exact: ExactStructure) -> tuple[Aval, ...]:
         """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
-        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, call.structure)
+        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, exact.structure)
 
-    def program(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def program(self, exact: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
-        return self._cached(call, avals, self._new_program)
+        return self._cached(exact, avals, self._new_program)
 
-    def _new_program(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _new_program(self, exact: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Trace the program for these types, or specialize the one for every size."""
         symbolic_avals = avals
         if self.options.symbolic is not None:
             symbolic = self.options.symbolic
-            symbolic_avals, _ = symbolic_types("jit", self.fn, symbolic, avals, call.structure, "symbolic")
+            symbolic_avals, _ = symbolic_types("jit", self.fn, symbolic, avals, exact.structure, "symbolic")
         if symbolic_avals == avals:
-            program = self._trace(call, avals)
+            program = self._trace(exact, avals)
         else:
-            program = self._cached(call, symbolic_avals, self._trace)
+            program = self._cached(exact, symbolic_avals, self._trace)
             program = program.replace(specialize_to_types(program, avals))
         options = self.options
         if options.budget is not None:
             program = program.replace(with_budget(program.jaxpr, options.budget))
         return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
-    def _trace(self, call: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _trace(self, exact: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
         name, names = function_name(self.fn), parameter_names(self.fn)
-        return trace_tree(self.fn, call.structure, avals, name, names)
+        return trace_tree(self.fn, exact.structure, avals, name, names)
 
     def _cached(
         self,
-        call: ExactStructure,
+        exact: ExactStructure,
         avals: tuple[Aval, ...],
         make: Callable[[ExactStructure, tuple[Aval, ...]], Program[P, R]],
     ) -> Program[P, R]:
@@ -244,9 +249,9 @@ class _ByTypes(Generic[P, R]):
         A key ends with the transformations around the call if the program depends on them, and with None if it does
         not. If it depends on them, so does a trace around the call.
         """
-        held = self.programs.get((call, avals, None))
+        held = self.programs.get((exact, avals, None))
         if held is None:
-            held = self.programs.get((call, avals, enclosing_transforms()))
+            held = self.programs.get((exact, avals, enclosing_transforms()))
             if held is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if held is not None:
@@ -255,20 +260,20 @@ class _ByTypes(Generic[P, R]):
         dependencies = TraceDependencies()
         try:
             with recording_dependencies(dependencies):
-                program = make(call, avals)
+                program = make(exact, avals)
         finally:
             record_in_outer(dependencies)
         self.on_mesh = self.on_mesh or dependencies.on_mesh
         if not dependencies.on_outer_trace and not any(isinstance(b, Tracer) for b in program.bound):
             # such as a program with a batching rule, which is traced for the mapped sizes around it
-            key = call, avals, enclosing_transforms() if dependencies.on_transforms else None
+            key = exact, avals, enclosing_transforms() if dependencies.on_transforms else None
             program = self._hold(key, program).program
         return program
 
     def trace(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Program[P, R]:
         """Return the program for these arguments."""
-        leaves, call = self.flatten(args, kwargs)
-        return self.program(call, self.types(leaves, call))
+        leaves, exact = self.flatten(args, kwargs)
+        return self.program(exact, self.types(leaves, exact))
 
     def clear(self) -> None:
         """Drop the programs and executables."""
@@ -290,18 +295,18 @@ class _ByTypes(Generic[P, R]):
         if binder is OPERATION_BY_OPERATION:  # inside `disable_jit`
             return self.fn(*args, **kwargs)
         if binder is not None and active_trace() is not None:
-            leaves, call = self.flatten(args, kwargs)
-            return self.program(call, self.types(leaves, call)).call_flat(leaves)
+            leaves, exact = self.flatten(args, kwargs)
+            return self.program(exact, self.types(leaves, exact)).call_flat(leaves)
         held = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
         if held is not None and held.executable is not None:
             self._count_miss(held)
             return held.executable._dispatcher.call_arrays(args)
-        leaves, call = self.flatten(args, kwargs)
+        leaves, exact = self.flatten(args, kwargs)
         array_types = avals_of_arrays(leaves)
-        types = self.types(leaves, call) if array_types is None else array_types
-        held = self.executables.get((call, types, get_mesh() if self.on_mesh else None))
+        types = self.types(leaves, exact) if array_types is None else array_types
+        held = self.executables.get((exact, types, get_mesh() if self.on_mesh else None))
         if held is None:
-            held = self._compile(call, types, leaves)
+            held = self._compile(exact, types, leaves)
             self._redirect_to(held)
         elif array_types is not None:
             self._count_miss(held)
@@ -322,8 +327,8 @@ class _ByTypes(Generic[P, R]):
         if self._fast is None or self._misses & (self._misses - 1) == 0:
             self._redirect_to(held)
 
-    def _compile(self, call: ExactStructure, types: tuple[Aval, ...], leaves: Sequence[object]) -> _Held[P, R]:
-        program = self.program(call, types)
+    def _compile(self, exact: ExactStructure, types: tuple[Aval, ...], leaves: Sequence[object]) -> _Held[P, R]:
+        program = self.program(exact, types)
         line = source_text(user_source(2))
         if _log.isEnabledFor(logging.INFO):
             _log.info("jit of %s: %s; called at %s", program.name, self._reason(program), line)
@@ -340,7 +345,7 @@ class _ByTypes(Generic[P, R]):
                 " function once, or see fx.cache.explain",
                 RecompilationWarning,
             )
-        return self._hold((call, types, mesh), program, executable)
+        return self._hold((exact, types, mesh), program, executable)
 
     def _reason(self, program: Program[P, R]) -> str:
         return _recompilation_reason(program, [held.program for held in self.executables.values()])
@@ -555,7 +560,7 @@ class Jitted(_JittedFunction[P, R]):
         return {key: h.executable for key, h in held if h.executable is not None}
 
     def _bound_to(self, instance: object) -> Any:
-        if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
+        if tree.structure(instance) != tree.LEAF:  # the instance is a pytree: an ordinary argument
             return _MethodOfTree(self, instance)
         # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
         options = self._by_types.options
@@ -643,7 +648,7 @@ class StaticJitted(_JittedFunction[P, R]):
         return jitted.lower(*others, **named)
 
     def _bound_to(self, instance: object) -> Any:
-        if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
+        if 0 in self._statics.numbers or tree.structure(instance) != tree.LEAF:
             return _MethodOfTree(self, instance)
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
         options = replace(self._options, donation=self._options.donation and self._options.donation.of_method())
@@ -651,7 +656,6 @@ class StaticJitted(_JittedFunction[P, R]):
         return StaticJitted(bound, numbers, sorted(self._statics.names), options)
 
 
-_LEAF: Final = tree.structure(0)
 _log: Final = logging.getLogger("fxad")
 
 

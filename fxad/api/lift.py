@@ -183,10 +183,9 @@ def check_program(what: str, program: object, further: str = "") -> None:
 
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
-    return tree.with_subtrees(structure, [_LEAF if a.inexact else _NONE for a in avals])
+    return tree.with_subtrees(structure, [tree.LEAF if a.inexact else _NONE for a in avals])
 
 
-_LEAF: Final = tree.structure(0)
 _NONE: Final = tree.structure(None)
 
 

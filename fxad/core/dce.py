@@ -135,9 +135,10 @@ def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
     layout = prim.layout
     if not layout.running:  # all bodies belong to rules
         return eqn
-    keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
-    invariant = _invariant_carries(layout, keep)
-    pruned, read = _prune_bodies(layout, keep, invariant)
+    fixed = [g.fixed for g in layout.results for _ in range(g.size)]
+    wanted = [u or g for u, g in zip(used, fixed, strict=True)]
+    invariant = _invariant_carries(layout, wanted)
+    keep, pruned, read = _prune_bodies(layout, wanted, invariant)
     all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(flags) for k, (j, flags) in pruned.items()])
     first = layout.bodies[layout.running[0]]
     moves_literals = type(first.runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
@@ -159,10 +160,12 @@ def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
 
 
 def _prune_bodies(
-    layout: Layout, keep: list[bool], invariant: AbstractSet[int]
-) -> tuple[dict[int, tuple[Jaxpr, Flags]], dict[int, set[int]]]:
-    """Return the running bodies, as `prune` returns them, and the operands of the equation that each of them reads.
-    Marks in `keep` the results of carries that a body reads, except those of `invariant` ones."""
+    layout: Layout, wanted: Sequence[bool], invariant: AbstractSet[int]
+) -> tuple[list[bool], dict[int, tuple[Jaxpr, Flags]], dict[int, set[int]]]:
+    """Return the results that are kept; the running bodies, as `prune` returns them; and the operands of the equation
+    that each of them reads. Kept are the wanted results, and those of carries that a body reads, except `invariant`
+    ones."""
+    keep = list(wanted)
     while True:
         pruned = {
             k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
@@ -172,7 +175,7 @@ def _prune_bodies(
         live = set[int]().union(*read.values()) - invariant
         more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
         if not more_carries:
-            return pruned, read
+            return keep, pruned, read
         for q in more_carries:
             keep[q] = True
 

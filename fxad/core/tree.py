@@ -859,3 +859,5 @@ def _make_record(cls: type[Any]) -> Callable[[tuple[object, ...], Iterable[objec
 
 _register_map()
 _register_vectors()
+
+LEAF: Final = structure(0)

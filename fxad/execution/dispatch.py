@@ -58,7 +58,6 @@ _Call: TypeAlias = Callable[..., object]  # of a program, as the user calls it
 # The name of the slot of an object that holds `fast_path`, so that its call is one Python frame.
 FAST_CALL: Final = "__call__"
 
-_LEAF: Final = tree.structure(0)
 _first: Final = itemgetter(0)
 _buffer_of: Final = attrgetter("_buffer")
 aval_of_array: Final = attrgetter("_aval")
@@ -269,7 +268,7 @@ def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> 
 
 def _result_builder(out_tree: tree.Structure) -> Callable[[list[Array]], object]:
     """Return a function that builds the result tree from its leaves. One leaf and a flat tuple have fast paths."""
-    if out_tree == _LEAF:
+    if out_tree == tree.LEAF:
         return _first
     return tuple if out_tree == tree.structure(tuple([0] * out_tree.num_leaves)) else out_tree.unflatten
 
