@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import count, pairwise
+from itertools import accumulate, count, pairwise
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, rewrite, subprogram, substitute
@@ -34,7 +34,7 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Fusion, compile_cost, time_of, total_time
-from fxad.transforms.liveness import peak_bytes, spans
+from fxad.transforms.liveness import peak_bytes
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.segments import last_reads, live_bytes
 from fxad.transforms.memory_plans.layers import cuts_at_minima, layer_cuts
@@ -102,20 +102,18 @@ def _expands(eqn: Eqn) -> bool:
 def turn_of(flat: Jaxpr) -> int:
     """Return the place that the values with the longest lives cross: the number of the equations before it.
 
-    A value that is in memory there counts as its bytes times the equations during which it is in memory.
+    A value that is computed before it and read after it counts as its bytes times the equations from one to the other.
+    Fusion does not matter: the turn is a place of the program, as that of its loss.
     """
-    begin, end = spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
+    last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
     change = [0] * (len(flat.eqns) + 2)
-    for v, k in begin.items():
-        weight = v.aval.nbytes * (end[v] - k)
-        change[k + 1] += weight
-        change[end[v] + 1] -= weight
-    most, turn, crossing = 0, 0, 0
-    for k, more in enumerate(change):
-        crossing += more
-        if crossing > most:
-            most, turn = crossing, k
-    return turn
+    for k, eqn in enumerate(flat.eqns):
+        for v in eqn.outs:
+            life = last.get(v, k) - k
+            change[k + 1] += v.aval.nbytes * life
+            change[k + life + 1] -= v.aval.nbytes * life
+    crossing = list(accumulate(change))
+    return max(range(len(crossing)), key=crossing.__getitem__)
 
 
 # ---------------------------------------------------------------------------------------------------------- schedules
