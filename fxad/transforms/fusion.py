@@ -328,7 +328,7 @@ class Fusions:
         return fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION
 
     def reads_in_memory(self, prim: Primitive, a: Value) -> bool:
-        """Return True if a primitive with a kernel of its own reads an operand in memory; a reduction may compute it."""
+        """Return True if a primitive with its own kernel reads an operand in memory; a reduction may compute it."""
         return self.costs[type(prim)][0] is Fusion.KERNEL or self.is_needed_in_memory(a)
 
     def size_inside(self, a: Value) -> int:
