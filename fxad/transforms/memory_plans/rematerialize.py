@@ -33,7 +33,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied
 from fxad.primitives.control.remat import Remat
-from fxad.transforms.costs import Fusion, compile_cost, time_of, total_time
+from fxad.transforms.costs import FUSED, Fusion, compile_cost, time_of, total_time
 from fxad.transforms.liveness import peak_bytes
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.segments import last_reads, live_bytes
@@ -54,7 +54,8 @@ _Chain: TypeAlias = "tuple[Var, _Chain] | None"
 
 @by_value
 def flat_program(jaxpr: Jaxpr) -> Jaxpr:
-    """Return a program that is not differentiated any more without calls, and with broadcast values computed late.
+    """Return a program that is not differentiated any more without calls, in an order that needs less memory: updates
+    run early, and broadcast values are computed late.
 
     Law: same value, same effects in the same order.
     """
@@ -66,7 +67,36 @@ def flat_program(jaxpr: Jaxpr) -> Jaxpr:
         return prim.applied if isinstance(prim, Applied) else None
 
     b = Builder.like(jaxpr)
-    return _expand_late(b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name))
+    return _expand_late(_update_early(b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)))
+
+
+def _update_early(flat: Jaxpr) -> Jaxpr:
+    """Return the program in which an update runs as soon as its operands are known. An update is a fusible equation
+    that only results of the program need. So the step of an optimiser does not wait until all gradients are there, and
+    holds one of them at a time. An update that reads operands of the program only runs just before its first reader."""
+    made_by = {v: k for k, e in enumerate(flat.eqns) for v in e.outs}
+    read_by_others: set[Atom] = set()
+    updates = set[int]()
+    for k in reversed(range(len(flat.eqns))):
+        eqn = flat.eqns[k]
+        fusible = compile_cost(type(eqn.prim))[0] in FUSED and not eqn.prim.effects
+        if fusible and read_by_others.isdisjoint(eqn.outs):
+            updates.add(k)
+        else:
+            read_by_others.update(eqn.ins)
+    place = [*range(len(flat.eqns))]  # the equation after which each equation runs
+    for k in sorted(updates):
+        place[k] = max([place[made_by[a]] for a in flat.eqns[k].ins if a in made_by], default=-1)
+    first_reader: dict[Atom, int] = {}
+    for k in sorted(updates, reverse=True):
+        eqn = flat.eqns[k]
+        if place[k] < 0:
+            place[k] = min([first_reader[v] for v in eqn.outs if v in first_reader], default=k)
+        for a in eqn.ins:
+            first_reader[a] = min(first_reader.get(a, place[k]), place[k])
+    b, env = Builder.like(flat), dict[Atom, Atom]()
+    b.extend([flat.eqns[k] for k in sorted(range(len(place)), key=lambda k: (place[k], k in updates, k))], env)
+    return b.build(substitute(flat.outs, env), flat.name)
 
 
 def _expand_late(flat: Jaxpr) -> Jaxpr:
