@@ -37,22 +37,24 @@ from fxad.support.constants import MAX_FUSED, REDUCED_WITH
 from fxad.transforms.costs import CompileCost, Fusion, compile_cost, number_of_runs
 
 # Values are numbered in the order of their definition.
-Value: TypeAlias = int
+ValueNumber: TypeAlias = int
 
 # An operation: its primitive, its operands and its results.
-Op: TypeAlias = tuple[Primitive, tuple[Value, ...], range]
+Op: TypeAlias = tuple[Primitive, tuple[ValueNumber, ...], range]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _WalkedBody:
     """A body that is being walked: its remaining equations and the values of its variables."""
 
     rest: Iterator[Eqn]
-    values: dict[Atom, Value]
+    values: dict[Atom, ValueNumber]
     results: Atoms
     outs: tuple[Var, ...] = ()
-    caller: dict[Atom, Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
+    caller: dict[Atom, ValueNumber] | None = (
+        None  # the environment in which `outs` are bound; None: results are in memory
+    )
 
 
 class Operations:
@@ -63,27 +65,27 @@ class Operations:
 
     def __init__(self) -> None:
         self.avals: list[Aval] = []
-        self.literals: dict[Atom, Value] = {}
+        self.literals: dict[Atom, ValueNumber] = {}
         self.ops: list[Op] = []
-        self.results: set[Value] = set()
+        self.results: set[ValueNumber] = set()
 
-    def value(self, aval: Aval) -> Value:
+    def value(self, aval: Aval) -> ValueNumber:
         """Return a new value."""
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def read(self, atoms: Atoms, values: Mapping[Atom, Value]) -> tuple[Value, ...]:
+    def read(self, atoms: Atoms, values: Mapping[Atom, ValueNumber]) -> tuple[ValueNumber, ...]:
         """Return the values of atoms; a literal has one value."""
         return tuple([values[a] if a in values else self._literal(a) for a in atoms])
 
-    def add(self, eqn: Eqn, ins: tuple[Value, ...], values: dict[Atom, Value]) -> None:
+    def add(self, eqn: Eqn, ins: tuple[ValueNumber, ...], values: dict[Atom, ValueNumber]) -> None:
         """Add an equation, whose results are new values."""
         first = len(self.avals)
         for v in eqn.outs:
             values[v] = self.value(v.aval)
         self.ops.append((eqn.prim, ins, range(first, len(self.avals))))
 
-    def _literal(self, a: Atom) -> Value:
+    def _literal(self, a: Atom) -> ValueNumber:
         value = self.literals.get(a)
         if value is None:
             value = self.literals[a] = self.value(a.aval)
@@ -99,7 +101,7 @@ class Flat(Operations):
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         super().__init__()
-        self.values: dict[Atom, Value] = {v: self.value(v.aval) for v in jaxpr.ins}
+        self.values: dict[Atom, ValueNumber] = {v: self.value(v.aval) for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
             self.add(eqn, self.read(eqn.ins, self.values), self.values)
         self.results.update(self.read(jaxpr.outs, self.values))
@@ -134,17 +136,17 @@ class Inlined(Operations):
             else:
                 self._bind_results(stack.pop())
 
-    def _body(self, jaxpr: Jaxpr) -> _Body:
-        return _Body(iter(jaxpr.eqns), {v: self.value(v.aval) for v in jaxpr.ins}, jaxpr.outs)
+    def _body(self, jaxpr: Jaxpr) -> _WalkedBody:
+        return _WalkedBody(iter(jaxpr.eqns), {v: self.value(v.aval) for v in jaxpr.ins}, jaxpr.outs)
 
-    def _bind_results(self, body: _Body) -> None:
+    def _bind_results(self, body: _WalkedBody) -> None:
         results = self.read(body.results, body.values)
         if body.caller is None:
             self.results.update(results)
         else:
             body.caller.update(zip(body.outs, results, strict=True))
 
-    def _add(self, eqn: Eqn, top: _Body) -> list[_Body]:
+    def _add(self, eqn: Eqn, top: _WalkedBody) -> list[_WalkedBody]:
         """Add an equation. Returns the bodies to walk next."""
         prim, values = eqn.prim, top.values
         ins = self.read(eqn.ins, values)
@@ -156,8 +158,8 @@ class Inlined(Operations):
             inner = layout.bodies[layout.once].jaxpr
             operands = [ins[p] for p in layout.operand_indices(layout.once)]
             outs = tuple([eqn.outs[q] for q in layout.result_indices(layout.once) if q is not None])
-            env: dict[Atom, Value] = dict(zip(inner.ins, operands, strict=True))
-            return [_Body(iter(inner.eqns), env, inner.outs, outs, values)]
+            env: dict[Atom, ValueNumber] = dict(zip(inner.ins, operands, strict=True))
+            return [_WalkedBody(iter(inner.eqns), env, inner.outs, outs, values)]
         self.add(eqn, ins, values)
         if layout is None:
             return []
@@ -196,16 +198,16 @@ class _Reads:
     def __init__(self, program: Operations, costs: Mapping[type[Primitive], CompileCost]) -> None:
         avals = program.avals
         self.count = [0] * len(avals)
-        self.from_memory: set[Value] = set(program.results)
-        self.in_layout: set[Value] = set(program.results)
-        self.copied: set[Value] = set()
-        self.reduced: set[Value] = set()
-        self.transposed_products: set[Value] = set()
-        self.transposed_operands: set[Value] = set()
-        self.joins: set[Value] = set()
-        products: set[Value] = set()
-        transposed: dict[Value, Value] = {}  # for a transposed matrix, the matrix
-        broadcast: set[Value] = set(program.literals.values())  # values that repeat fewer elements
+        self.from_memory: set[ValueNumber] = set(program.results)
+        self.in_layout: set[ValueNumber] = set(program.results)
+        self.copied: set[ValueNumber] = set()
+        self.reduced: set[ValueNumber] = set()
+        self.transposed_products: set[ValueNumber] = set()
+        self.transposed_operands: set[ValueNumber] = set()
+        self.joins: set[ValueNumber] = set()
+        products: set[ValueNumber] = set()
+        transposed: dict[ValueNumber, ValueNumber] = {}  # for a transposed matrix, the matrix
+        broadcast: set[ValueNumber] = set(program.literals.values())  # values that repeat fewer elements
         for prim, ins, outs in program.ops:
             fusion = costs[type(prim)][0]
             for a in set(ins) if len(ins) > 1 else ins:
@@ -236,7 +238,9 @@ class _Reads:
                     self.joins.update(outs)
 
 
-def _unfusible_joins(program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[Value]:
+def _unfusible_joins(
+    program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]
+) -> set[ValueNumber]:
     """Return the values that join two large ones, and that some reader cannot be fused with: it reads them from memory,
     or it reads a later value from memory too, which is likely computed from them. All their readers read them in
     memory. XLA computes an equation that reads one large value again for each reader, even if its result is in
@@ -267,7 +271,7 @@ def _unfusible_joins(program: Operations, reads: _Reads, costs: Mapping[type[Pri
     return found
 
 
-def _in_memory(program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[Value]:
+def _in_memory(program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[ValueNumber]:
     """Return the results of fusible equations that no reader computes again, beside those of large expressions."""
     found = _unfusible_joins(program, reads, costs)
     # The equation whose kernel reads a value, or `_SEVERAL`; -1 before it has readers. Readers come first.
@@ -327,21 +331,21 @@ class Fusions:
         fusion = self.costs[type(prim)][0]
         return fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION
 
-    def reads_in_memory(self, prim: Primitive, a: Value) -> bool:
+    def reads_in_memory(self, prim: Primitive, a: ValueNumber) -> bool:
         """Return True if a primitive with its own kernel reads an operand in memory; a reduction may compute it."""
         return self.costs[type(prim)][0] is Fusion.KERNEL or self.is_needed_in_memory(a)
 
-    def size_inside(self, a: Value) -> int:
+    def size_inside(self, a: ValueNumber) -> int:
         """Return the number of operations that a reader computes for a value; 0 if it is in memory."""
         return 0 if a in self.stored else self.size[a]
 
-    def is_view(self, prim: Primitive, out: Value) -> bool:
+    def is_view(self, prim: Primitive, out: ValueNumber) -> bool:
         """Return True if no operation computes a result: its readers in memory read the operand there."""
         if self.costs[type(prim)][0] is Fusion.VIEW or out in self.reads.transposed_products:
             return True
         return out in self.reads.transposed_operands and out not in self.reads.from_memory
 
-    def is_needed_in_memory(self, a: Value) -> bool:
+    def is_needed_in_memory(self, a: ValueNumber) -> bool:
         """Return True if some reader needs the value in memory."""
         reads = self.reads
         if a in reads.from_memory or not reads.count[a]:  # no readers: a result, or the program was cut off

@@ -52,7 +52,7 @@ _Spans: TypeAlias = dict[Atom, int]
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _CountedBody:
     """A program that runs during an equation. `ins` marks the operands that no later equation reads, `outs` the
     results that are temporaries. Both are counted in the body, while they are live there."""
 
@@ -75,9 +75,9 @@ def peak(jaxpr: Jaxpr) -> Peak:
     return _peak_of(_program(jaxpr))
 
 
-def _program(jaxpr: Jaxpr) -> _Body:
+def _program(jaxpr: Jaxpr) -> _CountedBody:
     """Refuse nothing: operands and results of a program are memory of the caller."""
-    return _Body(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
+    return _CountedBody(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
 
 
 @by_value
@@ -86,7 +86,7 @@ def _most_bytes(jaxpr: Jaxpr, ins: Flags, outs: Flags) -> int:
     return max(_bytes_in_memory(flat, *_spans(flat, ins, outs)), default=0)
 
 
-def _peak_of(body: _Body) -> Peak:
+def _peak_of(body: _CountedBody) -> Peak:
     flat = _without_calls(body.jaxpr)
     begin, end = _spans(flat, body.ins, body.outs)
     live, eqns = _bytes_in_memory(flat, begin, end), flat.eqns
@@ -117,7 +117,7 @@ def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)
 
 
-def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
+def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_CountedBody]:
     """Return the programs that run during equation k."""
     prim = eqn.prim
     if isinstance(prim, Remat):
@@ -125,14 +125,14 @@ def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
         # until its last use inside, and a result begins where it is computed inside
         first = {a: i for i, a in reversed([*enumerate(eqn.ins)])}
         ins = tuple([a in begin and end[a] == k and first[a] == i for i, a in enumerate(eqn.ins)])
-        return [_Body(prim.body, ins, tuple([v in begin for v in eqn.outs]))]
+        return [_CountedBody(prim.body, ins, tuple([v in begin for v in eqn.outs]))]
     if not isinstance(prim, HigherOrder):
         return ()
     layout = prim.layout
     return [_program(layout.bodies[i].jaxpr) for i in layout.running]
 
 
-def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
+def _counted_within(eqn: Eqn, body: _CountedBody | None) -> set[Atom]:
     """Return the operands and results of an equation that are counted in its body."""
     if body is None or not isinstance(eqn.prim, Remat):
         return set()

@@ -27,7 +27,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.support.constants import FEW_IN_KERNEL, SMALL_BYTES
 from fxad.transforms.costs import Fusion, compile_cost
-from fxad.transforms.fusion import Fusions, Op, Operations, Value
+from fxad.transforms.fusion import Fusions, Op, Operations, ValueNumber
 
 # Expressions are numbered in the order of their definition; equal ones have one number.
 _Expression: TypeAlias = int
@@ -136,7 +136,7 @@ def longest_stretch(program: Operations) -> Stretch:
     kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
     parent = list(range(len(program.ops)))
     size, nbytes = [0] * len(parent), [0] * len(parent)
-    producer: dict[Value, int] = {}
+    producer: dict[ValueNumber, int] = {}
 
     def root(k: int) -> int:
         while parent[k] != k:

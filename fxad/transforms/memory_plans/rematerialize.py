@@ -5,8 +5,8 @@ longest lives cross: in a training step, the loss. Values from before the turn t
 *residuals*. The equations before the turn are cut into segments. The equations after it are cut into as many intervals,
 in the opposite order: the interval of a segment begins where the first of its residuals is read.
 
-A `Schedule` says which residuals are stored. An interval computes the other ones again, from what is stored, in blocks
-that XLA does not merge with the first computation (opaque `remat` equations). A block may also return the values
+A `SegmentSchedule` says which residuals are stored. An interval computes the other ones again, from what is stored, in
+blocks that XLA does not merge with the first computation (opaque `remat` equations). A block may also return the values
 between two segments, from which a later block starts:
 
     segments      0  1  2  3 | 3  2  1  0     intervals
@@ -46,7 +46,7 @@ DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
 MAX_BYTES_RATIO: Final = 0.85  # of the estimated bytes of a schedule that is tried to those of the one before
 EXPANDED: Final = 2  # a value that is so many times larger than its operands is computed late
 
-_Chain: TypeAlias = "tuple[Var, _Chain] | None"
+_LinkedVars: TypeAlias = "tuple[Var, _LinkedVars] | None"
 
 
 # ---------------------------------------------------------------------------------------------------- the flat program
@@ -151,7 +151,7 @@ def turn_of(flat: Jaxpr) -> int:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SegmentSchedule:
     """The choice of the segments that are stored and of those that are computed again.
 
     turn:       the equations before the turn.
@@ -200,7 +200,7 @@ class Recomputation:
 
     loops: tuple[int, ...] = ()
     bodies: int | None = None
-    schedule: Schedule | None = None
+    schedule: SegmentSchedule | None = None
 
     def __call__(self, jaxpr: Jaxpr) -> Jaxpr:
         """Return a program with this recomputation, flat. Law: same value; effects stay, in order."""
@@ -289,11 +289,11 @@ class _Layers:
         return tuple([tuple([segment[k] for k in self.borders[::size]]) for size in (*sizes, 1)])
 
 
-def _schedules(flat: Jaxpr) -> list[tuple[float, Schedule]]:
+def _schedules(flat: Jaxpr) -> list[tuple[float, SegmentSchedule]]:
     """Return schedules of the equations of a flat program, each after the estimated time of a run."""
     layers = _Layers(flat)
     turn, forward = layers.turn, layers.forward
-    out: list[Schedule] = []
+    out: list[SegmentSchedule] = []
     for parts in LAYER_PARTS:
         cuts = layers.cuts(parts)
         if len(cuts) < 3:
@@ -301,22 +301,22 @@ def _schedules(flat: Jaxpr) -> list[tuple[float, Schedule]]:
         leaves, n = tuple(range(len(cuts))), len(cuts) - 1
         # the derivative of the last segment comes first: its values are stored
         if parts == 1:
-            out.append(Schedule(turn, cuts, n // 2, (leaves,), forward))
-        out += [Schedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in DEPTHS]
+            out.append(SegmentSchedule(turn, cuts, n // 2, (leaves,), forward))
+        out += [SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in DEPTHS]
     halves = _Halves(flat, turn)
     return [(_Rematerialization(halves, s).microseconds, s) for s in dict.fromkeys(out)]
 
 
-def _smallest_schedules(flat: Jaxpr) -> list[Schedule]:
+def _smallest_schedules(flat: Jaxpr) -> list[SegmentSchedule]:
     """Return the schedules that need least memory, whatever their time; in the last one each segment starts from the
     operands of the program."""
     layers = _Layers(flat)
-    out: list[Schedule] = []
+    out: list[SegmentSchedule] = []
     for parts, depth in ((LAYER_PARTS[-2], 2), (LAYER_PARTS[-1], 2), (LAYER_PARTS[-2], 0)):
         cuts = layers.cuts(parts)
         if len(cuts) > 2:
             levels = layers.levels(cuts, depth) if depth else ()
-            out.append(Schedule(layers.turn, cuts, len(cuts) - 1, levels, layers.forward, True))
+            out.append(SegmentSchedule(layers.turn, cuts, len(cuts) - 1, levels, layers.forward, True))
     return out
 
 
@@ -356,7 +356,7 @@ def block_bodies(program: Jaxpr) -> tuple[Jaxpr, ...]:
 
 
 @by_value
-def scheduled(flat: Jaxpr, schedule: Schedule) -> Jaxpr:
+def scheduled(flat: Jaxpr, schedule: SegmentSchedule) -> Jaxpr:
     """Return the flat program under a schedule.
 
     Law: same value; effects stay, in order.
@@ -396,7 +396,7 @@ class _Halves:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _PlannedBlock:
     """Equations that run together, as an opaque `remat` with these results; None: one after the other."""
 
     eqns: Sequence[Eqn]
@@ -411,7 +411,7 @@ class _Rematerialization:
     the values from before the turn that need not be computed again, at the place that is reached.
     """
 
-    def __init__(self, halves: _Halves, schedule: Schedule) -> None:
+    def __init__(self, halves: _Halves, schedule: SegmentSchedule) -> None:
         self.halves, self.schedule = halves, schedule
         cuts, made_by, before = schedule.cuts, halves.made_by, halves.before
         self.cuts = cuts
@@ -438,7 +438,7 @@ class _Rematerialization:
         self.available.difference_update([v for v in self.crossing if v.index in schedule.dropped])
         # the segments in whose intervals each equation before the turn runs again
         self.again: list[list[int]] = [[] for _ in before]
-        self.blocks: list[_Block] = []
+        self.blocks: list[_PlannedBlock] = []
         for start, stop in pairwise(schedule.forward):
             self._run_together(start, stop)
         self.forward_blocks = len(self.blocks)
@@ -566,7 +566,7 @@ class _Rematerialization:
 
     def _add(self, eqns: Sequence[Eqn], results: Sequence[Var] | None = None) -> None:
         if eqns:
-            self.blocks.append(_Block(eqns, results))
+            self.blocks.append(_PlannedBlock(eqns, results))
 
 
 def _read(eqns: Sequence[Eqn]) -> list[Var]:
@@ -591,15 +591,15 @@ class Crossing:
     fixed: bool
 
 
-def crossings(flat: Jaxpr, schedule: Schedule) -> tuple[Crossing, ...]:
+def crossings(flat: Jaxpr, schedule: SegmentSchedule) -> tuple[Crossing, ...]:
     """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
     return _Rematerialization(_Halves(flat, schedule.turn), schedule).crossings()
 
 
-def plain_schedule(flat: Jaxpr) -> Schedule:
+def plain_schedule(flat: Jaxpr) -> SegmentSchedule:
     """Return the schedule that computes nothing again, with a segment for each layer."""
     layers = _Layers(flat)
-    return Schedule(layers.turn, layers.borders, 0, (), layers.borders)
+    return SegmentSchedule(layers.turn, layers.borders, 0, (), layers.borders)
 
 
 def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
@@ -607,9 +607,9 @@ def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[
     bytes."""
     # A Fenwick tree over the segments, the last one first: of the sets that end at a segment or later, the largest. It
     # is read and updated in a time that grows with log(n).
-    best: list[tuple[int, _Chain]] = [(0, None)] * (n + 1)
+    best: list[tuple[int, _LinkedVars]] = [(0, None)] * (n + 1)
 
-    def largest(k: int) -> tuple[int, _Chain]:
+    def largest(k: int) -> tuple[int, _LinkedVars]:
         found = best[0]
         while k:
             found, k = max(found, best[k], key=lambda item: item[0]), k & (k - 1)
