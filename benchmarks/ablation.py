@@ -42,7 +42,7 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer
 from fxad.api import lift
-from fxad.primitives.control import loop_steps
+from fxad.primitives.control import loop_derivatives
 from fxad.transforms.inversion import derivatives_from_results, invertible as inversion, solver
 from fxad.transforms.inversion.rules import products
 from fxad.transforms.outlining import incomplete_match, outline, shared_body
@@ -265,7 +265,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),
         "units": Mechanism(lambda: _replace(fxad.passes, large_enough=lambda *_: False), UNITS),
         "scan_residuals": Mechanism(
-            lambda: _replace(loop_steps, drop_cheap_residuals=lambda split, *_: split), ("lstm", "bodies", "gru")
+            lambda: _replace(loop_derivatives, drop_cheap_residuals=lambda split, *_: split), ("lstm", "bodies", "gru")
         ),
         "masks": Mechanism(lambda: _replace(solver, sums_as_choices=lambda *_: None), ("masks",)),
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),

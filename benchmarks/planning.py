@@ -3,6 +3,7 @@
     python -m benchmarks.planning tests/units tests/test_examples.py tests/interop    the programs of these tests
     python -m benchmarks.planning models                                              the gradients of benchmarks.models
     python -m benchmarks.planning stretches                                           what docs/adr/0092 decides
+    python -m benchmarks.planning budgets                                             the planner of docs/adr/0095
 
 Planning is `BEFORE_DIFFERENTIATION`, `plan_of`, and whether it is compiled without fusion; compilation is XLA's part
 alone. The times are processor time. The table has the programs whose planning takes more than `PART` of their
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -28,12 +30,14 @@ import fxad.numpy as fnp
 from benchmarks.bench_units import first, ours_of
 from benchmarks.models.adbench import bundle, mixture
 from benchmarks.models.dynamics import bodies
-from benchmarks.models.library import Model
+from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import residual, rnn, transformer, transformer_block
 from fxad.api import lift
 from fxad.execution import executable
 from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.passes import plan_of
 from fxad.support.tables import Table
+from fxad.transforms.memory_plans.plan import memory_passes
 from fxad.xla import executable as xla_executable
 from fxad.xla.compat import WITHOUT_FUSION
 
@@ -147,10 +151,33 @@ def stretches(sizes: Sequence[int] = (20, 50, 100)) -> None:
     print(Table(("Hessian of", "form", "compile s", "run ms"), tuple(rows), right=(2, 3)).text())
 
 
+def budgets() -> None:
+    """Prints the time of the planner of budgets beside that of XLA for the plain program: up to the first plan, which
+    most budgets take, and for all plans."""
+    from benchmarks.models.blocks import Way, convolutional, recurrent, transformer  # these need JAX
+
+    rows = []
+    meter = Meter()
+    for network in (transformer(2), transformer(), convolutional(), recurrent(300)):  # the first imports what is needed
+        args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
+        program = fx.trace(fx.value_and_grad(partial(network.loss, OURS, Way())), *args)
+        with meter.running():
+            fx.lower(program).compile()
+        whole = sum([p.xla for p in meter.programs])
+        meter.programs.clear()
+        start, times = time.thread_time(), []
+        for p in memory_passes(program.jaxpr):
+            plan_of(program.jaxpr, "auto", passes=(p,))
+            times.append(1e3 * (time.thread_time() - start))
+        first_ms, all_ms = [f"{ms:.0f} ({ms / whole:.2f})" for ms in (times[0], times[-1])]
+        rows.append((network.name, f"{whole:.0f}", first_ms, f"{len(times)}: {all_ms}"))
+    print(Table(("value_and_grad of", "XLA ms", "first plan ms", "plans ms"), tuple(rows[1:]), right=(1, 2, 3)).text())
+
+
 def main(what: Sequence[str]) -> None:
     """Measures the programs of models and tests, and prints the table."""
-    if "stretches" in what:
-        stretches()
+    if "stretches" in what or "budgets" in what:
+        (stretches if "stretches" in what else budgets)()
         return
     meter = Meter()
     tests = [w for w in what if w != "models"]

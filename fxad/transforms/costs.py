@@ -23,9 +23,8 @@ from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import Contraction
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import Div
-from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
-from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.elementwise.sigmoid import Logistic, Sech2, Tanh
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.gather_scatter import Gather
@@ -171,13 +170,10 @@ def weight(jaxpr: Jaxpr) -> Weight:
     kinds.subtract(map(type, with_bodies))  # only their bodies count
     others = [kind for kind, n in kinds.items() if n]
     size = len(jaxpr.eqns) - len(with_bodies) + sum([w.equations for w in inside])
-    fused = all([issubclass(kind, _FUSED) for kind in others]) and all([w.border for w in inside])
+    fused = all([compile_cost(kind)[0] in FUSED for kind in others]) and all([w.border for w in inside])
     border = sum([a.aval.nbytes for a in (*jaxpr.ins, *jaxpr.outs)]) / BYTES_PER_MICROSECOND if fused else 0.0
     return Weight(size, time_of(jaxpr), border)
 
-
-# operations that XLA fuses with their producers and consumers
-_FUSED: Final[tuple[type, ...]] = (Unary, Binary, Compare, SelectN, Clamp, *VIEWS, *MOVES)
 
 # ------------------------------------------------------------------------------------------------- what XLA compiles
 
@@ -191,6 +187,8 @@ class Fusion(Enum):
     REDUCTION = "a kernel, into which its operands may be fused"
     KERNEL = "a kernel, which reads its operands in memory"
 
+
+FUSED: Final = (Fusion.VIEW, Fusion.CHEAP, Fusion.EXPENSIVE)  # with the operations around them
 
 # How XLA fuses a primitive, and the compile time that it adds to a kernel, in milliseconds.
 CompileCost: TypeAlias = tuple[Fusion, float]

@@ -1,4 +1,4 @@
-"""Estimates the bytes of temporaries that XLA needs for a program: liveness, with a model of fusion.
+"""Estimates the bytes of temporaries that XLA needs: liveness, with the model of `fxad.transforms.fusion`.
 
 A cheap equation is computed in the kernel of each of its readers, so its result takes no memory, and its operands live
 until the last reader. A result is in memory if a kernel reads it there: a product, a loop, a branch, a recomputation.
@@ -15,10 +15,8 @@ there from 2 to 3. The peak is during equation 2: the bytes of a and c.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final, TypeAlias, final
+from collections.abc import Sequence
+from typing import TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -28,10 +26,7 @@ from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
-from fxad.transforms.costs import Fusion, compile_cost
-
-# the readers into which an equation is fused, at most; with more, its result is in memory
-MOST_READERS: Final[Mapping[Fusion, int]] = MappingProxyType({Fusion.CHEAP: 4, Fusion.EXPENSIVE: 1})
+from fxad.transforms.fusion import Flat, Fusions
 
 
 @final
@@ -57,7 +52,7 @@ _Spans: TypeAlias = dict[Atom, int]
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _CountedBody:
     """A program that runs during an equation. `ins` marks the operands that no later equation reads, `outs` the
     results that are temporaries. Both are counted in the body, while they are live there."""
 
@@ -80,20 +75,20 @@ def peak(jaxpr: Jaxpr) -> Peak:
     return _peak_of(_program(jaxpr))
 
 
-def _program(jaxpr: Jaxpr) -> _Body:
+def _program(jaxpr: Jaxpr) -> _CountedBody:
     """Refuse nothing: operands and results of a program are memory of the caller."""
-    return _Body(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
+    return _CountedBody(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
 
 
 @by_value
 def _most_bytes(jaxpr: Jaxpr, ins: Flags, outs: Flags) -> int:
     flat = _without_calls(jaxpr)
-    return max(_bytes_in_memory(flat, *spans(flat, ins, outs)), default=0)
+    return max(_bytes_in_memory(flat, *_spans(flat, ins, outs)), default=0)
 
 
-def _peak_of(body: _Body) -> Peak:
+def _peak_of(body: _CountedBody) -> Peak:
     flat = _without_calls(body.jaxpr)
-    begin, end = spans(flat, body.ins, body.outs)
+    begin, end = _spans(flat, body.ins, body.outs)
     live, eqns = _bytes_in_memory(flat, begin, end), flat.eqns
     if not live:
         return Peak(0, ())
@@ -122,7 +117,7 @@ def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)
 
 
-def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
+def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_CountedBody]:
     """Return the programs that run during equation k."""
     prim = eqn.prim
     if isinstance(prim, Remat):
@@ -130,14 +125,14 @@ def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
         # until its last use inside, and a result begins where it is computed inside
         first = {a: i for i, a in reversed([*enumerate(eqn.ins)])}
         ins = tuple([a in begin and end[a] == k and first[a] == i for i, a in enumerate(eqn.ins)])
-        return [_Body(prim.body, ins, tuple([v in begin for v in eqn.outs]))]
+        return [_CountedBody(prim.body, ins, tuple([v in begin for v in eqn.outs]))]
     if not isinstance(prim, HigherOrder):
         return ()
     layout = prim.layout
     return [_program(layout.bodies[i].jaxpr) for i in layout.running]
 
 
-def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
+def _counted_within(eqn: Eqn, body: _CountedBody | None) -> set[Atom]:
     """Return the operands and results of an equation that are counted in its body."""
     if body is None or not isinstance(eqn.prim, Remat):
         return set()
@@ -173,49 +168,56 @@ def _sliced_bytes(eqn: Eqn) -> int:
     return sum([a.aval.nbytes for a in (*slices_read, *slices_computed)])
 
 
-def spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:
+def _spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:
     """Return the first and the last equation during which each value is in memory. Other values are not in memory:
     they are memory of the caller, views, or fused into their readers.
 
     The equations are visited backwards, so that the readers of a value come before the equation that computes it:
 
-    - A view takes no memory. Neither does the result of an equation that is fused into its readers: they are few
-      (`MOST_READERS`), and none of them is a kernel. The operands of both live until the last reader of the result.
+    - A value that its readers compute again (`Fusions`) takes no memory for them: its operands live until the last of
+      these. It is in memory until the last reader that needs it there, if there is one.
     - If a view is a result of the program, its operand has the memory of that result.
     """
+    program = Flat(flat)
+    fusions, number = Fusions(program), program.values
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
     operands = {*flat.ins}
     temporaries = {*select_by_flags(flat.outs, outs)} - operands
     begin: _Spans = {}
     end: _Spans = {}
-    last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
-    readers = Counter[Atom]()
-    read_by_kernels: set[Atom] = set()
+    in_memory: dict[Atom, int] = {}  # the last equation that reads a value in memory
+    inside: dict[Atom, int] = {}  # the last one of a kernel that computes a value again, if it is not in memory
     for k in reversed(range(len(flat.eqns))):
         eqn = flat.eqns[k]
-        fusion = Fusion.KERNEL if isinstance(eqn.prim, HigherOrder) else compile_cost(type(eqn.prim))[0]
-        fused = fusion is Fusion.VIEW
-        if fusion in MOST_READERS:
-            out = eqn.outs[0]
-            fused = readers[out] <= MOST_READERS[fusion] and out not in read_by_kernels
-        if fusion is Fusion.VIEW and eqn.outs[0] in results:
+        own_kernel = fusions.has_own_kernel(eqn.prim)
+        view = not own_kernel and fusions.is_view(eqn.prim, number[eqn.outs[0]])
+        if view and eqn.outs[0] in results:
             results.update(eqn.ins)
             if eqn.outs[0] in temporaries:
                 temporaries.discard(eqn.outs[0])
                 temporaries.update([a for a in eqn.ins if isinstance(a, Var) and a not in operands])
+        read_until = k
         for v in eqn.outs:
+            last, last_inside = in_memory.get(v, -1), inside.get(v, -1)
+            if own_kernel or number[v] in fusions.stored:
+                last = max(last, last_inside)
+            else:
+                read_until = max(read_until, last_inside)
             if v in temporaries:
                 begin[v], end[v] = k, len(flat.eqns) - 1
-            elif v in last and not fused and v not in results:
-                begin[v], end[v] = k, last[v]
-        read_until = max([last[v] for v in eqn.outs if v in last], default=k) if fused else k
+            elif last >= 0 and not view and v not in results:
+                begin[v], end[v] = k, last
         for a in {*eqn.ins}:
-            if isinstance(a, Var):
-                last[a] = max(last.get(a, -1), read_until)
-                readers[a] += 1
-                if fusion is Fusion.KERNEL:
-                    read_by_kernels.add(a)
+            if not isinstance(a, Var):
+                continue
+            if own_kernel and fusions.reads_in_memory(eqn.prim, number[a]):
+                in_memory[a] = max(in_memory.get(a, -1), k)
+                continue
+            inside[a] = max(inside.get(a, -1), read_until)
+            if view and eqn.outs[0] in in_memory:
+                in_memory[a] = max(in_memory.get(a, -1), in_memory[eqn.outs[0]])
     for a in select_by_flags(flat.ins, ins):
-        if a in last:
-            begin[a], end[a] = 0, last[a]
+        last = max(in_memory.get(a, -1), inside.get(a, -1))
+        if last >= 0:
+            begin[a], end[a] = 0, last
     return begin, end

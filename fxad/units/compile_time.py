@@ -18,7 +18,8 @@ from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.support.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
 from fxad.transforms.costs import Fusion
-from fxad.units.kernels import Inlined, Kernels, longest_stretch
+from fxad.transforms.fusion import Inlined
+from fxad.units.kernels import Kernels, longest_stretch
 
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first

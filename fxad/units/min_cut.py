@@ -1,4 +1,4 @@
-"""Minimum vertex cut: the cheapest set of values that separates known values from needed ones."""
+"""Minimum vertex cut, which `min_cut_recompute` solves: the cheapest values that separate known from needed ones."""
 
 from __future__ import annotations
 

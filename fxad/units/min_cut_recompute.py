@@ -1,4 +1,7 @@
-"""Recomputes cheap values in the unit that reads them, if that stores fewer bytes between units: `recompute`.
+"""Recompute cheap values in units: apart from the memory planner, since units exist only when the program is cut.
+
+It is done where it stores fewer bytes between units, without a budget. The planner works on the flat program before
+that, and changes nothing that is not asked for (docs/adr/0113).
 
 In a whole program, XLA fuses a cheap operation into each of its readers, and stores the operands of the operation
 instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
@@ -85,7 +88,7 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Recomputation:
+class OperandRecomputation:
     """Computes a result of a body from other values of the body: `program` applied to the variables `leaves`."""
 
     program: Jaxpr
@@ -179,7 +182,7 @@ class _RecomputedOperands:
     def __init__(self, def_use: DefUse) -> None:
         self.def_use = def_use
 
-    def recomputations(self) -> tuple[set[Port], dict[Port, Recomputation]]:
+    def recomputations(self) -> tuple[set[Port], dict[Port, OperandRecomputation]]:
         """Return the operands to recompute, and the recomputations of the results that they read.
 
         The choice begins with all candidates. An operand without one recomputation for all uses is stored after all.
@@ -190,7 +193,7 @@ class _RecomputedOperands:
         while ports:
             last_reads = self._last_reads(ports)
             producers = [def_use.producer(k, n)[0] for body, n in ports for k in def_use.uses_of((body, n))]
-            recomputations: dict[Port, Recomputation] = {}
+            recomputations: dict[Port, OperandRecomputation] = {}
             for body in dict.fromkeys(producers):
                 recomputations.update(self._recomputations_of_results(body, last_reads))
             with_recomputation = {port for port in ports if self._has_one_recomputation(port, recomputations)}
@@ -214,7 +217,7 @@ class _RecomputedOperands:
                 return False
         return passes_a_piece
 
-    def _has_one_recomputation(self, port: Port, recomputations: Mapping[Port, Recomputation]) -> bool:
+    def _has_one_recomputation(self, port: Port, recomputations: Mapping[Port, OperandRecomputation]) -> bool:
         """Return True if an operand has the same recomputation at all uses, and values of the right types where it is
         idle."""
         def_use, n = self.def_use, port[1]
@@ -225,7 +228,7 @@ class _RecomputedOperands:
             return False
         return all([def_use.any_live_value(k, v.aval) for v in program.ins for k in def_use.idle_uses_of(port)])
 
-    def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Recomputation]:
+    def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, OperandRecomputation]:
         """Return the recomputations of results of a body, from the values that the minimum cut chooses."""
         uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, _RECOMPUTED)}
@@ -297,7 +300,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, rule), jaxpr.name)
 
 
-def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Recomputation | None:
+def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> OperandRecomputation | None:
     """Return the recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations, or
     two functions."""
     needed: dict[Var, Eqn] = {}
@@ -312,7 +315,7 @@ def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> R
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
     read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))
-    return Recomputation(subprogram(eqns, read, (v,), "again"), read)
+    return OperandRecomputation(subprogram(eqns, read, (v,), "again"), read)
 
 
 # ------------------------------------------------------------------------------------------------------------ rewriting
@@ -364,7 +367,9 @@ class _Rewriter:
 
     __slots__ = ("added", "added_values", "def_use", "recomputations", "next_index", "recomputed")
 
-    def __init__(self, def_use: DefUse, recomputed: set[Port], recomputations: Mapping[Port, Recomputation]) -> None:
+    def __init__(
+        self, def_use: DefUse, recomputed: set[Port], recomputations: Mapping[Port, OperandRecomputation]
+    ) -> None:
         self.def_use = def_use
         self.recomputed = recomputed
         self.recomputations = recomputations

@@ -29,8 +29,9 @@ from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.transforms.costs import compile_cost, weight_of_nested
+from fxad.transforms.fusion import Inlined
 from fxad.units.cost_rule import called_body
-from fxad.units.kernels import FUSIBLE, Inlined, Kernels, longest_stretch
+from fxad.units.kernels import FUSIBLE, Kernels, longest_stretch
 from fxad.units.pieces import inline_calls
 
 

@@ -13,7 +13,9 @@ import fxad.numpy as fnp
 import fxad.text
 from fxad import lax, optim
 from fxad.errors import ArgumentError, ParameterError
+from fxad.ir import Jaxpr
 from fxad.primitives.marks import least_budget, without_budgets
+from fxad.transforms.memory_plans.rematerialize import flat_program
 
 X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
 SHARES = (0.75, 0.5, 0.35, 0.25)
@@ -148,6 +150,23 @@ def test_remat_gives_its_budget_to_what_it_becomes_part_of(within: Any) -> None:
 
     for a, b in zip(results(lean), results(plain), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_an_optimiser_updates_a_parameter_as_soon_as_its_gradient_is_there() -> None:
+    """So a budget may be less than the bytes of all gradients, which the step as it is written holds at its end."""
+    whole, args, _ = in_training_step(layers)
+    program = fx.trace(whole, *args)
+    gradients = W.nbytes * len(SHARED["ws"])
+
+    def held(jaxpr: Jaxpr) -> int:
+        """The most bytes of matrices that are computed, and read later."""
+        last = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+        spans = [(k, last.get(v, k)) for k, e in enumerate(jaxpr.eqns) for v in e.outs if v.aval.shape == W.shape]
+        return W.nbytes * max([len([1 for start, end in spans if start < k < end]) for k in range(len(jaxpr.eqns))])
+
+    flat = flat_program(program.jaxpr)
+    assert held(fx.inline(program).jaxpr) >= gradients
+    assert held(flat) <= 6 * W.nbytes
 
 
 def test_a_mark_of_a_budget_stays_through_transformations_and_text() -> None:

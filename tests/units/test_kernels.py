@@ -33,13 +33,14 @@ from fxad.support.constants import (
 )
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import _OWN_KERNEL, Fusion, compile_cost
+from fxad.transforms.fusion import Inlined
 from fxad.units.compile_time import (
     FIRST_READ,
     MAX_READ,
     milliseconds,
     takes_at_least,
 )
-from fxad.units.kernels import Inlined, Kernel, Kernels
+from fxad.units.kernels import Kernel, Kernels
 from tests.laws.words import program
 
 SQUARE = fx.Spec((64, 64))

@@ -17,8 +17,9 @@ from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.support.constants import PIECE_OPERATIONS, STRETCH_OPERATIONS, UNFUSED_OPERATIONS
 from fxad.transforms.cleanup.inline import inline
+from fxad.transforms.fusion import Inlined
 from fxad.units.compile_time import is_compiled_without_fusion
-from fxad.units.kernels import Inlined, longest_stretch
+from fxad.units.kernels import longest_stretch
 from fxad.units.stretches import cut_stretches
 
 STEPS = (fnp.sin, fnp.cos, lambda x: x * x * 0.5, lambda x: x + 1.0, fnp.tanh, lambda x: x * 0.9)

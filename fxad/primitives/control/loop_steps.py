@@ -1,4 +1,7 @@
-"""The steps of `scan` and `while`: their operands in groups, and the values that a loop need not stack as residuals.
+"""Residuals that loops need not stack: apart from the memory planner, since a derivative is a program of its own.
+
+A derivative is printed, saved, batched, differentiated again and given to JAX, none of which runs the planner
+(docs/adr/0113). The module also has the operands of the steps of `scan` and `while`, in groups.
 
 `linearize_steps` (`loop_derivatives.py`) asks here for each residual of the body, in this order.
 

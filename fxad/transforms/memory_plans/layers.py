@@ -7,15 +7,14 @@ from itertools import pairwise
 from typing import Final
 
 from fxad.ir import Jaxpr
-from fxad.transforms.memory.segments import live_bytes
 
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
 MAX_PERIOD: Final = 1024  # equations of a repeated layer
 
 
-def layer_cuts(flat: Jaxpr) -> list[int]:
-    """Return where a program is cut into layers: between repeated stretches, and elsewhere where few bytes live."""
-    live = live_bytes(flat, (False,) * len(flat.ins))
+def layer_cuts(flat: Jaxpr, live: Sequence[int]) -> list[int]:
+    """Return where a program is cut into layers: between repeated stretches, and elsewhere where few of the bytes
+    `live` before each equation are."""
     labels: dict[object, int] = {}
     kinds = [
         labels.setdefault((e.prim, tuple([a.aval for a in e.ins]), tuple([v.aval for v in e.outs])), len(labels))

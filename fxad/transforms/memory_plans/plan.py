@@ -21,7 +21,7 @@ from fxad.transforms.memory.residuals import as_row_number
 from fxad.transforms.memory_plans.rematerialize import (
     Crossing,
     Recomputation,
-    Schedule,
+    SegmentSchedule,
     block_bodies,
     crossings,
     flat_program,
@@ -128,7 +128,7 @@ class MemoryPlan:
         return self.recomputation.unscheduled(flat_program(self.jaxpr))
 
     @property
-    def _schedule(self) -> Schedule:
+    def _schedule(self) -> SegmentSchedule:
         return self.recomputation.schedule or plain_schedule(self._unscheduled)
 
     def _row(self, k: object) -> Crossing:

@@ -5,8 +5,8 @@ longest lives cross: in a training step, the loss. Values from before the turn t
 *residuals*. The equations before the turn are cut into segments. The equations after it are cut into as many intervals,
 in the opposite order: the interval of a segment begins where the first of its residuals is read.
 
-A `Schedule` says which residuals are stored. An interval computes the other ones again, from what is stored, in blocks
-that XLA does not merge with the first computation (opaque `remat` equations). A block may also return the values
+A `SegmentSchedule` says which residuals are stored. An interval computes the other ones again, from what is stored, in
+blocks that XLA does not merge with the first computation (opaque `remat` equations). A block may also return the values
 between two segments, from which a later block starts:
 
     segments      0  1  2  3 | 3  2  1  0     intervals
@@ -22,7 +22,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, count, pairwise
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, rewrite, subprogram, substitute
@@ -32,8 +33,8 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied
 from fxad.primitives.control.remat import Remat
-from fxad.transforms.costs import Fusion, compile_cost, time_of
-from fxad.transforms.liveness import peak_bytes, spans
+from fxad.transforms.costs import FUSED, Fusion, compile_cost, time_of, total_time
+from fxad.transforms.liveness import peak_bytes
 from fxad.transforms.memory.nested_scan import balanced
 from fxad.transforms.memory.segments import last_reads, live_bytes
 from fxad.transforms.memory_plans.layers import cuts_at_minima, layer_cuts
@@ -45,7 +46,7 @@ DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
 MAX_BYTES_RATIO: Final = 0.85  # of the estimated bytes of a schedule that is tried to those of the one before
 EXPANDED: Final = 2  # a value that is so many times larger than its operands is computed late
 
-_Chain: TypeAlias = "tuple[Var, _Chain] | None"
+_LinkedVars: TypeAlias = "tuple[Var, _LinkedVars] | None"
 
 
 # ---------------------------------------------------------------------------------------------------- the flat program
@@ -53,7 +54,8 @@ _Chain: TypeAlias = "tuple[Var, _Chain] | None"
 
 @by_value
 def flat_program(jaxpr: Jaxpr) -> Jaxpr:
-    """Return a program that is not differentiated any more without calls, and with broadcast values computed late.
+    """Return a program that is not differentiated any more without calls, in an order that needs less memory: updates
+    run early, and broadcast values are computed late.
 
     Law: same value, same effects in the same order.
     """
@@ -65,7 +67,36 @@ def flat_program(jaxpr: Jaxpr) -> Jaxpr:
         return prim.applied if isinstance(prim, Applied) else None
 
     b = Builder.like(jaxpr)
-    return _expand_late(b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name))
+    return _expand_late(_update_early(b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)))
+
+
+def _update_early(flat: Jaxpr) -> Jaxpr:
+    """Return the program in which an update runs as soon as its operands are known. An update is a fusible equation
+    that only results of the program need. So the step of an optimiser does not wait until all gradients are there, and
+    holds one of them at a time. An update that reads operands of the program only runs just before its first reader."""
+    made_by = {v: k for k, e in enumerate(flat.eqns) for v in e.outs}
+    read_by_others: set[Atom] = set()
+    updates = set[int]()
+    for k in reversed(range(len(flat.eqns))):
+        eqn = flat.eqns[k]
+        fusible = compile_cost(type(eqn.prim))[0] in FUSED and not eqn.prim.effects
+        if fusible and read_by_others.isdisjoint(eqn.outs):
+            updates.add(k)
+        else:
+            read_by_others.update(eqn.ins)
+    place = [*range(len(flat.eqns))]  # the equation after which each equation runs
+    for k in sorted(updates):
+        place[k] = max([place[made_by[a]] for a in flat.eqns[k].ins if a in made_by], default=-1)
+    first_reader: dict[Atom, int] = {}
+    for k in sorted(updates, reverse=True):
+        eqn = flat.eqns[k]
+        if place[k] < 0:
+            place[k] = min([first_reader[v] for v in eqn.outs if v in first_reader], default=k)
+        for a in eqn.ins:
+            first_reader[a] = min(first_reader.get(a, place[k]), place[k])
+    b, env = Builder.like(flat), dict[Atom, Atom]()
+    b.extend([flat.eqns[k] for k in sorted(range(len(place)), key=lambda k: (place[k], k in updates, k))], env)
+    return b.build(substitute(flat.outs, env), flat.name)
 
 
 def _expand_late(flat: Jaxpr) -> Jaxpr:
@@ -101,20 +132,18 @@ def _expands(eqn: Eqn) -> bool:
 def turn_of(flat: Jaxpr) -> int:
     """Return the place that the values with the longest lives cross: the number of the equations before it.
 
-    A value that is in memory there counts as its bytes times the equations during which it is in memory.
+    A value that is computed before it and read after it counts as its bytes times the equations from one to the other.
+    Fusion does not matter: the turn is a place of the program, as that of its loss.
     """
-    begin, end = spans(flat, (False,) * len(flat.ins), (False,) * len(flat.outs))
+    last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
     change = [0] * (len(flat.eqns) + 2)
-    for v, k in begin.items():
-        weight = v.aval.nbytes * (end[v] - k)
-        change[k + 1] += weight
-        change[end[v] + 1] -= weight
-    most, turn, crossing = 0, 0, 0
-    for k, more in enumerate(change):
-        crossing += more
-        if crossing > most:
-            most, turn = crossing, k
-    return turn
+    for k, eqn in enumerate(flat.eqns):
+        for v in eqn.outs:
+            life = last.get(v, k) - k
+            change[k + 1] += v.aval.nbytes * life
+            change[k + life + 1] -= v.aval.nbytes * life
+    crossing = list(accumulate(change))
+    return max(range(len(crossing)), key=crossing.__getitem__)
 
 
 # ---------------------------------------------------------------------------------------------------------- schedules
@@ -122,7 +151,7 @@ def turn_of(flat: Jaxpr) -> int:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SegmentSchedule:
     """The choice of the segments that are stored and of those that are computed again.
 
     turn:       the equations before the turn.
@@ -171,7 +200,7 @@ class Recomputation:
 
     loops: tuple[int, ...] = ()
     bodies: int | None = None
-    schedule: Schedule | None = None
+    schedule: SegmentSchedule | None = None
 
     def __call__(self, jaxpr: Jaxpr) -> Jaxpr:
         """Return a program with this recomputation, flat. Law: same value; effects stay, in order."""
@@ -188,74 +217,107 @@ class Recomputation:
         return out if self.bodies is None else _in_bodies(out, self.bodies)
 
 
-@by_value
-def recomputations(flat: Jaxpr) -> tuple[Recomputation, ...]:
-    """Return the recomputations that are worth trying for a flat program: each is estimated to be slower and smaller
+def recomputations(flat: Jaxpr) -> Iterator[Recomputation]:
+    """Yield the recomputations that are worth trying for a flat program: each is estimated to be slower and smaller
     than the one before; then come those that need least memory, whatever their time.
 
-    Law: they do not depend on a budget, so a smaller budget never chooses a larger program.
+    The candidates are visited in the order of their time. Each is written, and its bytes are estimated, when it is
+    visited. Then its refinements are added: they compute more again, so they take longer.
+
+    Law:  they do not depend on a budget, so a smaller budget never chooses a larger program.
+    Cost: that of the candidates up to the one that is taken.
     """
-    fast: list[Recomputation] = []
-    last: list[Recomputation] = []
-    divisions_of_loops = divisions(flat)
-    for loops in ((), *divisions_of_loops):
-        part = Recomputation(loops)
-        program = part.program(flat)
-        if loops:
-            fast.append(part)
-            last.append(part)
-        if not loops or loops in (divisions_of_loops[0], divisions_of_loops[-1]):
-            schedules, smallest = _schedules(program)
-            fast += [replace(part, schedule=s) for s in schedules]
-            fast += [replace(part, bodies=k) for k in range(_in_bodies_at_most(program))]
-            last += [replace(part, schedule=s) for s in smallest]
-    estimates = [(time_of(p), peak_bytes(p), r) for r in fast for p in [r.program(flat)]]
-    estimates.sort(key=lambda row: row[:2])
-    out, least = [], float(peak_bytes(flat))
-    for _, size, r in estimates:
-        if size <= MAX_BYTES_RATIO * least:
-            out.append(r)
-            least = size
-    return tuple(dict.fromkeys([*out, *last]))
+    sizes = divisions(flat)
+    refined = ((), *sizes[:1], *sizes[-1:])
+    least = float(peak_bytes(flat))
+    tried: set[Recomputation] = set()
+    number = count()  # of equal times, the one that was added first comes first
+    waiting = [(time_of(part.program(flat)), next(number), part) for part in map(Recomputation, ((), *sizes))]
+    heapify(waiting)
+    while waiting:
+        _, _, r = heappop(waiting)
+        program = r.program(flat)
+        nbytes = peak_bytes(program)
+        if r != Recomputation() and nbytes <= MAX_BYTES_RATIO * least:
+            tried.add(r)
+            least = nbytes
+            yield r
+        if r.schedule is None and r.bodies is None and r.loops in refined:
+            for time, schedule in _schedules(program):
+                heappush(waiting, (time, next(number), replace(r, schedule=schedule)))
+            # what other values take beside those in bodies remains
+            if nbytes - max(map(peak_bytes, _running_bodies(program)), default=0) <= MAX_BYTES_RATIO * least:
+                for k in range(max([len(_of_body(body)) for body in _running_bodies(program)], default=0)):
+                    heappush(waiting, (time_of(_in_bodies(program, k)), next(number), replace(r, bodies=k)))
+    for part in map(Recomputation, ((), *sizes)):
+        last = [part] if part.loops else []
+        if part.loops in refined:
+            last += [replace(part, schedule=s) for s in _smallest_schedules(part.program(flat))]
+        yield from [r for r in dict.fromkeys(last) if r not in tried]
 
 
-def _schedules(flat: Jaxpr) -> tuple[list[Schedule], list[Schedule]]:
-    """Return schedules of the equations of a flat program, and those that need least memory, whatever their time."""
-    turn = turn_of(flat)
-    before = Jaxpr(flat.ins, flat.eqns[:turn], (), flat.name)
-    live = live_bytes(before, (False,) * len(before.ins))
-    layers = tuple(layer_cuts(before)) if turn else ()
-    if len(layers) < 2:
-        return [], []
-    # the last layer computes most of what is stored, and the first cotangents
-    kernels = [k for k in range(layers[-2], turn) if compile_cost(type(flat.eqns[k].prim))[0] is Fusion.KERNEL]
-    forward = tuple(sorted({*layers, *kernels}))
-    out: list[Schedule] = []
-    smallest: list[Schedule] = []
-    restarting: list[Schedule] = []  # each segment starts from the operands of the program
+@by_value
+def _of_body(body: Jaxpr) -> tuple[Recomputation, ...]:
+    return tuple(recomputations(flat_program(body)))
+
+
+@final
+class _Layers:
+    """The layers of a flat program before its turn: `borders` between them, as numbers of equations. `forward` are
+    those of the equations that run together."""
+
+    __slots__ = ("borders", "forward", "live", "turn")
+
+    def __init__(self, flat: Jaxpr) -> None:
+        self.turn = turn_of(flat)
+        before = Jaxpr(flat.ins, flat.eqns[: self.turn], (), flat.name)
+        self.live = live_bytes(before, (False,) * len(before.ins))
+        self.borders = tuple(layer_cuts(before, self.live)) if self.turn else (0, 0)
+        # the last layer computes most of what is stored, and the first cotangents
+        last = range(self.borders[-2], self.turn)
+        kernels = [k for k in last if compile_cost(type(flat.eqns[k].prim))[0] is Fusion.KERNEL]
+        self.forward = tuple(sorted({*self.borders, *kernels}))
+
+    def cuts(self, parts: int) -> tuple[int, ...]:
+        """Return the borders of the segments, if each layer is cut into so many parts, where few bytes are live."""
+        return tuple(sorted({k for a, c in pairwise(self.borders) for k in cuts_at_minima(self.live, a, c, parts)}))
+
+    def levels(self, cuts: tuple[int, ...], depth: int) -> tuple[tuple[int, ...], ...]:
+        """Return the borders of nested groups of layers, as numbers of segments."""
+        segment = {k: i for i, k in enumerate(cuts)}
+        sizes = balanced(len(self.borders) - 1, depth)
+        return tuple([tuple([segment[k] for k in self.borders[::size]]) for size in (*sizes, 1)])
+
+
+def _schedules(flat: Jaxpr) -> list[tuple[float, SegmentSchedule]]:
+    """Return schedules of the equations of a flat program, each after the estimated time of a run."""
+    layers = _Layers(flat)
+    turn, forward = layers.turn, layers.forward
+    out: list[SegmentSchedule] = []
     for parts in LAYER_PARTS:
-        cuts = tuple(sorted({k for a, c in pairwise(layers) for k in cuts_at_minima(live, a, c, parts)}))
+        cuts = layers.cuts(parts)
         if len(cuts) < 3:
             continue
-        segment = {k: i for i, k in enumerate(cuts)}
         leaves, n = tuple(range(len(cuts))), len(cuts) - 1
         # the derivative of the last segment comes first: its values are stored
         if parts == 1:
-            out.append(Schedule(turn, cuts, n // 2, (leaves,), forward))
-        for depth in DEPTHS:
-            sizes = balanced(len(layers) - 1, depth)
-            levels = tuple([tuple([segment[k] for k in layers[::size]]) for size in (*sizes, 1)])
-            out.append(Schedule(turn, cuts, n - 1, (*levels, leaves), forward))
-            if parts in LAYER_PARTS[-2:] and depth == 2:
-                smallest.append(Schedule(turn, cuts, n, levels, forward, True))
-        if parts == LAYER_PARTS[-2]:
-            restarting.append(Schedule(turn, cuts, n, (), forward, True))
-    return list(dict.fromkeys(out)), [*smallest, *restarting]
+            out.append(SegmentSchedule(turn, cuts, n // 2, (leaves,), forward))
+        out += [SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in DEPTHS]
+    halves = _Halves(flat, turn)
+    return [(_Rematerialization(halves, s).microseconds, s) for s in dict.fromkeys(out)]
 
 
-def _in_bodies_at_most(program: Jaxpr) -> int:
-    """Return the most recomputations that a body of a program has."""
-    return max([len(recomputations(flat_program(body))) for body in _running_bodies(program)], default=0)
+def _smallest_schedules(flat: Jaxpr) -> list[SegmentSchedule]:
+    """Return the schedules that need least memory, whatever their time; in the last one each segment starts from the
+    operands of the program."""
+    layers = _Layers(flat)
+    out: list[SegmentSchedule] = []
+    for parts, depth in ((LAYER_PARTS[-2], 2), (LAYER_PARTS[-1], 2), (LAYER_PARTS[-2], 0)):
+        cuts = layers.cuts(parts)
+        if len(cuts) > 2:
+            levels = layers.levels(cuts, depth) if depth else ()
+            out.append(SegmentSchedule(layers.turn, cuts, len(cuts) - 1, levels, layers.forward, True))
+    return out
 
 
 def _running_bodies(program: Jaxpr) -> Iterator[Jaxpr]:
@@ -270,9 +332,8 @@ def _in_bodies(program: Jaxpr, k: int) -> Jaxpr:
     """Return the program in which each body has its recomputation number k, or its last one."""
 
     def body_with(body: Jaxpr) -> Jaxpr:
-        flat = flat_program(body)
-        choices = recomputations(flat)
-        return choices[min(k, len(choices) - 1)].program(flat) if choices else body
+        choices = _of_body(body)
+        return choices[min(k, len(choices) - 1)].program(flat_program(body)) if choices else body
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         prim = eqn.prim
@@ -295,65 +356,103 @@ def block_bodies(program: Jaxpr) -> tuple[Jaxpr, ...]:
 
 
 @by_value
-def scheduled(flat: Jaxpr, schedule: Schedule) -> Jaxpr:
+def scheduled(flat: Jaxpr, schedule: SegmentSchedule) -> Jaxpr:
     """Return the flat program under a schedule.
 
     Law: same value; effects stay, in order.
     """
-    return _Rematerialization(flat, schedule).program()
+    return _Rematerialization(_Halves(flat, schedule.turn), schedule).program()
+
+
+@final
+class _Halves:
+    """A flat program before and after its turn: where each value is computed and read. Equations are numbered in each
+    half. `residuals` are the values that the second half reads from the first one."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "first_after",
+        "flat",
+        "last_after",
+        "last_before",
+        "made_by",
+        "residuals",
+        "results",
+        "times",
+    )
+
+    def __init__(self, flat: Jaxpr, turn: int) -> None:
+        self.flat = flat
+        self.before, self.after = flat.eqns[:turn], flat.eqns[turn:]
+        self.results = {*flat.outs}
+        self.made_by = {v: k for k, e in enumerate(self.before) for v in e.outs}
+        self.last_before = {a: k for k, e in enumerate(self.before) for a in e.ins}
+        self.last_after = last_reads(Jaxpr(flat.ins, self.after, flat.outs, flat.name))
+        self.first_after = {a: k for k, e in reversed([*enumerate(self.after)]) for a in e.ins}
+        self.residuals = [v for v in self.first_after if v in self.made_by]
+        self.times = [total_time((e,)) for e in self.before]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _PlannedBlock:
+    """Equations that run together, as an opaque `remat` with these results; None: one after the other."""
+
+    eqns: Sequence[Eqn]
+    results: Sequence[Var] | None
 
 
 @final
 class _Rematerialization:
-    """A flat program under a schedule, while it is written.
+    """A flat program under a schedule, as `blocks`.
 
     `level` is the segment of each residual: the last one that reads it, or the one that computes it. `available` are
     the values from before the turn that need not be computed again, at the place that is reached.
     """
 
-    def __init__(self, flat: Jaxpr, schedule: Schedule) -> None:
-        self.flat, self.schedule = flat, schedule
-        turn, cuts = schedule.turn, schedule.cuts
-        self.before, self.after = flat.eqns[:turn], flat.eqns[turn:]
-        self.made_by = {v: k for k, e in enumerate(self.before) for v in e.outs}
-        self.last_before = {a: k for k, e in enumerate(self.before) for a in e.ins}
-        self.last_after = last_reads(Jaxpr(flat.ins, self.after, flat.outs, flat.name))
-        first_after = {a: k for k, e in reversed([*enumerate(self.after)]) for a in e.ins}
-        self.residuals = [v for v in first_after if v in self.made_by]
+    def __init__(self, halves: _Halves, schedule: SegmentSchedule) -> None:
+        self.halves, self.schedule = halves, schedule
+        cuts, made_by, before = schedule.cuts, halves.made_by, halves.before
+        self.cuts = cuts
         segment = [s for s, (a, b) in enumerate(pairwise(cuts)) for _ in range(a, b)]
-        self.level = {v: segment[max(self.made_by[v], self.last_before.get(v, 0))] for v in self.residuals}
-        largest = max([v.aval.nbytes for v in self.residuals], default=0)
-        small = {v for v in self.made_by if v.aval.nbytes * SMALL <= largest}
-        in_order = _in_order([v for v in self.residuals if v not in small], self.level, first_after, len(cuts) - 1)
-        self.starts = self._starts(in_order, first_after)
+        self.level = {v: segment[max(made_by[v], halves.last_before.get(v, 0))] for v in halves.residuals}
+        largest = max([v.aval.nbytes for v in halves.residuals], default=0)
+        small = {v for v in made_by if v.aval.nbytes * SMALL <= largest}
+        large = [v for v in halves.residuals if v not in small]
+        in_order = _in_order(large, self.level, halves.first_after, len(cuts) - 1)
+        self.starts = self._starts(in_order)
         self.between = self._values_between()
-        self.stored_between, self.returned = schedule.saves()
-        results, stored_from = {*flat.outs}, cuts[schedule.recomputed]
+        stored_between, self.returned = schedule.saves()
+        results, stored_from = halves.results, cuts[schedule.recomputed]
         self.available: set[Atom] = {
-            v for v, k in self.made_by.items() if k >= stored_from or v in results or self.before[k].prim.effects
+            v for v, k in made_by.items() if k >= stored_from or v in results or before[k].prim.effects
         }
-        self.available.update(small, [v for v in self.residuals if v not in in_order])
-        for s in self.stored_between:
+        self.available.update(small, [v for v in halves.residuals if v not in in_order])
+        for s in stored_between:
             self.available |= self.between[s]
         between = set[Atom]().union(*self.between)
-        self.crossing = [v for v in self.made_by if v in first_after or v in between]
-        self.fixed = {v for v in self.crossing if v in results or self.before[self.made_by[v]].prim.effects}
+        self.crossing = [v for v in made_by if v in halves.first_after or v in between]
+        self.fixed = {v for v in self.crossing if v in results or before[made_by[v]].prim.effects}
         self.available.update([v for v in self.crossing if v.index in schedule.kept])
         self.available.difference_update([v for v in self.crossing if v.index in schedule.dropped])
-        self.again: dict[Atom, list[int]] = {}  # the intervals whose blocks compute a value again
-        self.read_late: set[Atom] = set()  # values that are read after the turn
-        self.interval = len(cuts)
-        self.b = Builder.like(flat)
-        self.env: dict[Atom, Atom] = {}
+        # the segments in whose intervals each equation before the turn runs again
+        self.again: list[list[int]] = [[] for _ in before]
+        self.blocks: list[_PlannedBlock] = []
+        for start, stop in pairwise(schedule.forward):
+            self._run_together(start, stop)
+        self.forward_blocks = len(self.blocks)
+        for s in reversed(range(len(self.starts))):
+            self._interval(s, self.starts[s], self.starts[s - 1] if s else len(halves.after))
 
-    def _starts(self, in_order: set[Var], first_after: dict[Atom, int]) -> list[int]:
+    def _starts(self, in_order: set[Var]) -> list[int]:
         """Return where the interval of each segment starts, in equations after the turn."""
-        n = len(self.schedule.cuts) - 1
-        starts = [len(self.after)] * n
+        n, after = len(self.cuts) - 1, self.halves.after
+        starts = [len(after)] * n
         for v in in_order:
-            starts[self.level[v]] = min(starts[self.level[v]], first_after[v])
+            starts[self.level[v]] = min(starts[self.level[v]], self.halves.first_after[v])
         for s in range(n):
-            while 0 < starts[s] < len(self.after) and _expands(self.after[starts[s] - 1]):
+            while 0 < starts[s] < len(after) and _expands(after[starts[s] - 1]):
                 starts[s] -= 1
         for s in range(1, n):  # an interval without residuals is empty
             starts[s] = min(starts[s], starts[s - 1])
@@ -362,95 +461,118 @@ class _Rematerialization:
 
     def _values_between(self) -> list[set[Atom]]:
         """Return, for each cut, the values that the segment after it, or a later one, needs from those before it."""
-        cuts = self.schedule.cuts
+        cuts, last_before = self.cuts, self.halves.last_before
         out: list[set[Atom]] = [set() for _ in cuts]
-        for v, k in self.made_by.items():
-            last = max(bisect_right(cuts, self.last_before.get(v, -1)) - 1, self.level.get(v, -1))
+        for v, k in self.halves.made_by.items():
+            last = max(bisect_right(cuts, last_before.get(v, -1)) - 1, self.level.get(v, -1))
             for segment in range(bisect_right(cuts, k), last + 1):
                 out[segment].add(v)
         return out
 
+    @property
+    def microseconds(self) -> float:
+        """The estimated time of a run."""
+        again = sum([time * len(segments) for time, segments in zip(self.halves.times, self.again, strict=True)])
+        return time_of(self.halves.flat) + again
+
     def program(self) -> Jaxpr:
         """Return the program."""
-        for start, stop in pairwise(self.schedule.forward):
-            self._run_together(start, stop)
-        for s in reversed(range(len(self.starts))):
-            self._interval(s, self.starts[s], self.starts[s - 1] if s else len(self.after))
-        return dce(self.b.build(substitute(self.flat.outs, self.env), self.flat.name))
+        b, env, made_by = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.made_by
+        for block in self.blocks:
+            if block.results is None:
+                b.extend(block.eqns, env)
+                continue
+            # XLA runs a block when its last operand is known: one from after the turn, if there is any
+            ins = sorted(_read(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
+            b.source = block.eqns[-1].source
+            body = subprogram(block.eqns, ins, block.results, "block")
+            env.update(zip(block.results, b(Remat(body, True), *substitute(ins, env)), strict=True))
+        return dce(b.build(substitute(self.halves.flat.outs, env), self.halves.flat.name))
+
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
+        read_late = {v for block in self.blocks[self.forward_blocks :] for v in _read(block.eqns)}
+        out = []
+        for v in self.crossing:
+            k = self.halves.made_by[v]
+            intervals = tuple(dict.fromkeys(self.again[k]))
+            stored = v in self.fixed or (v in read_late and not intervals)
+            out.append(Crossing(v, self.halves.before[k], intervals, stored, v in self.fixed))
+        return tuple(out)
 
     def _run_together(self, start: int, stop: int) -> None:
         """Add equations before the turn, as one block if they have no effects."""
-        eqns = self.before[start:stop]
+        eqns = self.halves.before[start:stop]
         if any([e.prim.effects for e in eqns]):
-            self.b.extend(eqns, self.env)
+            self._add(eqns)
             return
-        self._add(eqns, [v for e in eqns for v in e.outs if self.last_before.get(v, -1) >= stop or v in self.available])
+        last, available = self.halves.last_before, self.available
+        self._add(eqns, [v for e in eqns for v in e.outs if last.get(v, -1) >= stop or v in available])
 
     def _interval(self, segment: int, start: int, stop: int) -> None:
         """Add the equations of an interval, in blocks that compute again what they read."""
-        after = self.after
-        self.interval = segment
+        after = self.halves.after
         returned = set[Atom]().union(*[self.between[s] for s in self.returned.get(segment, ())]) - self.available
         if start == stop:  # the next interval that is not empty returns them
             self.returned.setdefault(segment - 1, set()).update(self.returned.get(segment, ()))
             return
         if self.schedule.split and self._unavailable(after[start:stop]):
-            self._block((), (returned | self.between[segment]) - self.available, start)
+            self._block(segment, (), (returned | self.between[segment]) - self.available, start)
             returned = set()
         for run in _runs(after, start, stop, self.schedule.split):
             needed = self._unavailable(after[run.start : run.stop])
             if not needed and not returned:
-                self.b.extend(after[run.start : run.stop], self.env)
+                self._add(after[run.start : run.stop])
                 continue
             first = next((k for k in run if not needed.isdisjoint(after[k].ins)), run.start)
             # after the last interval come equations that belong to no segment, such as an optimiser
             end = (
                 run.stop if segment else max([k + 1 for k in run if not needed.isdisjoint(after[k].ins)], default=first)
             )
-            self.b.extend(after[run.start : first], self.env)
-            later = {v for v in needed if self.last_after.get(v, -1) >= stop}
-            self._block(after[first:end], returned | later, end)
-            self.b.extend(after[end : run.stop], self.env)
+            self._add(after[run.start : first])
+            later = {v for v in needed if self.halves.last_after.get(v, -1) >= stop}
+            self._block(segment, after[first:end], returned | later, end)
+            self._add(after[end : run.stop])
             returned = set()
 
     def _unavailable(self, eqns: Sequence[Eqn]) -> set[Atom]:
         """Return the residuals that equations read and that are to be computed again."""
-        return {a for e in eqns for a in e.ins if a in self.made_by and a not in self.available}
+        made_by, available = self.halves.made_by, self.available
+        return {a for e in eqns for a in e.ins if a in made_by and a not in available}
 
-    def _computing(self, values: set[Atom]) -> list[Eqn]:
+    def _computing(self, values: set[Atom]) -> list[int]:
         """Return the equations that compute values from before the turn from what is available."""
+        made_by, before = self.halves.made_by, self.halves.before
         needed = set[int]()
         stack = [*values]
         while stack:
             v = stack.pop()
-            if isinstance(v, Var) and v in self.made_by and self.made_by[v] not in needed:
-                needed.add(self.made_by[v])
-                stack += [a for a in self.before[self.made_by[v]].ins if a not in self.available]
-        return [self.before[k] for k in sorted(needed)]
+            if isinstance(v, Var) and v in made_by and made_by[v] not in needed:
+                needed.add(made_by[v])
+                stack += [a for a in before[made_by[v]].ins if a not in self.available]
+        return sorted(needed)
 
-    def _block(self, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
-        """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again."""
-        again = self._computing(self._unavailable(eqns) | returned)
-        if not again and not eqns:
-            return
-        for v in {v for e in again for v in e.outs}:
-            self.again.setdefault(v, []).append(self.interval)
+    def _block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
+        """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again in the
+        interval of a segment."""
+        numbers = self._computing(self._unavailable(eqns) | returned)
+        for k in numbers:
+            self.again[k].append(segment)
+        again = [self.halves.before[k] for k in numbers]
         results = [v for e in again for v in e.outs if v in returned]
-        results += [v for e in eqns for v in e.outs if self.last_after.get(v, -1) >= end]
+        results += [v for e in eqns for v in e.outs if self.halves.last_after.get(v, -1) >= end]
         self._add([*again, *eqns], results)
         self.available |= returned
 
-    def _add(self, eqns: Sequence[Eqn], results: Sequence[Var]) -> None:
-        """Add equations as one block."""
-        made = {v for e in eqns for v in e.outs}
-        read = dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made])
-        if self.interval < len(self.schedule.cuts):
-            self.read_late.update(read)
-        # XLA runs a block when its last operand is known: one from after the turn, if there is any
-        ins = sorted(read, key=lambda a: a.index >= 0 and a not in self.made_by)
-        self.b.source = eqns[-1].source
-        outs = self.b(Remat(subprogram(eqns, ins, results, "block"), True), *substitute(ins, self.env))
-        self.env.update(zip(results, outs, strict=True))
+    def _add(self, eqns: Sequence[Eqn], results: Sequence[Var] | None = None) -> None:
+        if eqns:
+            self.blocks.append(_PlannedBlock(eqns, results))
+
+
+def _read(eqns: Sequence[Eqn]) -> list[Var]:
+    """Return the values that equations read and do not compute, in the order of their reads."""
+    made = {v for e in eqns for v in e.outs}
+    return list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made]))
 
 
 @final
@@ -469,25 +591,15 @@ class Crossing:
     fixed: bool
 
 
-def crossings(flat: Jaxpr, schedule: Schedule) -> tuple[Crossing, ...]:
+def crossings(flat: Jaxpr, schedule: SegmentSchedule) -> tuple[Crossing, ...]:
     """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
-    work = _Rematerialization(flat, schedule)
-    work.program()
-    late = work.read_late | {a for e in work.after for a in e.ins if a not in work.again}
-    out = []
-    for v in work.crossing:
-        intervals = tuple(dict.fromkeys(work.again.get(v, ())))
-        stored = v in work.fixed or (v in late and not intervals)
-        out.append(Crossing(v, work.before[work.made_by[v]], intervals, stored, v in work.fixed))
-    return tuple(out)
+    return _Rematerialization(_Halves(flat, schedule.turn), schedule).crossings()
 
 
-def plain_schedule(flat: Jaxpr) -> Schedule:
+def plain_schedule(flat: Jaxpr) -> SegmentSchedule:
     """Return the schedule that computes nothing again, with a segment for each layer."""
-    turn = turn_of(flat)
-    before = Jaxpr(flat.ins, flat.eqns[:turn], (), flat.name)
-    cuts = tuple(layer_cuts(before)) if turn else (0, 0)
-    return Schedule(turn, cuts, 0, (), cuts)
+    layers = _Layers(flat)
+    return SegmentSchedule(layers.turn, layers.borders, 0, (), layers.borders)
 
 
 def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
@@ -495,9 +607,9 @@ def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[
     bytes."""
     # A Fenwick tree over the segments, the last one first: of the sets that end at a segment or later, the largest. It
     # is read and updated in a time that grows with log(n).
-    best: list[tuple[int, _Chain]] = [(0, None)] * (n + 1)
+    best: list[tuple[int, _LinkedVars]] = [(0, None)] * (n + 1)
 
-    def largest(k: int) -> tuple[int, _Chain]:
+    def largest(k: int) -> tuple[int, _LinkedVars]:
         found = best[0]
         while k:
             found, k = max(found, best[k], key=lambda item: item[0]), k & (k - 1)

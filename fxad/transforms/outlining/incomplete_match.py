@@ -53,7 +53,7 @@ class IncompleteMatch:
 
 
 @final
-class Pattern:
+class BodySearch:
     """A body for which the program is searched."""
 
     __slots__ = ("counts", "flow", "numbers", "shared")

@@ -19,7 +19,7 @@ from fxad.support.constants import CALL_EQUATIONS, OVERLAP
 from fxad.transforms.cleanup.inline import inline, inlined_length
 from fxad.transforms.costs import equations_to_compile, time_of
 from fxad.transforms.map_bodies import map_bodies
-from fxad.transforms.outlining.incomplete_match import Pattern, comparisons_for
+from fxad.transforms.outlining.incomplete_match import BodySearch, comparisons_for
 from fxad.transforms.outlining.shared_body import Flow, SharedBody, sharing_key
 
 MAX_LARGER: Final = 256  # larger bodies that are considered for each body
@@ -91,13 +91,13 @@ class _Part:
 def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
     """Return `part` as a part of `whole`, which is `body` inlined; None if an equation or a result of `part` is not
     in `whole`, or if there are too many pairs of equal equations to compare."""
-    # `Pattern` searches in one program, so this one has the equations of both
+    # `BodySearch` searches in one program, so this one has the equations of both
     b, n = Builder(), len(whole.eqns)
     b.inline(whole, b.inputs(whole.in_avals))
     part_ins = b.inputs(part.in_avals)
     both = b.build(b.inline(part, part_ins))
     shared = SharedBody(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
-    pattern, stop = Pattern(Flow(both), shared), len(both.eqns)
+    pattern, stop = BodySearch(Flow(both), shared), len(both.eqns)
     match = pattern.match(n, stop) if pattern.comparisons(n, stop) <= comparisons_for(stop) else None
     if match is None or len(match.places) < len(part.eqns):
         return None

@@ -18,7 +18,7 @@ from fxad.primitives.control.call import Call
 from fxad.support.constants import BODY_EQUATIONS, CALL_EQUATIONS, OVERLAP, VALUE_BYTES, VALUE_EQUATIONS, WASTE
 from fxad.transforms.costs import equations_to_compile, microseconds
 from fxad.transforms.map_bodies import map_bodies
-from fxad.transforms.outlining.incomplete_match import IncompleteMatch, Pattern, comparisons_for, ends
+from fxad.transforms.outlining.incomplete_match import BodySearch, IncompleteMatch, comparisons_for, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, runs
 from fxad.transforms.outlining.shared_body import Flow, SharedBody, group_by_dataflow, shared_body
@@ -279,7 +279,7 @@ class _RepeatSearch:
         parts = [(self.cost(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
         parts.sort(reverse=True)
         for k in sorted(range(len(bodies)), key=lambda k: -bodies[k].length):
-            pattern = Pattern(self.flow, bodies[k])
+            pattern = BodySearch(self.flow, bodies[k])
             least = OVERLAP * self.cost(bodies[k].starts[0], bodies[k].length)
             for cost, first, last in parts:
                 comparisons_left -= 1

@@ -58,7 +58,7 @@ def _all_rolled(jaxpr: Jaxpr) -> Jaxpr:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class _CallChain:
     """Calls of `body` at the equations `calls`. Operand p of each call is result `carry[p]` of the previous one.
     `later` are the equations between the calls that depend on their results."""
 
@@ -71,7 +71,7 @@ class _Chain:
 # ----------------------------------------------------------------------------------------------------- finding chains
 
 
-def _next_chain(jaxpr: Jaxpr) -> _Chain | None:
+def _next_chain(jaxpr: Jaxpr) -> _CallChain | None:
     """Return a chain that can be rolled: of the calls of a body, the first ones, as many as possible."""
     permitted = (_permitted(jaxpr, *candidate) for candidate in _candidates(jaxpr))
     return next((chain for chain in permitted if chain is not None), None)
@@ -120,7 +120,7 @@ def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict
     return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and producer.get(a) == before}
 
 
-def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> _Chain | None:
+def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> _CallChain | None:
     """Return the chain if all its operands except the carry are available before its first call, and effects stay in
     order."""
     if len(calls) < 2:
@@ -143,13 +143,13 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
         if eqn.prim.effects:
             moves_later.append(needs)
     in_order = not body.effects and moves_later == sorted(moves_later)  # the others stand before the calls
-    return _Chain(body, tuple(calls), carry, tuple(later)) if in_order or not moves_later else None
+    return _CallChain(body, tuple(calls), carry, tuple(later)) if in_order or not moves_later else None
 
 
 # ------------------------------------------------------------------------------------------------------ writing scans
 
 
-def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
+def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
     """Return the program with a chain as a scan."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
@@ -171,7 +171,7 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
     return remove_dead_eqns(b.build(substitute(jaxpr.outs, env), jaxpr.name))
 
 
-def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
+def _used(jaxpr: Jaxpr, chain: _CallChain) -> list[tuple[int, int]]:
     """Return the results of a chain that are used outside of it, as pairs (number of the call, number of the
     result)."""
     places = {at: k for k, at in enumerate(chain.calls)}
@@ -185,7 +185,7 @@ def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
 
 
 def _scanned(
-    b: Builder, chain: _Chain, columns: Sequence[Column], producer: dict[Var, Eqn], used: Sequence[tuple[int, int]]
+    b: Builder, chain: _CallChain, columns: Sequence[Column], producer: dict[Var, Eqn], used: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Atom]:
     """Emit the scan. Return the results that are used. `columns` has the values of each operand in all calls."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
