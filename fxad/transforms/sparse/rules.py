@@ -41,6 +41,7 @@ from fxad.transforms.sparse.relation import (
     Dim,
     Ints,
     Relation,
+    as_numbers,
     bounding,
     box,
     compose,
@@ -207,7 +208,7 @@ def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
         and eqn.outs[0].aval.size == (eqn.ins[1].aval.size)
         and (places := _elements(eqn.ins[0].aval, indices[0])) is not None
     ):
-        return table(np.arange(len(places)), places)
+        return table(values.numbers(len(places)), places)
     read = prim.impl(_places(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
     places = np.flatnonzero(read)
     return table(places, read[places] - 1)
@@ -218,7 +219,7 @@ def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
     general rule finds, without arrays of the positions of all windows."""
     if indices is None or x.ndim != 1 or indices.shape[-1:] != (1,) or not indices.size:
         return None
-    places = indices.reshape(-1).astype(np.int64)
+    places = as_numbers(indices.reshape(-1))
     return places if places.min() >= 0 and places.max() < x.size else None
 
 
@@ -312,7 +313,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, note
     if indices is not None:
         sizes = prim.sizes(x.shape, updates.shape)
         if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
-            return table(elements, np.arange(len(elements)))
+            return table(elements, values.numbers(len(elements)))
         gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)
