@@ -119,4 +119,6 @@ def test_refusals(method: Any) -> None:
             method(bratu, np.ones(9), **both)
         given = "jac and jacobian are both" if both else "neither jac nor jacobian is"
         assert f"{name}: {given} given" in str(a.value)
-        assert "jac=, a function of x, or jacobian=, a transformation of f: fx.jacfwd, fx.sparse_jacobian" in str(a.value)
+        assert "jac=, a function of x, or jacobian=, a transformation of f: fx.jacfwd, fx.sparse_jacobian" in str(
+            a.value
+        )
