@@ -245,7 +245,7 @@ def pairs(r: Relation) -> tuple[Ints, Ints]:
     return np.concatenate([o for o, _ in parts]), np.concatenate([i for _, i in parts])
 
 
-def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> Ints:
+def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
     """Return the numbers o width + i of all pairs, in order, each once. Large arrays are written once: most of the time
     is that of new memory."""
     keys = np.empty(sum([len(o) for o, _ in parts]), np.int64)
