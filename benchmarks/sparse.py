@@ -223,6 +223,15 @@ NOTE = (
 )
 
 
+def versions() -> str:
+    """The versions of the peers, as a sentence."""
+    names = ["asdex", "jax", "casadi"]
+    code = f"from importlib.metadata import version; print(*[n + ' ' + version(n) for n in {names}], sep=', ')"
+    python = os.environ.get("FXAD_SPARSE_PEERS", sys.executable)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return f"Peers: {done.stdout.strip()}." if done.returncode == 0 else "No peers were installed."
+
+
 def main(argv: Sequence[str]) -> None:
     from benchmarks.page import page, save, sections, taken
     from benchmarks.run import ORDER
@@ -234,7 +243,7 @@ def main(argv: Sequence[str]) -> None:
     when = taken()
     lines = table(options.problems)
     if options.write:
-        body = "\n".join([f"Measured on {when}.", "", *lines, "", *NOTE])
+        body = "\n".join([f"Measured on {when}.", "", *lines, "", *NOTE, versions()])
         before = sections(options.write.read_text(encoding="utf-8"))
         save(options.write, page({**before, "sparse": body}, ORDER))
 

@@ -105,7 +105,7 @@ def without_cancellation(linear: Jaxpr) -> Jaxpr | None:
         return None
     eqns: list[Eqn] = []
     for eqn in linear.eqns:
-        ins = tuple([Lit.of(abs(a.value), a.aval) if isinstance(a, Lit) and a.aval.inexact else a for a in eqn.ins])
+        ins = tuple([Lit.of(np.abs(a.value), a.aval) if isinstance(a, Lit) and a.aval.inexact else a for a in eqn.ins])
         if eqn.prim is SUB:
             eqns.append(Eqn(ADD, ins, eqn.outs))
         elif eqn.prim is NEG:

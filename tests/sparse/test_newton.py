@@ -52,18 +52,18 @@ def test_newton_halves_steps_that_go_too_far() -> None:
 def test_the_root_has_derivatives_of_both_modes_and_higher_order() -> None:
     """By solves with the sparse or the dense Jacobian of the derivative at the root."""
 
-    def root(c: Any, jacobian: Any) -> Any:
-        return lax.newton(lambda x: bratu(x) + c * x**2, np.zeros(9), jacobian=jacobian, tol=1e-11)[0]
+    def root(jacobian: Any) -> Any:
+        return lambda c: lax.newton(lambda x: bratu(x) + c * x**2, np.zeros(9), jacobian=jacobian, tol=1e-11)[0]
 
-    c, h = np.float64(0.5), 1e-4
-    solve = fx.jit(lambda c: root(c, fx.jacfwd))
-    below, here, above = [solve(np.float64(c + k * h)) for k in (-1, 0, 1)]
-    first = fx.jit(fx.jacrev(lambda c: root(c, fx.sparse_jacobian)))(c)
+    c, h = fnp.asarray(0.5, np.float64), 1e-4
+    dense, sparse = root(fx.jacfwd), root(fx.sparse_jacobian)
+    solve = fx.jit(dense)
+    below, here, above = [solve(c + k * h) for k in (-1, 0, 1)]
+    first = fx.jit(fx.jacrev(sparse))(c)
     assert np.allclose(first, (above - below) / (2 * h), rtol=1e-5)
-    assert np.allclose(first, fx.jacfwd(lambda c: root(c, fx.jacfwd))(c), rtol=1e-12)
-    second = fx.jacfwd(fx.jacrev(lambda c: root(c, fx.sparse_jacobian)))(c)
-    assert np.allclose(second, (above - 2 * here + below) / h**2, rtol=1e-3)
-    batch = fx.vmap(fx.jacrev(lambda c: root(c, fx.sparse_jacobian)))(np.array([0.5, 0.1]))
+    assert np.allclose(first, fx.jacfwd(dense)(c), rtol=1e-12)
+    assert np.allclose(fx.jacfwd(fx.jacrev(sparse))(c), (above - 2 * here + below) / h**2, rtol=1e-3)
+    batch = fx.vmap(fx.jacrev(sparse))(np.array([0.5, 0.1]))
     assert np.allclose(batch[0], first, rtol=1e-12)
 
 
@@ -89,13 +89,13 @@ def test_levenberg_marquardt_fits() -> None:
 
 
 def test_the_fit_has_derivatives_with_respect_to_its_data() -> None:
-    def fit(data: Any, jacobian: Any) -> Any:
-        return lax.levenberg_marquardt(lambda p: curve(p) - data, x0, jacobian=jacobian, tol=1e-12)[0]
+    def fit(jacobian: Any) -> Any:
+        x0 = np.array([1.0, 0.0, 1.0, 0.0, 0.0])
+        return lambda data: lax.levenberg_marquardt(lambda p: curve(p) - data, x0, jacobian=jacobian, tol=1e-12)[0]
 
-    x0, noise = np.array([1.0, 0.0, 1.0, 0.0, 0.0]), 0.01 * np.sin(7 * T)
-    found = fx.jit(fx.jacrev(lambda data: fit(data, fx.sparse_jacobian)))(noise)
-    step = 1e-5 * np.eye(12)[3]
-    solve = fx.jit(lambda data: fit(data, fx.jacfwd))
+    noise, step = 0.01 * np.sin(7 * T), 1e-5 * np.eye(12)[3]
+    found = fx.jit(fx.jacrev(fit(fx.sparse_jacobian)))(noise)
+    solve = fx.jit(fit(fx.jacfwd))
     assert np.allclose(found[:, 3], (solve(noise + step) - solve(noise - step)) / 2e-5, rtol=1e-5)
 
 

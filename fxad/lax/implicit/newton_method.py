@@ -50,9 +50,9 @@ def newton(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian:
     what = "newton"
     f, x = function(what, "f", f), _start(what, x0)
     maxiter = to_int(what, "maxiter", maxiter)
-    transformation = _transformation(what, jac, jacobian)
-    if transformation is None:
+    if jac is not None and jacobian is None:
         return _newton(f, x, function(what, "jac", jac), tol, maxiter)
+    transformation = _transformation(what, jac, jacobian)
     _checked(what, f(x), x.shape[0])
 
     def solve(f: Residual, x: Array) -> tuple[Array, Convergence]:
@@ -61,14 +61,14 @@ def newton(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian:
     return custom_root(f, x, solve, partial(_tangent_solve, what, transformation), has_aux=True)
 
 
-def _transformation(what: str, jac: object, jacobian: Transformation | None) -> Transformation | None:
-    if (jac is None) == (jacobian is None):
-        given = "neither jac nor jacobian is" if jac is None else "jac and jacobian are both"
+def _transformation(what: str, jac: Jacobian | None, jacobian: Transformation | None) -> Transformation:
+    if jacobian is None or jac is not None:
+        given = "neither jac nor jacobian is" if jacobian is None else "jac and jacobian are both"
         raise ArgumentError(
             f"{what}: {given} given",
             remedy="jac=, a function of x, or jacobian=, a transformation of f: fx.jacfwd, fx.sparse_jacobian",
         )
-    return None if jacobian is None else function(what, "jacobian", jacobian)
+    return function(what, "jacobian", jacobian)
 
 
 def _tangent_solve(what: str, jacobian: Transformation, g: Residual, y: Array) -> Array:
@@ -125,9 +125,9 @@ def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian | None = None,
     what = "levenberg_marquardt"
     f, x = function(what, "f", f), _start(what, x0)
     maxiter = to_int(what, "maxiter", maxiter)
-    transformation = _transformation(what, jac, jacobian)
-    if transformation is None:
+    if jac is not None and jacobian is None:
         return _levenberg_marquardt(f, x, function(what, "jac", jac), tol, maxiter)
+    transformation = _transformation(what, jac, jacobian)
     _checked(what, f(x), None)
 
     def half_square(x: Array) -> Array:
