@@ -100,7 +100,7 @@ PROBLEMS: dict[str, tuple[Function, bool, tuple[int, ...]]] = {
     "brusselator": (brusselator, False, (2 * 64**2, 2 * 512**2)),
     "neural": (neural, False, (80_000,)),
     "bundle": (bundle, False, (9_360,)),
-    "mesh": (mesh, True, (10_000, 100_000, 1_000_000)),
+    "mesh": (mesh, True, (10_000, 100_000)),
 }
 
 
