@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,16 @@ def bundle(xp: Any, x: Any) -> Any:
     return (turned[:, :2] / (8 + turned[:, 2:])).reshape(-1)
 
 
+@cache
+def triangles(points: int) -> Any:
+    """The corners of a triangulation of random points. It is made before a measurement."""
+    spatial = __import__("scipy.spatial").spatial
+    return spatial.Delaunay(np.random.default_rng(0).random((points, 2))).simplices.astype(np.int32)
+
+
 def mesh(xp: Any, x: Any) -> Any:
     """The energy of springs between the points of a triangulation that is given by indices."""
-    spatial = __import__("scipy.spatial").spatial
-    corners = spatial.Delaunay(np.random.default_rng(0).random((x.shape[0], 2))).simplices.astype(np.int32)
+    corners = triangles(x.shape[0])
     return sum([xp.sum((x[corners[:, i]] - x[corners[:, i - 1]]) ** 4) for i in range(3)])
 
 
@@ -117,10 +124,14 @@ def with_fxad(f: Function, scalar: bool, x: Any) -> dict[str, float]:
         found["coloring"] = pattern.color(symmetric=scalar)
 
     seconds = timed(analyse)
-    derivative = fx.jit((fx.sparse_hessian if scalar else fx.sparse_jacobian)(found["program"]))
+    transformation: Any = fx.sparse_hessian if scalar else fx.sparse_jacobian
+
+    @cache
+    def derivative() -> Any:
+        return fx.jit(transformation(found["program"]))
 
     def run() -> object:
-        return np.asarray(derivative(x).data)
+        return np.asarray(derivative()(x).data)
 
     return {"pattern": seconds, "products": found["coloring"].products, **first_and_repeated(run)}
 
@@ -169,7 +180,7 @@ def first_and_repeated(run: Callable[[], object]) -> dict[str, float]:
 LIBRARIES = {"fxad": with_fxad, "asdex": with_asdex, "casadi": with_casadi}
 
 
-_LIMIT = 120  # seconds for one library on one problem
+_LIMIT = 60  # seconds for one library on one problem
 
 
 def measure(library: str, problem: str, size: int) -> dict[str, float] | str:
@@ -205,6 +216,22 @@ def table(problems: Sequence[str]) -> list[str]:
     return lines
 
 
+NOTE = (
+    "Seconds to the pattern and its colouring, to the first derivative with its compilation, and for a repeated one.",
+    f"Each row is a process of its own, stopped after {_LIMIT} seconds. Each library chooses its colouring.",
+    "CasADi has no figure for colours. The triangulation of `mesh` is made before.",
+)
+
+
+def versions() -> str:
+    """The versions of the peers, as a sentence."""
+    names = ["asdex", "jax", "casadi"]
+    code = f"from importlib.metadata import version; print(*[n + ' ' + version(n) for n in {names}], sep=', ')"
+    python = os.environ.get("FXAD_SPARSE_PEERS", sys.executable)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return f"Peers: {done.stdout.strip()}." if done.returncode == 0 else "No peers were installed."
+
+
 def main(argv: Sequence[str]) -> None:
     from benchmarks.page import page, save, sections, taken
     from benchmarks.run import ORDER
@@ -216,7 +243,7 @@ def main(argv: Sequence[str]) -> None:
     when = taken()
     lines = table(options.problems)
     if options.write:
-        body = "\n".join([f"Measured on {when}.", "", *lines])
+        body = "\n".join([f"Measured on {when}.", "", *lines, "", *NOTE, versions()])
         before = sections(options.write.read_text(encoding="utf-8"))
         save(options.write, page({**before, "sparse": body}, ORDER))
 
@@ -225,6 +252,8 @@ if __name__ == "__main__":
     if len(sys.argv) == 4 and sys.argv[1] in LIBRARIES:
         sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
         function, scalar, _ = PROBLEMS[sys.argv[2]]
+        if sys.argv[2] == "mesh":
+            triangles(int(sys.argv[3]))
         start = np.random.default_rng(0).normal(size=int(sys.argv[3])).astype(np.float32)
         print(json.dumps(LIBRARIES[sys.argv[1]](function, scalar, start)))
     else:

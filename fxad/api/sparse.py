@@ -20,6 +20,7 @@ from fxad.core import tree
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, described, shown
 from fxad.ir import distinct_jaxprs
 from fxad.lax.barrier import optimization_barrier
+from fxad.lax.binary import rem
 from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, trace_for_call
@@ -28,6 +29,9 @@ from fxad.transforms.sparse.coloring import Coloring, Decompression, decompressi
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
 
 P = ParamSpec("P")
+
+
+_DENSE: Final = "make an array of it with to_dense(), or a matrix of SciPy with to_scipy()"
 
 
 @final
@@ -106,6 +110,11 @@ class Sparse:
 
     def __matmul__(self, other: Any) -> Any:
         """The product with a vector or a matrix."""
+        if isinstance(other, Sparse):
+            raise ArgumentError(
+                f"Sparse @ Sparse: shapes {self.shape} and {other.shape}: the right operand is not an array",
+                remedy="take other.to_dense(), or multiply matrices of SciPy: to_scipy()",
+            )
         x = asarray(other)
         m, n = self.pattern.shape
         if self.data.ndim != 1 or x.ndim not in (1, 2) or x.shape[0] != n:
@@ -145,6 +154,9 @@ class Sparse:
         m, n = self.pattern.shape
         places, size = (self.pattern.indices, n) if axis in (0, -2) else (self.pattern.rows, m)
         return fnp.zeros((*self.data.shape[:-1], size), self.dtype).at[..., places].add(self.data)
+
+    def __array__(self, *_args: object, **_kwargs: object) -> Any:
+        raise ArgumentError(f"numpy.asarray: a Sparse of shape {self.shape} is not an array", remedy=_DENSE)
 
     def __repr__(self) -> str:
         return f"Sparse({self.data!r}, {self.pattern!r})"
@@ -429,8 +441,14 @@ def _sparse_program(
             result = Sparse._of(data, own)
         return result
 
-    args, kwargs = program.args_info
-    made = trace_for_call(derivative, args, kwargs)
+    of_program = program.jaxpr._memo
+    shape_of_call = ("sparse derivative", program.in_tree, program.out_tree, tuple(chosen.leaves), check)
+    held = (own, colors, *program.bound)
+    before: Any = of_program.get(shape_of_call)
+    if before is None or len(before[0]) != len(held) or any([a is not b for a, b in zip(before[0], held, strict=True)]):
+        args, kwargs = program.args_info
+        of_program[shape_of_call] = before = held, trace_for_call(derivative, args, kwargs)
+    made: Any = before[1]
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
 
 
@@ -461,27 +479,39 @@ def _stacked(linear: Any, count: int) -> bool:
 def _products(apply: Callable[..., object], colours: Any, leaves: Sequence[Any], stacked: bool) -> list[Array]:
     """Return the products of a linear function with the indicators of the colours, as vectors in order."""
     count = int(colours.max()) + 1
+    of_leaves = _colours_of(colours, leaves)
     if stacked:
-        stacks = vmap(apply)(*_seeds(colours, leaves, np.arange(count, dtype=np.int32)))
+        stacks = vmap(apply)(*_seeds(of_leaves, leaves, np.arange(count, dtype=np.int32)))
         return [_ravel(stacks, batch=True).reshape(-1)]
-    single = [_ravel(apply(*_seeds(colours, leaves, k))) for k in range(count)]
+    single = [_ravel(apply(*_seeds(of_leaves, leaves, k))) for k in range(count)]
     # without the barrier XLA computes a product again for each entry that is read from it
     return list(optimization_barrier(tuple(single)))
 
 
-def _seeds(colours: Any, leaves: Sequence[Any], colour: Any) -> list[Array]:
-    """Return for each leaf the indicator of a colour, or a stack of those of several colours."""
-    seeds, start = [], 0
-    stack: tuple[int, ...] = np.shape(colour)
+def _colours_of(colours: Any, leaves: Sequence[Any]) -> list[Array]:
+    """Return for each leaf the colours of its elements."""
+    parts: list[Array] = []
+    start = 0
     for x in leaves:
         part: Any = colours[start : start + x.size]
         modulus = int(part.max(initial=0)) + 1
         if np.array_equal(part, np.arange(len(part)) % modulus):  # of a band: no constant of its size
-            part = fnp.arange(x.size, dtype=np.int32) % np.int32(modulus)
-        seed = asarray(part) == np.reshape(colour, (*stack, 1)).astype(np.int32)
-        seeds.append(seed.astype(x.dtype).reshape((*stack, *x.shape)))
+            numbers = fnp.arange(x.size, dtype=np.int32)
+            parts.append(rem(numbers, fnp.full_like(numbers, modulus)))
+        else:
+            parts.append(asarray(part))
         start += x.size
-    return seeds
+    return parts
+
+
+def _seeds(of_leaves: Sequence[Array], leaves: Sequence[Any], colour: Any) -> list[Array]:
+    """Return for each leaf the indicator of a colour, or a stack of those of several colours."""
+    stack: tuple[int, ...] = np.shape(colour)
+    chosen = np.reshape(colour, (*stack, 1)).astype(np.int32)
+    return [
+        (colours == chosen).astype(x.dtype).reshape((*stack, *x.shape))
+        for colours, x in zip(of_leaves, leaves, strict=True)
+    ]
 
 
 def _ravel(values: object, batch: bool = False) -> Array:

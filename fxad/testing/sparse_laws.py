@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -12,18 +14,37 @@ from fxad.core import tree
 from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError
-from fxad.ir import Aval, Flags, Jaxpr, NDArray
+from fxad.ir import Aval, Eqn, Flags, Jaxpr, Lit, NDArray
+from fxad.primitives.barrier import OptimizationBarrier
+from fxad.primitives.cumulative import CumSum
+from fxad.primitives.dot import Contraction
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd
+from fxad.primitives.index import Index
+from fxad.primitives.marks import Mark
+from fxad.primitives.reduce_window import ReduceWindowSum
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.testing.compare import fail
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.ad.linearize import linearize
-from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of
+from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
 
 
 def dense_pattern(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray], *, nan: bool = True) -> NDArray:
     """Return where the Jacobian at `args` is not zero, by one product for each element of the operands. `nan`: what is
     no number counts as an entry."""
     split = linearize(jaxpr, wrt)
-    residuals = run(split.primal, args)[len(jaxpr.outs) :]
+    return _nonzeros(jaxpr, wrt, split.linear, run(split.primal, args)[len(jaxpr.outs) :], split.out_nonzero, nan=nan)
+
+
+def _nonzeros(
+    jaxpr: Jaxpr, wrt: Flags, linear: Jaxpr, residuals: Sequence[NDArray], out_nonzero: Flags, *, nan: bool
+) -> NDArray:
+    """Return where the matrix of a linear program of the tangents and of residuals is not zero."""
     avals = select_by_flags(jaxpr.in_avals, wrt)
     columns = []
     with np.errstate(all="ignore"):
@@ -33,9 +54,9 @@ def dense_pattern(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray], *, nan: boo
                 for unit in (1, 1j) if aval.dtype.kind == "c" else (1,):
                     tangents = [np.zeros(a.shape, a.dtype) for a in avals]
                     tangents[k].reshape(-1)[j] = unit
-                    found = iter(run(split.linear, [*tangents, *residuals]))
+                    found = iter(run(linear, [*tangents, *residuals]))
                     start = 0
-                    for a, nonzero in zip(jaxpr.out_avals, split.out_nonzero, strict=True):
+                    for a, nonzero in zip(jaxpr.out_avals, out_nonzero, strict=True):
                         if nonzero:
                             value = np.asarray(next(found)).ravel()
                             entries[start : start + a.size] |= (value != 0) & (nan | (value == value))
@@ -65,6 +86,59 @@ def check_pattern_covers(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> b
         where = np.argwhere(missed)[:5].tolist()
         fail(f"the pattern misses nonzeros at (row, column) {where}", jaxpr, args)
     return bool((found == dense).all())
+
+
+# Primitives of linear programs whose rules add no entry, where indices and masks are known.
+_EXACT: Final = frozenset(
+    {
+        Add, Sub, Mul, Neg, Div, SelectN, ConvertElementType, Reshape, Squeeze, ExpandDims, BroadcastInDim, ReduceSum,
+        Transpose, Rev, Slice, Pad, Concatenate, Gather, ScatterAdd, DynamicSlice, DynamicUpdateSlice, Index,
+        Contraction, CumSum, ReduceWindowSum, Scatter, OptimizationBarrier, Mark,
+    }
+)  # fmt: skip
+
+
+def without_cancellation(linear: Jaxpr) -> Jaxpr | None:
+    """Return a linear program with sums for its differences and no negative literals; None if it has a primitive whose
+    rule may add entries. With positive residuals, its matrix has a nonzero for each path from an element to another."""
+    if any([_EXACT.isdisjoint(type(eqn.prim).__mro__) for eqn in linear.eqns]):
+        return None
+    eqns: list[Eqn] = []
+    for eqn in linear.eqns:
+        ins = tuple([Lit.of(np.abs(a.value), a.aval) if isinstance(a, Lit) and a.aval.inexact else a for a in eqn.ins])
+        if eqn.prim is SUB:
+            eqns.append(Eqn(ADD, ins, eqn.outs))
+        elif eqn.prim is NEG:
+            eqns.append(Eqn(MUL, (*ins, Lit.of(1, eqn.outs[0].aval)), eqn.outs))
+        else:
+            eqns.append(Eqn(eqn.prim, ins, eqn.outs))
+    return Jaxpr(linear.ins, tuple(eqns), linear.outs)
+
+
+def check_pattern_is_exact(jaxpr: Jaxpr, wrt: Flags, args: Sequence[NDArray]) -> bool:
+    """Check that the pattern at `args` has an entry exactly where a path of the linear program leads. Return False for
+    a program that is not compared: one without derivative, with complex numbers, or with a rule that may add entries.
+    """
+    if any([a.dtype.kind == "c" for a in (*jaxpr.in_avals, *jaxpr.out_avals)]):
+        return False
+    try:
+        split = linearize(jaxpr, wrt)
+    except NotDifferentiableError:
+        return False
+    positive = without_cancellation(split.linear)
+    if positive is None:
+        return False
+    generator = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        residuals = [
+            generator.uniform(0.5, 1.5, r.shape).astype(r.dtype) if np.issubdtype(r.dtype, np.floating) else r
+            for r in map(np.asarray, run(split.primal, args)[len(jaxpr.outs) :])
+        ]
+    paths = _nonzeros(jaxpr, wrt, positive, residuals, split.out_nonzero, nan=True)
+    found = as_mask(pattern_with_values(jaxpr, wrt, [partial(np.asarray, a) for a in args]))
+    if (found != paths).any():
+        fail(f"the pattern differs from the paths at {np.argwhere(found != paths)[:5].tolist()}", jaxpr, args)
+    return True
 
 
 def check_sparsity(

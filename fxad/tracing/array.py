@@ -430,6 +430,8 @@ def aval_of(value: object, what: str = "value") -> Aval:
     remedy = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
     if type(value).__module__.startswith("jax."):  # a tracer: arrays of JAX have DLPack
         remedy = "give the function of fxad to fxad.interop.jax.to_jax, and call the result"
+    elif hasattr(value, "to_dense"):
+        remedy = "make an array of it with to_dense()"
     raise ArgumentError(f"{what}: {described(value)} is not an array: {shown(value)}", remedy=remedy)
 
 

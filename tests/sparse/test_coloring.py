@@ -11,10 +11,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import fxad as fx
+import fxad.numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.transforms.sparse.coloring import KINDS, SYMMETRIC, Coloring, color, color_grid, decompression, is_valid
 from fxad.transforms.sparse.csr import csr_of
-from fxad.transforms.sparse.shifts import color_band, stencil_pattern
+from fxad.transforms.sparse.shifts import color_band, color_known_stencil, stencil_of, stencil_pattern
 
 Dense = npt.NDArray[Any]
 
@@ -242,6 +244,55 @@ def test_any_stencil_has_a_valid_coloring(data: st.DataObject) -> None:
     a = np.zeros(c.shape, np.bool_)
     a[np.repeat(np.arange(len(a)), np.diff(indptr)), indices] = True
     check_quickly(c, a)
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_the_stencil_of_a_program_is_found_in_its_boxes(data: st.DataObject) -> None:
+    """It contains the pattern, and its colourings are valid, also for several species and closed axes."""
+    grid = tuple(data.draw(st.lists(st.sampled_from([2, 3, 4, 5, 8]), min_size=1, max_size=3)))
+    closed = data.draw(st.lists(st.booleans(), min_size=len(grid), max_size=len(grid)))
+    shifts = data.draw(st.lists(st.tuples(*[st.integers(-1, 1) for _ in grid]), min_size=1, max_size=4, unique=True))
+
+    def moved(u: Any, shift: tuple[int, ...]) -> Any:
+        for axis, k in enumerate(shift):
+            if closed[axis]:
+                u = fnp.roll(u, k, axis)
+            elif k:
+                there = fnp.pad(u, [(1, 1) if a == axis else (0, 0) for a in range(u.ndim)])
+                u = fnp.take(there, np.arange(1 + k, 1 + k + grid[axis]), axis)
+        return u
+
+    def f(x: Any) -> Any:
+        return sum([moved(x.reshape(grid), k) for k in shifts]).reshape(-1)
+
+    pattern = fx.sparsity(fx.trace(f, fx.Spec((int(np.prod(grid)),), "float64")))
+    rows, columns = pattern.rows, pattern.indices
+    found = stencil_of(pattern.key[2], pattern.shape[0]) if not pattern.key[3] else None
+    if found is not None:
+        steps = np.subtract(np.unravel_index(columns, found.grid), np.unravel_index(rows, found.grid))
+        assert {tuple(k) for k in steps.T.tolist()} == set(found.shifts)
+    for kind in ("columns", "rows", "star") if pattern.symmetric else ("columns", "rows"):
+        assert is_valid(pattern.color(kind), pattern.indptr, pattern.indices)
+        if found is not None and (c := color_known_stencil(found, kind)) is not None:
+            assert is_valid(c, pattern.indptr, pattern.indices)
+
+
+# 512 x 512 points of two species: five points, closed, and each species at its point
+@pytest.mark.parametrize(("grid", "number"), [((2, 512, 512), 8), ((1000, 1000), 5), ((512, 512), 8)])
+def test_large_closed_stencils_are_colored_without_a_search(grid: tuple[int, ...], number: int) -> None:
+    def f(x: Any) -> Any:
+        u = x.reshape(grid)
+        near = sum([fnp.roll(u, s, a) for s in (1, -1) for a in (-1, -2)]) + u
+        return (near + u[::-1] if len(grid) == 3 else near).reshape(-1)
+
+    pattern = fx.sparsity(fx.trace(f, fx.Spec((int(np.prod(grid)),), "float64")))
+    found = stencil_of(pattern.key[2], pattern.shape[0])
+    assert found is not None
+    assert found.grid == grid
+    c = color_known_stencil(found, "columns")
+    assert c is not None
+    assert c.products == number
 
 
 # --------------------------------------------------------------------------------------------------- numbers of colors

@@ -14,7 +14,7 @@ from fxad.core.interpreter import run
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Jaxpr, NDArray
 from fxad.primitives.control.bodies import with_outs
-from fxad.testing import Case, cases
+from fxad.testing import STEPS, Case, cases, stacks
 from fxad.testing.sparse_laws import as_mask
 from fxad.tracing.program import Program
 from fxad.transforms import transpose
@@ -74,23 +74,25 @@ def test_the_sparse_jacobian_is_the_dense_one(case: Case) -> None:
     program: Program[..., Any] = Program(jaxpr, tree.structure((ins, {})), tree.structure(outs))
     argnums = tuple([k for k, inexact in enumerate(wrt) if inexact])
     pattern = anything.sparsity(program, argnums)
+    scale = max(float(np.abs(dense).max(initial=0)), 1.0)
+    finfo: Any = np.finfo
+    eps = max([float(finfo(a.dtype).eps) for a in jaxpr.out_avals])
     for kind in (None, "rows", "both"):
         derivative = anything.sparse_jacobian(program, pattern, pattern.color(kind), argnums)
         matrix = fx.interpret(derivative, *args)
-        scale = max(float(np.abs(dense).max(initial=0)), 1.0)
-        eps = float(np.finfo(np.asarray(matrix.data).dtype).eps) if matrix.nnz else 0.0
         entries = np.zeros(dense.shape)
         entries[pattern.rows, pattern.indices] = np.asarray(matrix.data)
         assert np.allclose(entries, dense, rtol=0, atol=64 * eps * scale), (kind, jaxpr)
+    direction = np.linspace(-1.0, 2.0, pattern.shape[1])
+    times = fx.trace(
+        lambda *args: anything.sparse_jacobian(program, pattern, argnums=argnums)(*args) @ direction, *args
+    )
+    product = np.asarray(fx.interpret(times, *args))
+    assert np.allclose(product, np.dot(dense, direction), rtol=0, atol=1e3 * eps * scale), jaxpr
 
 
-@share(4)
-@given(cases(differentiable=True, size=6, depth=1))
-def test_the_pattern_of_a_batch_is_block_diagonal(case: Case) -> None:
-    found = drawn(case)
-    if found is None:
-        return
-    jaxpr, wrt, _ = found
+def check_batch(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
+    """The pattern of a batch is block-diagonal, and each block is the pattern of the program."""
     one = as_mask(pattern_of(jaxpr, wrt))
     batched = vmap(jaxpr, 2, (0,) * len(wrt), (0,) * len(jaxpr.outs))[0]
     two = pattern_of(batched, wrt)
@@ -102,13 +104,8 @@ def test_the_pattern_of_a_batch_is_block_diagonal(case: Case) -> None:
         assert (both[rows == k][:, columns == k] == one).all(), jaxpr
 
 
-@share(4)
-@given(cases(differentiable=True, size=6, depth=1))
-def test_the_pattern_of_a_transposed_program_is_the_transpose(case: Case) -> None:
-    found = drawn(case)
-    if found is None:
-        return
-    jaxpr, wrt, _ = found
+def check_transposed(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
+    """The pattern of the transposed linear program is the transpose."""
     try:
         linear = linearize(jaxpr, wrt).linear
         n = sum(wrt)
@@ -119,3 +116,25 @@ def test_the_pattern_of_a_transposed_program_is_the_transpose(case: Case) -> Non
     forward = as_mask(pattern_of(linear, leading(n, len(linear.ins))))
     backward = as_mask(pattern_of(adjoint, leading(m, len(adjoint.ins))))
     assert (forward == backward.T).all(), jaxpr
+
+
+@share(4)
+@given(cases(differentiable=True, size=6, depth=1), stacks())
+def test_patterns_of_batches_and_of_transposed_programs(case: Case, stack: tuple[str, ...]) -> None:
+    """Of what a stack of transformations returns, and of the programs on the way."""
+    for name in (*stack, None):
+        found = drawn(case)
+        if found is None:
+            return
+        jaxpr, wrt, _ = found
+        check_batch(jaxpr, wrt)
+        check_transposed(jaxpr, wrt)
+        if name is None:
+            return
+        try:
+            after = STEPS[name].apply(case)
+        except (NotDifferentiableError, NotLinearError):
+            return
+        if after is None:
+            return
+        case = after

@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import DTypeError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ShapeError
 from tests.sparse.test_sparse_solve import Matrix, pattern_of
 
 
@@ -49,41 +49,22 @@ def test_newton_halves_steps_that_go_too_far() -> None:
     assert not bool(report.converged)
 
 
-def test_the_root_has_derivatives_by_custom_root() -> None:
-    def root(c: Any) -> Any:
-        f = lambda x: bratu(x) + c  # noqa: E731
-        solve = lambda f, x: lax.newton(f, x, sparse(f, BAND), tol=1e-12)[0]  # noqa: E731
-        return lax.custom_root(f, np.zeros(9), solve, lambda g, y: lax.gmres(g, y, tol=1e-12)[0])
+def test_the_root_has_derivatives_of_both_modes_and_higher_order() -> None:
+    """By solves with the sparse or the dense Jacobian of the derivative at the root."""
 
-    h = 1e-5
-    assert np.allclose(
-        fx.jacrev(root)(np.float64(0.5)), (root(np.float64(0.5) + h) - root(np.float64(0.5) - h)) / (2 * h), atol=1e-8
-    )
+    def root(jacobian: Any) -> Any:
+        return lambda c: lax.newton(lambda x: bratu(x) + c * x**2, np.zeros(9), jacobian=jacobian, tol=1e-11)[0]
 
-
-def test_the_sparse_jacobian_of_a_function_serves_all_solvers() -> None:
-    """Newton's steps, and the implicit derivatives of the root, by sparse solves of a tridiagonal matrix."""
-
-    def root(c: Any, jacobian: Any, tangent_solve: Any) -> Any:
-        f = lambda x: bratu(x) + c * x**2  # noqa: E731
-        solve = lambda f, x: lax.newton(f, x, jacobian(f), tol=1e-11)[0]  # noqa: E731
-        return lax.custom_root(f, np.zeros(9), solve, tangent_solve)
-
-    by_sparse = lambda g, y: lax.sparse_solve(fx.sparse_jacobian(g)(y), y)  # noqa: E731
-    by_dense = lambda g, y: fnp.linalg.solve(fx.jacfwd(g)(y), y)  # noqa: E731
-    c = np.float64(0.5)
-    expected = fx.jacfwd(lambda c: root(c, fx.jacfwd, by_dense))(c)
-    for derivative in (fx.jacfwd, fx.jacrev):
-        found = derivative(lambda c: root(c, fx.sparse_jacobian, by_sparse))(c)
-        assert np.allclose(found, expected, rtol=1e-9, atol=1e-14)
-    # a band in a wide matrix
-
-    def f(x: Any) -> Any:
-        return fnp.concatenate([bratu(x), x - 0.1])
-
-    found, report = fx.jit(lambda x: lax.levenberg_marquardt(f, x, fx.sparse_jacobian(f), tol=1e-9))(np.zeros(9))
-    assert bool(report.converged)
-    assert np.allclose(fx.jacfwd(f)(found).T @ f(found), 0, atol=1e-9)
+    c, h = fnp.asarray(0.5, np.float64), 1e-4
+    dense, sparse = root(fx.jacfwd), root(fx.sparse_jacobian)
+    solve = fx.jit(dense)
+    below, here, above = [solve(c + k * h) for k in (-1, 0, 1)]
+    first = fx.jit(fx.jacrev(sparse))(c)
+    assert np.allclose(first, (above - below) / (2 * h), rtol=1e-5)
+    assert np.allclose(first, fx.jacfwd(dense)(c), rtol=1e-12)
+    assert np.allclose(fx.jacfwd(fx.jacrev(sparse))(c), (above - 2 * here + below) / h**2, rtol=1e-3)
+    batch = fx.vmap(fx.jacrev(sparse))(np.array([0.5, 0.1]))
+    assert np.allclose(batch[0], first, rtol=1e-12)
 
 
 T = np.linspace(0, 1, 12)
@@ -107,6 +88,17 @@ def test_levenberg_marquardt_fits() -> None:
     assert np.allclose(found, dense, atol=1e-6)
 
 
+def test_the_fit_has_derivatives_with_respect_to_its_data() -> None:
+    def fit(jacobian: Any) -> Any:
+        x0 = np.array([1.0, 0.0, 1.0, 0.0, 0.0])
+        return lambda data: lax.levenberg_marquardt(lambda p: curve(p) - data, x0, jacobian=jacobian, tol=1e-12)[0]
+
+    noise, step = 0.01 * np.sin(7 * T), 1e-5 * np.eye(12)[3]
+    found = fx.jit(fx.jacrev(fit(fx.sparse_jacobian)))(noise)
+    solve = fx.jit(fit(fx.jacfwd))
+    assert np.allclose(found[:, 3], (solve(noise + step) - solve(noise - step)) / 2e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("method", [lax.newton, lax.levenberg_marquardt])
 def test_refusals(method: Any) -> None:
     name = method.__name__
@@ -122,3 +114,11 @@ def test_refusals(method: Any) -> None:
     with pytest.raises(ShapeError) as e:
         method(bratu, np.ones(9), lambda x: fnp.asarray(np.ones((4, 4))))
     assert str(e.value).startswith(f"{name}: jac returned f64[4,4], f has 9 elements")
+    for both in ({}, {"jac": fx.jacfwd(bratu), "jacobian": fx.jacfwd}):
+        with pytest.raises(ArgumentError) as a:
+            method(bratu, np.ones(9), **both)
+        given = "jac and jacobian are both" if both else "neither jac nor jacobian is"
+        assert f"{name}: {given} given" in str(a.value)
+        assert "jac=, a function of x, or jacobian=, a transformation of f: fx.jacfwd, fx.sparse_jacobian" in str(
+            a.value
+        )

@@ -14,6 +14,17 @@ from fxad import lax
 from fxad.sharding import PartitionSpec
 from fxad.testing import check_sparsity
 from fxad.testing.sparse_laws import as_mask
+from fxad.transforms.sparse.relation import (
+    Relation,
+    box,
+    compose,
+    merged,
+    pairs,
+    relation,
+    repeated,
+    shifted,
+    transposed,
+)
 
 _CARRIED = 600  # more elements than have a boolean matrix
 
@@ -94,3 +105,28 @@ def test_a_map_over_a_mesh_has_the_pattern_of_its_parts(name: str) -> None:
     if name != "permutation":  # of zeros for those to whom nothing is sent
         twice = as_mask(fx.sparsity(fx.trace(fx.vmap(f), fnp.stack([X, X]))))
         assert (twice == np.kron(np.eye(2, dtype=np.bool_), as_mask(pattern))).all()
+
+
+def test_tables_of_int32_do_not_overflow() -> None:
+    """Numbers that leave int32 when a table is shifted, repeated or composed."""
+    last = 2**31 - 1
+    data = np.array([last - 9, 3, last, 7, 5, last - 2], np.int32)
+    order = np.array([0, last - 1, 2, last, 4, 6], np.int32)
+
+    def operations(t: Relation) -> list[Relation]:
+        strided = relation(box(5, 7, ((2**31, 3, 2**33),)))
+        return [
+            shifted(t, last, 2**33),
+            repeated(t, (3, 2**31, 2**32)),
+            compose(strided, transposed(t), 2**34),
+            compose(t, strided, 2**34),
+            Relation(frozenset(), (merged(t.tables),)),
+        ]
+
+    for narrow, wide in zip(
+        operations(Relation(frozenset(), ((order, data),))),
+        operations(Relation(frozenset(), ((order.astype(np.int64), data.astype(np.int64)),))),
+        strict=True,
+    ):
+        for a, b in zip(pairs(narrow), pairs(wide), strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -24,6 +24,10 @@ SIN: Any = fx.trace(fnp.sin, X)
 anything: Any = fx
 
 
+def anything_of(value: object) -> Any:
+    return value
+
+
 @pytest.mark.parametrize(
     ("call", "pieces"),
     [
@@ -53,6 +57,33 @@ anything: Any = fx
                 "Sparse @ array: shapes",
                 "the first axis of a vector or matrix is that of the columns; use vmap for batches",
             ],
+        ),
+        (
+            lambda: fnp.sin(anything_of(S)),
+            ["sin: argument 0: a Sparse is not an array", "make an array of it with to_dense()"],
+        ),
+        (lambda: lax.add(X, anything_of(S)), ["add: argument 1: a Sparse", "to_dense()"]),
+        (
+            lambda: S @ S,
+            [
+                "Sparse @ Sparse: shapes (6, 6) and (6, 6)",
+                "take other.to_dense(), or multiply matrices of SciPy: to_scipy(",
+            ],
+        ),
+        (
+            lambda: np.asarray(S),
+            [
+                "numpy.asarray: a Sparse of shape (6, 6) is not an array",
+                "make an array of it with to_dense(), or a matrix of SciPy with to_scipy(",
+            ],
+        ),
+        (
+            lambda: fx.sparse_jacobian(fnp.cumsum, coloring=EYE.color())(X),
+            ["does not determine the entry (1, 0) of this pattern", "color the pattern that is decompressed"],
+        ),
+        (
+            lambda: fx.sparse_jacobian(fnp.cumsum, coloring=EYE.color("star"))(X),
+            ["a star colouring is one of a symmetric pattern", 'columns", "rows" or "both'],
         ),
         (lambda: S * X, ["Sparse * array: the factor has shape", "use @ for a product"]),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -16,6 +17,7 @@ from fxad.lax.control.looping import while_loop
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
+from fxad.lax.implicit.roots import custom_minimize, custom_root
 from fxad.lax.implicit.sparse import Ints, SparseLike, pattern_of, solve_csr
 from fxad.lax.implicit.vectors import epsilon, norm, select_value
 from fxad.operations import linear_systems
@@ -24,25 +26,58 @@ from fxad.tracing.array import Array, ArrayLike, asarray, binder
 
 Residual: TypeAlias = Callable[[Array], Array]
 Jacobian: TypeAlias = Callable[[Array], Array | SparseLike]
+Transformation: TypeAlias = Callable[[Residual], Jacobian]
 _Iterate: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), its norm
 _Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]  # steps, x, f(x), damping, the largest element of J^T f
 _HALVINGS: Final = 12
 _JACOBIAN: Final = "jac has a row for each residual and a column for each unknown"
 
 
-def newton(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
+def newton(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: Transformation | None = None, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
     """Return the x with f(x) = 0 for a vector x, and a report (`Convergence`).
 
     `jac(x)` is the Jacobian of `f`: a matrix, or a sparse matrix, such as `sparse_jacobian(f)` returns; then each step is a
-    `sparse_solve`. A step is halved until the norm of f falls, at most 12 times. It ends when |f(x)| <= tol (by default
-    the square root of the machine epsilon, times |f(x0)| or 1).
+    `sparse_solve`. In its place, `jacobian` is the transformation that makes it: `jacfwd` or `sparse_jacobian`. A step is
+    halved until the norm of f falls, at most 12 times. It ends when |f(x)| <= tol (by default the square root of the
+    machine epsilon, times |f(x0)| or 1).
 
-    Rule:   forward mode goes through the steps; in reverse mode use `custom_root` with this solver.
-    Raises: ShapeError for an x0 that is not a vector, or an f or a Jacobian of another shape; DTypeError for integers.
+    Rule:   with `jacobian`, derivatives are those of the root, of any order and in both modes, as in `custom_root`: each is
+            a solve with `jacobian` of the derivative of f at the root. With `jac`, forward mode goes through the steps, and
+            there is no reverse mode.
+    Raises: ShapeError for an x0 that is not a vector, or an f or a Jacobian of another shape; DTypeError for integers;
+            ArgumentError for both of jac and jacobian, or none of them.
     """
     what = "newton"
-    f, jac, x = function(what, "f", f), function(what, "jac", jac), _start(what, x0)
+    f, x = function(what, "f", f), _start(what, x0)
     maxiter = to_int(what, "maxiter", maxiter)
+    if jac is not None and jacobian is None:
+        return _newton(f, x, function(what, "jac", jac), tol, maxiter)
+    transformation = _transformation(what, jac, jacobian)
+    _checked(what, f(x), x.shape[0])
+
+    def solve(f: Residual, x: Array) -> tuple[Array, Convergence]:
+        return _newton(f, x, transformation(f), tol, maxiter)
+
+    return custom_root(f, x, solve, partial(_tangent_solve, what, transformation), has_aux=True)
+
+
+def _transformation(what: str, jac: Jacobian | None, jacobian: Transformation | None) -> Transformation:
+    if jacobian is None or jac is not None:
+        given = "neither jac nor jacobian is" if jacobian is None else "jac and jacobian are both"
+        raise ArgumentError(
+            f"{what}: {given} given",
+            remedy="jac=, a function of x, or jacobian=, a transformation of f: fx.jacfwd, fx.sparse_jacobian",
+        )
+    return function(what, "jacobian", jacobian)
+
+
+def _tangent_solve(what: str, jacobian: Transformation, g: Residual, y: Array) -> Array:
+    """Return the x with g(x) = y for a linear function g: its Jacobian is the same everywhere."""
+    return _solve(what, jacobian(g)(y), y)
+
+
+def _newton(f: Residual, x: Array, jac: Jacobian, tol: float | None, maxiter: int) -> tuple[Array, Convergence]:
+    what = "newton"
     value = _checked(what, f(x), x.shape[0])
     target = _target(what, tol, value)
 
@@ -73,21 +108,43 @@ def newton(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = Non
     return x, _report(k, size, size <= target)
 
 
-def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian, *, tol: float | None = None, maxiter: int = 100) -> tuple[Array, Convergence]:  # fmt: skip
+def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: Transformation | None = None, tol: float | None = None, maxiter: int = 100) -> tuple[Array, Convergence]:  # fmt: skip
     """Return a local minimum of |f(x)|^2 over a vector x, and a report (`Convergence`) whose residual is the gradient.
 
-    `jac(x)` is the Jacobian of `f` (m, n): a matrix, or a sparse matrix. A step solves (J^T J + d D) s = -J^T f, where D is
-    the diagonal of J^T J; d falls to a third after a step that lowers |f|, and doubles after one that does not, which is
-    not taken. It ends when no element of J^T f is larger than tol (by default the square root of the machine epsilon,
-    times the largest one at x0 or 1).
+    `jac(x)` is the Jacobian of `f` (m, n): a matrix, or a sparse matrix; or `jacobian` is the transformation that makes it,
+    as in `newton`. A step solves (J^T J + d D) s = -J^T f, where D is the diagonal of J^T J; d falls to a third after a step
+    that lowers |f|, and doubles after one that does not, which is not taken. It ends when no element of J^T f is larger than
+    tol (by default the square root of the machine epsilon, times the largest one at x0 or 1).
 
-    Rule:   forward mode goes through the steps; in reverse mode use `custom_minimize` with this solver.
+    Rule:   with `jacobian`, derivatives are those of the minimum, of any order and in both modes, as in `custom_minimize`:
+            each is a solve with the second derivative of |f(x)|^2 / 2. With `jac`, forward mode goes through the steps, and
+            there is no reverse mode.
     Raises: as `newton`.
     Source: J. J. More, The Levenberg-Marquardt algorithm: implementation and theory (1978), for the scaling
     """
     what = "levenberg_marquardt"
-    f, jac, x = function(what, "f", f), function(what, "jac", jac), _start(what, x0)
+    f, x = function(what, "f", f), _start(what, x0)
     maxiter = to_int(what, "maxiter", maxiter)
+    if jac is not None and jacobian is None:
+        return _levenberg_marquardt(f, x, function(what, "jac", jac), tol, maxiter)
+    transformation = _transformation(what, jac, jacobian)
+    _checked(what, f(x), None)
+
+    def half_square(x: Array) -> Array:
+        value = f(x)
+        half: Array = value @ value / 2
+        return half
+
+    def solve(_: object, x: Array) -> tuple[Array, Convergence]:
+        return _levenberg_marquardt(f, x, transformation(f), tol, maxiter)
+
+    return custom_minimize(half_square, x, solve, partial(_tangent_solve, what, transformation), has_aux=True)
+
+
+def _levenberg_marquardt(
+    f: Residual, x: Array, jac: Jacobian, tol: float | None, maxiter: int
+) -> tuple[Array, Convergence]:
+    what = "levenberg_marquardt"
     value = _checked(what, f(x), None)
 
     def slope(x: Array, value: Array) -> Array:

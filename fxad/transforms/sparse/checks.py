@@ -150,6 +150,7 @@ def decompression(coloring: Coloring, indptr: Ints, indices: Ints) -> Decompress
     k = k[alone_in_line(rows[k], coloring.columns[columns[k]], coloring.jvps)]
     chosen[k], position[k] = coloring.columns[columns[k]], rows[k]
     if coloring.kind == "star":
+        pattern.check_symmetric("star")
         (left,) = np.nonzero(chosen < 0)
         other = pattern.transposed_entry()[left]
         chosen[left], position[left] = chosen[other], position[other]

@@ -18,7 +18,7 @@ from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
-from fxad.transforms.sparse.coloring import Coloring, color
+from fxad.transforms.sparse.coloring import SYMMETRIC, Coloring, color
 from fxad.transforms.sparse.csr import Csr
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
@@ -34,6 +34,7 @@ from fxad.transforms.sparse.relation import (
     transposed,
     union,
 )  # fmt: skip
+from fxad.transforms.sparse.shifts import stencil_of
 from fxad.transforms.sparse.values import Known, Values, unknown
 
 Key: TypeAlias = tuple[Any, ...]
@@ -226,8 +227,16 @@ class Pattern:
         """Return a colouring; without `kind` the one that needs the fewest products."""
         name = f"color {kind} {symmetric}"
         if name not in self._memo:
+            m, n = self.shape
+            stencil = stencil_of(self.key[2], n) if m == n and self.key[2] and not self.key[3] else None
             self._memo[name] = color(
-                self.indptr, self.indices, self.shape, kind, offsets=self.offsets, symmetric=symmetric
+                self.indptr,
+                self.indices,
+                self.shape,
+                kind,
+                offsets=self.offsets,
+                stencil=stencil,
+                symmetric=symmetric or (kind in SYMMETRIC and self.symmetric),
             )
         coloring: Coloring = self._memo[name]
         return coloring

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 Dim: TypeAlias = tuple[int, int, int]  # count, stride of the result, stride of the operand
 Dims: TypeAlias = tuple[Dim, ...]
-Ints: TypeAlias = NDArray[np.int64]
+Ints: TypeAlias = NDArray[np.integer[Any]]  # int32 or int64: sums and products of numbers are made in int64
 
 MAX_PAIRS: Final = 1 << 25  # more pairs become a dense block
+_MOST_TABLES: Final = 16  # more tables are merged into one
 _FEW: Final = 16  # a count that is enumerated where strides do not fit
 _MAX_BOXES: Final = 4096
 
@@ -104,11 +105,16 @@ def dense(m: int, n: int) -> Relation:
     return relation(box(0, 0, ((m, 1, 0), (n, 0, 1))))
 
 
+def as_numbers(a: NDArray[Any]) -> Ints:
+    """Return an array of integers as one of int32 or int64: int32 is kept, it is half of the memory."""
+    return a if a.dtype == np.int32 else np.asarray(a, np.int64)
+
+
 def table(out: NDArray[Any], ins: NDArray[Any]) -> Relation:
     """Return a relation of given pairs: boxes if they are few runs of a constant stride."""
     if not len(out):
         return EMPTY
-    out, ins = np.asarray(out, np.int64), np.asarray(ins, np.int64)
+    out, ins = as_numbers(out), as_numbers(ins)
     few = min(len(out), 1024)  # most tables of data have many runs at once
     if few < len(out) and np.count_nonzero(np.diff(ins[:few], n=2) | np.diff(out[:few], n=2)) > 64:
         return Relation(frozenset(), ((out, ins),))
@@ -145,8 +151,9 @@ def union(*relations: Relation) -> Relation:
         together = Relation(frozenset(), tuple(tables.values()))
         if together.pairs > 4 * MAX_PAIRS:
             return bounding(whole)
-        one = merged(together.tables)
-        return Relation(boxes, (one,)) if len(one[0]) <= MAX_PAIRS else bounding(whole)
+        if len(tables) > _MOST_TABLES or together.pairs > MAX_PAIRS:
+            one = merged(together.tables)
+            return Relation(boxes, (one,)) if len(one[0]) <= MAX_PAIRS else bounding(whole)
     return whole
 
 
@@ -164,8 +171,12 @@ def shifted(r: Relation, out: int, ins: int) -> Relation:
         return r
     return Relation(
         frozenset([Box(b.out0 + out, b.in0 + ins, b.dims) for b in r.boxes]),
-        tuple([(o + out, i + ins) for o, i in r.tables]),
+        tuple([(_moved(o, out), _moved(i, ins)) for o, i in r.tables]),
     )
+
+
+def _moved(numbers: Ints, by: int) -> Ints:
+    return np.add(numbers, by, dtype=np.int64) if by else numbers
 
 
 def repeated(r: Relation, *dims: Dim) -> Relation:
@@ -234,14 +245,14 @@ def pairs(r: Relation) -> tuple[Ints, Ints]:
     return np.concatenate([o for o, _ in parts]), np.concatenate([i for _, i in parts])
 
 
-def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> Ints:
+def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
     """Return the numbers o width + i of all pairs, in order, each once. Large arrays are written once: most of the time
     is that of new memory."""
     keys = np.empty(sum([len(o) for o, _ in parts]), np.int64)
     start = 0
     for o, i in parts:
         own = keys[start : start + len(o)]
-        np.multiply(o, width, out=own)
+        np.multiply(o, width, out=own, dtype=np.int64)
         own += i
         start += len(o)
     if np.any(keys[1:] <= keys[:-1]):
@@ -341,7 +352,7 @@ def _look_up(m: Ints, start: int, other: int, dims: list[Dim]) -> tuple[NDArray[
         sum([s * (n - 1) for n, s, _ in signs[k + 1 :]]) >= s for k, (_, s, _) in enumerate(signs)
     ]):  # fmt: skip
         return None
-    rest, value = m - start, np.full(len(m), other, np.int64)
+    rest, value = np.subtract(m, start, dtype=np.int64), np.full(len(m), other, np.int64)
     kept = np.ones(len(m), np.bool_)
     for n, s, t in signs:
         digit = rest if s == 1 else rest // s
@@ -368,14 +379,20 @@ def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def _compose_tables(o: Ints, m: Ints, k: Ints, i: Ints, middle: int) -> Relation:
     """Compose two tables. A gather and a scatter number one side in order: there the other table reads its places."""
     if _in_order(k):
-        inside = (m >= k[0]) & (m <= k[-1])
-        o, m = (o, m) if inside.all() else (o[inside], m[inside])
+        o, m = _between(o, m, k[0], k[-1])
         return _distinct(o, i[m - k[0] if k[0] else m])
     if _in_order(m):
-        inside = (k >= m[0]) & (k <= m[-1])
-        k, i = (k, i) if inside.all() else (k[inside], i[inside])
+        i, k = _between(i, k, m[0], m[-1])
         return _distinct(o[k - m[0] if m[0] else k], i)
     return _join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), ((k, i),)), middle)
+
+
+def _between(ends: Ints, numbers: Ints, first: int, last: int) -> tuple[Ints, Ints]:
+    """Return the pairs (end, number) with first <= number <= last."""
+    if not len(numbers) or (numbers.min() >= first and numbers.max() <= last):
+        return ends, numbers
+    inside = (numbers >= first) & (numbers <= last)
+    return ends[inside], numbers[inside]
 
 
 def _in_order(numbers: Ints) -> bool:

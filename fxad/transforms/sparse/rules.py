@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from fxad.ir import Aval, Eqn, HigherOrder, Lit, NDArray, Primitive, source_text
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Lit, NDArray, Primitive, source_text
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
@@ -24,7 +24,7 @@ from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.elementwise.arithmetic import Mul
 from fxad.primitives.elementwise.select import SelectN
-from fxad.primitives.families import of_family
+from fxad.primitives.families import Bilinear, of_family
 from fxad.primitives.fft import Fft
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index
@@ -41,6 +41,7 @@ from fxad.transforms.sparse.relation import (
     Dim,
     Ints,
     Relation,
+    as_numbers,
     bounding,
     box,
     compose,
@@ -65,7 +66,7 @@ _MAX_WINDOW: Final = 1024  # a larger window is dense along its axes
 def relation_of(eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     """Return the relation of result `r` of an equation to operand `k`."""
     x, y = eqn.ins[k].aval, eqn.outs[r].aval
-    if not x.size or not y.size:
+    if not x.size or not y.size or (isinstance(eqn.prim, Bilinear | Mul) and _is_zero(eqn.ins[1 - k])):
         return EMPTY
     rule = of_family(RULES, type(eqn.prim))
     if rule is None:
@@ -76,6 +77,10 @@ def relation_of(eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> R
 
 
 _ELEMENTWISE: Final = frozenset(ELEMENTWISE)
+
+
+def _is_zero(a: Atom) -> bool:
+    return isinstance(a, Lit) and not a.value
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -108,11 +113,6 @@ def _same(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list
 def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     first = len(eqn.ins) - len(eqn.outs)  # a check has further operands first
     return identity(eqn.ins[k].aval.size) if k - first == r else EMPTY
-
-
-def _mul(prim: Mul, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
-    other = eqn.ins[1 - k]
-    return EMPTY if isinstance(other, Lit) and not other.value else identity(eqn.ins[k].aval.size)
 
 
 def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
@@ -164,7 +164,8 @@ def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: Values, notes: list[st
 def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     if k == 1:
-        return dense(y.size, 1)
+        padded = np.flatnonzero(prim.impl(np.zeros(x.shape, np.bool_), np.ones((), np.bool_))[0])
+        return table(padded, np.zeros_like(padded))
     so, si = strides_of(y.shape), strides_of(x.shape)
     out0 = in0 = 0
     dims: list[Dim] = []
@@ -207,7 +208,7 @@ def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
         and eqn.outs[0].aval.size == (eqn.ins[1].aval.size)
         and (places := _elements(eqn.ins[0].aval, indices[0])) is not None
     ):
-        return table(np.arange(len(places)), places)
+        return table(values.numbers(len(places)), places)
     read = prim.impl(_places(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
     places = np.flatnonzero(read)
     return table(places, read[places] - 1)
@@ -218,7 +219,7 @@ def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
     general rule finds, without arrays of the positions of all windows."""
     if indices is None or x.ndim != 1 or indices.shape[-1:] != (1,) or not indices.size:
         return None
-    places = indices.reshape(-1).astype(np.int64)
+    places = as_numbers(indices.reshape(-1))
     return places if places.min() >= 0 and places.max() < x.size else None
 
 
@@ -312,7 +313,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, note
     if indices is not None:
         sizes = prim.sizes(x.shape, updates.shape)
         if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
-            return table(elements, np.arange(len(elements)))
+            return table(elements, values.numbers(len(elements)))
         gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)
@@ -441,7 +442,7 @@ def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: lis
 
 RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
     {
-        Mul: _mul, SelectN: _select, Mark: _one_to_one, OptimizationBarrier: _one_to_one, Check: _one_to_one,
+        SelectN: _select, Mark: _one_to_one, OptimizationBarrier: _one_to_one, Check: _one_to_one,
         ShardingConstraint: _same, Reshape: _same, Squeeze: _same, ExpandDims: _same, BroadcastInDim: _broadcast,
         ReduceSum: _reduce, Transpose: _transpose, Rev: _rev, Slice: _slice, Pad: _pad, Concatenate: _concatenate,
         Gather: _gather, DynamicSlice: _dynamic_slice, Index: _index, DynamicUpdateSlice: _update,

@@ -7,14 +7,16 @@ K, so no element of the matrix is looked at. Where no row has more than K entrie
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fxad.transforms.sparse.checks import SYMMETRIC, Coloring, is_valid, one_sided
 from fxad.transforms.sparse.csr import Csr, Flags, Ints, Shape, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.greedy import greedy_columns
 
 Test: TypeAlias = Callable[[Ints, int], Flags]  # of rows of residues, and their modulus
 
@@ -118,6 +120,117 @@ def stencil_pattern(
         rows.append(x)
         columns.append(np.ravel_multi_index(tuple(to[:, x]), grid))
     return csr_of(np.concatenate(rows), np.concatenate(columns), (size, size))
+
+
+_Piece: TypeAlias = tuple[int, int, Sequence[tuple[int, int, int]]]  # a box of the module `relation`
+
+
+class Stencil(NamedTuple):
+    """A matrix of the entries (x, x + k), for shifts k, at points x of a grid."""
+
+    shifts: tuple[tuple[int, ...], ...]
+    grid: tuple[int, ...]
+
+    @property
+    def around(self) -> tuple[bool, ...]:
+        """The axes along which some shift is that of an edge to the opposite edge."""
+        return tuple([any([2 * abs(k[a]) > s for k in self.shifts]) for a, s in enumerate(self.grid)])
+
+
+def stencil_of(boxes: Iterable[_Piece], size: int) -> Stencil | None:
+    """Return the stencil that contains the entries (out0 + sum s p, in0 + sum t p) of some boxes of a square matrix.
+
+    The grid has the strides of the boxes. A shift that is a multiple of them and divides the size is a further one: it
+    leads from one species to the next. None if the strides are not those of one grid, or a box has entries of several
+    shifts.
+    """
+    pieces: list[_Piece] = []
+    for out0, in0, dims in boxes:
+        several = [(n, s, t) for n, s, t in dims if s != t]  # of species that depend on each other
+        if len(pieces) + math.prod([n for n, _, _ in several]) > _MOST_PIECES:
+            return None
+        for at in itertools.product(*[range(n) for n, _, _ in several]):
+            o, i = [sum([d[side] * k for d, k in zip(several, at, strict=True)]) for side in (1, 2)]
+            pieces.append((out0 + o, in0 + i, [d for d in dims if d[1] == d[2]]))
+    if not size:
+        return None
+    strides = {1, *[s for _, _, dims in pieces for _, s, _ in dims]}
+    between = {abs(i - o) for o, i, _ in pieces} - {0}
+    further = {k for k in between if not size % k and not k % max(strides)}
+    return _on_grid(pieces, sorted(strides | further), size) or _on_grid(pieces, sorted(strides), size)
+
+
+_MOST_PIECES: Final = 256
+
+
+def _on_grid(pieces: Sequence[_Piece], strides: Sequence[int], size: int) -> Stencil | None:
+    if any([b % a for a, b in itertools.pairwise((*strides, size))]) or len(strides) == 1:
+        return None
+    grid = tuple([b // a for a, b in itertools.pairwise((*strides, size))][::-1])
+    shifts: set[tuple[int, ...]] = set()
+    for out0, in0, dims in pieces:
+        start, end = _coordinates(out0, grid), _coordinates(in0, grid)
+        used: list[int] = []
+        for n, s, _ in dims:
+            axis = len(strides) - 1 - strides.index(s)
+            while n > grid[axis]:  # whole lines of the grid
+                if n % grid[axis] or start[axis] or end[axis] or not axis:
+                    return None
+                used.append(axis)
+                n //= grid[axis]
+                axis -= 1
+            used.append(axis)
+            if max(start[axis], end[axis]) + n > grid[axis] or len(set(used)) < len(used):
+                return None
+        shifts.add(tuple([b - a for a, b in zip(start, end, strict=True)]))
+    return Stencil(tuple(sorted(shifts)), grid)
+
+
+def _coordinates(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([int(k) for k in np.unravel_index(number, grid)])
+
+
+def color_known_stencil(stencil: Stencil, kind: str) -> Coloring | None:
+    """Return the colouring of fewest colours of these: a . x mod K with shifts around the grid, the same with those as
+    long shifts, and a greedy colouring of a small torus repeated over the grid."""
+    shifts, grid, around = stencil.shifts, stencil.grid, stencil.around
+    found = [color_stencil(shifts, grid, a, kind) for a in sorted({around, (False,) * len(grid)})[::-1]]
+    best = min([c for c in found if c is not None], key=lambda c: c.products, default=None)
+    if kind in SYMMETRIC or (best is not None and best.products <= fewest_of_stencil(shifts, grid, around, kind)):
+        return best
+    return min([*([] if best is None else [best]), *_tiled(stencil, kind)], key=lambda c: c.products, default=None)
+
+
+def _tiled(stencil: Stencil, kind: str) -> list[Coloring]:
+    """Return colourings of columns or rows that repeat those of a small grid, a tile.
+
+    A colouring of the tile is one of the grid if shifts that differ on the grid differ on the tile, and an axis that is
+    closed on the grid has a multiple of its extent on the tile.
+    """
+    grid, around = stencil.grid, stencil.around
+    present = {_wrap(k, grid, around) for k in stencil.shifts}
+    found: list[Coloring] = []
+    for most in _TILES:
+        tile: list[int] = []
+        closed: list[bool] = []
+        for extent, periodic in zip(grid, around, strict=True):
+            closed.append(periodic or extent > most)
+            if closed[-1]:
+                tile.append(max([d for d in range(1, most + 1) if not periodic or extent % d == 0]))
+            else:
+                tile.append(extent)
+        shape, size = tuple(tile), int(np.prod(tile))
+        if len({_wrap(k, shape, closed) for k in present}) < len(present) or size > 20_000:
+            continue
+        pattern = Csr(*stencil_pattern(tuple(present), shape, closed), (size, size))
+        colors = greedy_columns(pattern.transposed if kind == "rows" else pattern)
+        places = np.ix_(*[np.arange(extent) % d for extent, d in zip(grid, tile, strict=True)])
+        whole = int(np.prod(grid))
+        found.append(one_sided(kind, (whole, whole), renumbered(colors.reshape(shape)[places].reshape(-1))))
+    return found
+
+
+_TILES: Final = (4, 5, 6, 7, 8, 12, 16)
 
 
 _MOST_SHIFTS: Final = 64

@@ -27,13 +27,14 @@ def unknown() -> None:
 class Values:
     """The known values of a program, for operands that may be known."""
 
-    __slots__ = ("_eqns", "_jaxpr", "_known", "_values")
+    __slots__ = ("_eqns", "_jaxpr", "_known", "_numbers", "_values")
 
     def __init__(self, jaxpr: Jaxpr, operands: Sequence[Known]) -> None:
         self._jaxpr = jaxpr
         self._known: dict[Atom, Known] = dict(zip(jaxpr.ins, operands, strict=True))
         self._eqns: dict[Var, tuple[Eqn, int]] | None = None
         self._values: dict[Atom, NDArray | None] = {}
+        self._numbers: dict[int, NDArray] = {}
 
     def get(self, a: Atom) -> NDArray | None:
         """Return the value of an atom, or None."""
@@ -44,6 +45,12 @@ class Values:
         value = self._known[a]() if a in self._known else self._computed(a)
         self._values[a] = value
         return value
+
+    def numbers(self, count: int) -> NDArray:
+        """Return 0, 1, ..., count - 1: one array for all tables of a program."""
+        if count not in self._numbers:
+            self._numbers[count] = np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
+        return self._numbers[count]
 
     def _computed(self, a: Var) -> NDArray | None:
         if self._eqns is None:
