@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Aval, Eqn, Lit, Primitive
+from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -246,3 +246,15 @@ def slice_of(b: Builder, defs: Mapping[Atom, Eqn], env: Mapping[Atom, Atom], a: 
         if same or isinstance(to.prim, Reshape):
             return source
     return b.one(to.prim, source)
+
+
+def weights_along(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> Atom | None:
+    """Return the numbers of a value that varies along one axis only; None if it varies along others."""
+    if a.aval.ndim == 1:
+        return a if isinstance(a, Var) else None
+    eqn = defs.get(a)
+    if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or axis not in eqn.prim.dims:
+        return None
+    (x,) = eqn.ins
+    size = a.aval.shape[axis]
+    return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None

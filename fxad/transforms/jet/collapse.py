@@ -60,7 +60,7 @@ from fxad.primitives.shape import (
     emit_broadcast,
     emit_reshape,
 )
-from fxad.transforms.jet.along import after_removal, along, is_constant, slice_of, without
+from fxad.transforms.jet.along import after_removal, along, is_constant, slice_of, weights_along, without
 from fxad.transforms.map_bodies import map_bodies
 
 # ---------------------------------------------------------------------------------------------------------- requests
@@ -352,7 +352,7 @@ class _Collapse:
         fixed = [at is None or is_constant(self.defs, a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
         if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1] and not any(fixed):
             for k in (1, 0):
-                weights = self._weights(eqn.ins[k], form.axis)
+                weights = weights_along(self.defs, eqn.ins[k], form.axis)
                 if weights is not None:
                     weighted = _Sum(form.axis, weights)
                     return _Moved(None, (weighted, None) if k else (None, weighted))
@@ -405,17 +405,6 @@ class _Collapse:
         before = prod(prim.shape[: form.axis]) * form.around[0]
         at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
         return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_Sum(at, form.weights),))
-
-    def _weights(self, a: Atom, axis: int) -> Atom | None:
-        """Return the numbers of a value that varies along one axis only; None if it varies along others."""
-        if a.aval.ndim == 1:
-            return a if isinstance(a, Var) else None
-        eqn = self.defs.get(a)
-        if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or axis not in eqn.prim.dims:
-            return None
-        (x,) = eqn.ins
-        size = a.aval.shape[axis]
-        return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None
 
     def _want_source(self, a: Atom, axis: int) -> None:
         while not isinstance(a, Lit):
