@@ -15,7 +15,9 @@ Equations that treat all slices along the axis a_1 alike apply to S. Others are 
 - a sum over a_1, and a product that contracts a_1, leave one nonzero term: a_1 becomes d_1, and nothing is summed;
 - a sum over d leaves one term for each index that is one of a value;
 - the product of two values with delta(d_1, a_1) and delta(d_1, a_2) has delta(d_1, a_1) delta(a_1, a_2);
-- a reshape that divides an axis a_1 divides d_1.
+- a reshape that divides an axis a_1 divides d_1;
+- a linear system whose right-hand sides are nonzero in row d_1 alone: their solutions are multiples of columns of the
+  inverse. `vmap` puts the right-hand sides of all directions into one matrix.
 
 Before any other equation, S is expanded: a mask gives T. The result is the same up to rounding, where no derivative is
 infinite or nan: the dense program multiplies these with zeros.
@@ -55,6 +57,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.linalg.solve import Solve
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import Iota, ReduceSum, Reshape, Transpose, emit_broadcast, emit_reshape
 from fxad.transforms.jet.along import Along, along, is_constant, slice_of, weights_along, without
@@ -93,14 +96,20 @@ def _takes_in(wide: _At, at: _At) -> bool:
 
 @final
 class _Sparse:
-    """Builds the program. `parts` are the values with directions, `env` has all others and those that were expanded."""
+    """Builds the program. `parts` are the values with directions, `env` has all others and those that were expanded.
+    `columns` are right-hand sides and solutions: matrices whose last axis is several axes of a value."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.b: Final = Builder()
         self.jaxpr: Final = jaxpr
         self.defs: Final[dict[Atom, Eqn]] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.readers: Final[dict[Atom, set[type[Primitive]]]] = {}
+        for eqn in jaxpr.eqns:
+            for a in eqn.ins:
+                self.readers.setdefault(a, set()).add(type(eqn.prim))
         self.env: Final[dict[Atom, Atom]] = {}
         self.parts: Final[dict[Atom, _Parts]] = {}
+        self.columns: Final[dict[Atom, _Parts]] = {}
 
     def run(self, operand: int, shape: tuple[int, ...]) -> Jaxpr:
         for k, v in enumerate(self.jaxpr.ins):
@@ -111,6 +120,10 @@ class _Sparse:
         self.parts[unit] = _Parts(0, shape, shape, {tuple(range(len(shape))): ones})
         for eqn in self.jaxpr.eqns:
             self.b.source = eqn.source
+            columns = self.as_columns(eqn)
+            if columns is not None:
+                self.columns[eqn.outs[0]] = columns
+                continue
             found = self.apply(eqn)
             if isinstance(found, _Parts):
                 found = self.joined(found)
@@ -127,6 +140,8 @@ class _Sparse:
         """Return a value with all its entries."""
         if a not in self.env and a in self.parts:
             self.env[a] = self.expanded(self.parts[a])
+        if a not in self.env and a in self.columns:
+            self.env[a] = emit_reshape(self.b, self.expanded(self.columns[a]), a.aval.shape)
         return self.env.get(a, a)
 
     # ---------------------------------------------------------------------------------------------------- equations
@@ -134,6 +149,8 @@ class _Sparse:
     def apply(self, eqn: Eqn) -> _Parts | Atom | None:
         """Return the result of an equation, as parts or without directions; None if it takes dense values."""
         prim = eqn.prim
+        if isinstance(prim, Reshape) and (x := self.columns.get(eqn.ins[0])) is not None:
+            return x if prim.shape == (*x.shape[: x.axis], prod(x.dims), *x.shape[x.axis :]) else None
         operands = [self.parts.get(a) for a in eqn.ins]
         given = [x for x in operands if x is not None]
         if not given or not isinstance(prim, Linear) or len(eqn.outs) != 1 or prim.effects:
@@ -308,6 +325,30 @@ class _Sparse:
             own = [s for k in _own(at) for s in sizes[k]]
             parts[tuple(divided)] = emit_reshape(self.b, c, (*own, *shape))
         return _Parts(axis, tuple([s for group in sizes for s in group]), shape, parts)
+
+    def as_columns(self, eqn: Eqn) -> _Parts | None:
+        """Return the value with directions of which an equation makes a matrix, or the solutions of a linear system."""
+        prim, x = eqn.prim, self.parts.get(eqn.ins[-1]) if eqn.ins else None
+        if isinstance(prim, Reshape) and x is not None and x.axis == 1 and self.readers.get(eqn.outs[0]) == {Solve}:
+            return x if prim.shape == (x.shape[0], prod(x.dims) * prod(x.shape[1:])) else None
+        x = self.columns.get(eqn.ins[-1]) if eqn.ins else None
+        if not isinstance(prim, Solve) or x is None or any([0 not in at for at in x.parts]):
+            return None
+        rows = x.shape[0]
+        matrix = [self.dense(a) for a in eqn.ins[:-1]]
+        unit = self.masked(Lit.of(1, Aval((rows, rows), eqn.outs[0].aval.dtype)), 0, 1)
+        inverse = self.b.one(prim, *matrix, unit)
+        product = DotGeneral((), (), (), (), None, "highest")
+        parts: dict[_At, Atom] = {}
+        for at, c in x.parts.items():
+            k = at.index(0)
+            new = (*at[:k], None, *at[k + 1 :])
+            values = [(0, a) for a in range(x.ndim)]
+            labels = [*[(_DIRECTION, k) for k in _own(at)], (_DIRECTION, k), *values[1:]]
+            order = [*[(_DIRECTION, k) for k in _own(new)], *values]
+            z = self.contraction(product, inverse, [values[0], (_DIRECTION, k)], c, labels, order)
+            parts[new] = self.sum(parts.get(new), z)
+        return replace(x, parts=parts)
 
     def dot_general(self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Parts | None]) -> _Parts | Atom | None:
         """Return a product. None if it is one for each direction, or takes a diagonal of an operand."""
