@@ -500,6 +500,12 @@ class _Sparse:
     ) -> Atom:
         """Return the sum of products of two arrays over the axes that the result lacks. Axes with one label are one."""
         both = [label for label in of_x if label in of_y]
+        if x == Lit.of(1, x.aval) and set(order) == {*of_x, *of_y} and prim.preferred in (None, x.aval.dtype):
+            sizes = dict(zip((*of_x, *of_y), (*x.aval.shape, *y.aval.shape), strict=True))
+            kept = [label for label in order if label in of_y]
+            copied = self.transposed(y, of_y, kept)
+            shape = tuple([sizes[label] for label in order])
+            return emit_broadcast(self.b, copied, shape, tuple([order.index(label) for label in kept]))
         batch, contract = [label for label in both if label in order], [label for label in both if label not in order]
         x, of_x = self.without_axes(x, of_x, [label for label in of_x if label not in both and label not in order])
         y, of_y = self.without_axes(y, of_y, [label for label in of_y if label not in both and label not in order])
