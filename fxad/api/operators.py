@@ -133,8 +133,9 @@ def _plan(terms: Mapping[_Sparse, Any], n: int) -> list[_Directions]:
             for i, v in direction:
                 row[i] = v
         orders = sorted({k for d in directions for k in weights[d]})
+        given = _Identity(n) if rows.shape == (n, n) and (rows == np.eye(n)).all() else rows
         plans.append(
-            _Directions(order, rows, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
+            _Directions(order, given, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
         )
     return plans
 

@@ -154,15 +154,20 @@ def _trees(series: fx.Jaxpr) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
-def slope_of(f: Scalar) -> Scalar:
-    return lambda x: fx.jvp(f, (x,), (np.float64(1.0),))[1]
+def slope_of(program: Any, x: Any, direction: Any) -> Any:
+    slope = fx.jvp(program)
+    return fx.trace(lambda x: slope((x,), (direction,))[1], x)
 
 
 def against_nested(f: Scalar, x: float, order: int = 3) -> None:
-    found = coefficients(f, x, order)
-    for k in range(order + 1):
-        np.testing.assert_allclose(found[k], f(np.float64(x)) / math.factorial(k), rtol=1e-11, atol=1e-12)
-        f = slope_of(f)
+    """The coefficients beside nested forward mode, without a compilation."""
+    at, one = np.float64(x), np.float64(1.0)
+    program = fx.trace(f, at)
+    value, series = fx.interpret(fx.jet(program, order=order, given=1), (at,), ((one,),))
+    for k, found in enumerate((value, *series)):
+        want = fx.interpret(program, at) / math.factorial(k)
+        np.testing.assert_allclose(found, want, rtol=1e-11, atol=1e-12)
+        program = slope_of(program, at, one)
 
 
 BODIES: dict[str, Scalar] = {
