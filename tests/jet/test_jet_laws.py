@@ -37,7 +37,7 @@ def test_differentiable_programs() -> None:
 def test_every_primitive(kind: type[Primitive]) -> None:
     """Beside nested forward mode, in float64. Narrow types are those of the operands throughout, in both."""
 
-    @share(6)
+    @share(10)
     @given(calls(kind, smooth=True))
     def law(application: Application) -> None:
         if any(a.inexact and a.dtype not in PRECISE for a in application.avals):
