@@ -396,7 +396,8 @@ def laplacian(
     Where `f` is smooth in pieces, such as `relu`, the derivatives are those of its pieces.
 
     Law:    the trace of the Hessian.
-    Cost:   of first derivatives in n directions, and of one second derivative: `collapse` (forward Laplacian).
+    Cost:   of first derivatives in n directions, and of one second derivative: `collapse` (forward Laplacian). A value
+            that depends on some elements alone, such as the coordinates of one electron, has directions for these.
     Raises: NotDifferentiableError for arguments or results that are not real floating; ShapeError for weights of
             another size; ArgumentError for samples without a key.
     """

@@ -155,7 +155,7 @@ class _Sparse:
         given = [x for x in operands if x is not None]
         if not given or not isinstance(prim, Linear) or len(eqn.outs) != 1 or prim.effects:
             return None
-        if len({x.dims for x in given}) > 1 or any([a.aval.symbolic for a in eqn.ins]):
+        if len({x.dims for x in given}) > 1 or any([a.aval.symbolic for a in (*eqn.ins, *eqn.outs)]):
             return None
         if isinstance(prim, ReduceSum):
             return self.reduce_sum(prim, given[0])
@@ -189,10 +189,13 @@ class _Sparse:
         maps = [along(to.prim, [a.aval for a in fixed], o) for o in range(out.ndim)]
         args: dict[_At, dict[int, Atom]] = {}
         for p, x in enumerate(operands):
-            for at, c in () if x is None else x.parts.items():
-                assert x is not None
-                places = [[o for o, m in enumerate(maps) if m is not None and m.axes[p] == a] for a in range(x.ndim)]
-                wide, new = self.with_own(x, at, c, [k for k, a in enumerate(at) if a is not None and not places[a]])
+            if x is None:
+                continue
+            places = [[o for o, m in enumerate(maps) if m is not None and m.axes[p] == a] for a in range(x.ndim)]
+            for part, c in x.parts.items():
+                wide, new = self.with_own(
+                    x, part, c, [k for k, a in enumerate(part) if a is not None and not places[a]]
+                )
                 moved = tuple([None if a is None else places[a][0] for a in wide])
                 by_operand = args.setdefault(moved, {})
                 by_operand[p] = self.sum(by_operand.get(p), new)
@@ -272,7 +275,7 @@ class _Sparse:
                 mixed = [k for k, (p, q) in enumerate(zip(at, other, strict=True)) if (p is None) != (q is None)]
                 left, a = self.with_own(x, at, c, [k for k in mixed if at[k] is not None])
                 right, b = self.with_own(y, other, d, [k for k in mixed if other[k] is not None])
-                z = self.b.one(MUL, a, b)
+                z: Atom = self.b.one(MUL, a, b)
                 for p, q in zip(left, right, strict=True):
                     if p is not None and q is not None and p != q:
                         n = len(_own(left))
@@ -411,12 +414,12 @@ class _Sparse:
                     for k in range(0 if shared else len(dims))
                 ])  # fmt: skip
                 order = list(dict.fromkeys([*[same.of((_DIRECTION, k)) for k in _own(new)], *wanted]))
-                z = self.contraction(prim, c, names[0], d, names[1], order)
-                z = self.repeated(z, order, [*order[: len(_own(new))], *wanted])
+                term = self.contraction(prim, c, names[0], d, names[1], order)
+                term = self.repeated(term, order, [*order[: len(_own(new))], *wanted])
                 if shared:
-                    total = self.sum(total, z)
+                    total = self.sum(total, term)
                 else:
-                    parts[new] = self.sum(parts.get(new), z)
+                    parts[new] = self.sum(parts.get(new), term)
         if shared:
             return total
         shape = tuple([eqn.ins[side].aval.shape[a] for side, a in target])
