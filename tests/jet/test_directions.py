@@ -174,3 +174,45 @@ def test_zeros_are_not_multiplied() -> None:
     found = np.asarray(fx.laplacian(f)(np.array([0.0, 1.0])))
     assert not np.isfinite(found[0])
     assert found[1] == -0.25
+
+
+def wave(x: Any) -> Any:
+    return fnp.linalg.slogdet(hidden(x) @ V)[1] + fnp.exp(-distances(x)).sum()
+
+
+def test_other_transformations() -> None:
+    """A Laplacian without zeros is a program like others."""
+    xs = RNG.normal(size=(2, N, C))
+    laplacian = fx.laplacian(fx.trace(wave, xs[0]))
+    want = [fx.interpret(laplacian, x) for x in xs]
+    np.testing.assert_allclose(fx.interpret(fx.trace(fx.vmap(laplacian), xs), xs), want, rtol=1e-10)
+    np.testing.assert_allclose(fx.interpret(fx.remat(laplacian), xs[0]), want[0], rtol=1e-12)
+    gradient, step = fx.interpret(fx.grad(laplacian), xs[0]), 1e-5 * np.eye(N * C)[4].reshape(N, C)
+    difference = (fx.interpret(laplacian, xs[0] + step) - fx.interpret(laplacian, xs[0] - step)) / 2e-5
+    np.testing.assert_allclose(np.asarray(gradient)[1, 1], difference, rtol=1e-6)
+    slope = fx.interpret(fx.jvp(laplacian), (xs[0],), (step,))[1]
+    np.testing.assert_allclose(slope, difference * 1e-5, rtol=1e-6)
+    second = fx.interpret(fx.jet(laplacian, order=2, given=1), (xs[0],), ((step * 1e5,),))[1][0]
+    np.testing.assert_allclose(second, difference, rtol=1e-6)
+
+
+def test_series_under_other_transformations() -> None:
+    """Sparse derivatives, padded arguments, a budget and a file take a series as they take any program."""
+    x = RNG.normal(size=6)
+    series = fx.jet(lambda x: fnp.sin(x) * x, order=3)
+
+    def third(x: Any) -> Any:
+        return series((x,), ((fnp.ones_like(x),),))[1][2]
+
+    jacobian = fx.sparse_jacobian(third)(x)
+    assert jacobian.nnz == 6
+    # third(x) = (x sin x)''' / 6 = -(3 sin x + x cos x) / 6
+    np.testing.assert_allclose(third(x), -(3 * np.sin(x) + x * np.cos(x)) / 6, rtol=1e-12)
+    np.testing.assert_allclose(jacobian.data, -(4 * np.cos(x) - x * np.sin(x)) / 6, rtol=1e-12)
+    padded = np.concatenate([x, [np.nan, np.inf]])
+    total = fx.mask(lambda x: third(x).sum(), in_shapes=["n"], out_shapes="")(padded, sizes={"n": 6})
+    np.testing.assert_allclose(total, third(x).sum(), rtol=1e-12)
+    program = fx.trace(fx.grad(lambda x: third(x).sum()), x)
+    bounded = fx.lower(program).compile(budget=10_000)
+    assert bounded.memory().temp_bytes <= 10_000
+    np.testing.assert_allclose(bounded(x), jacobian.data, rtol=1e-12)
