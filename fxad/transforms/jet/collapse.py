@@ -584,7 +584,7 @@ def collapse(jaxpr: Jaxpr) -> Jaxpr:
 
 def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with `c * (x * y)` in place of `x * (c * y)`, for factors c that are broadcast: a sum over the
-    new axes moves past these only. Only products that are used once are changed."""
+    new axes moves past these only. A product is changed if it is used once, or `c * y` is."""
     uses = Counter([a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs))
     defs: dict[Atom, Eqn] = {}
 
@@ -595,7 +595,12 @@ def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
         if eqn.prim == MUL and eqn.outs[0].aval.inexact:
             for k in (1, 0):
                 inner, x = defs.get(ins[k]), ins[1 - k]
-                if inner is None or inner.prim != MUL or uses[eqn.ins[k]] != 1 or is_broadcast(x):
+                if (
+                    inner is None
+                    or inner.prim != MUL
+                    or (uses[eqn.ins[k]] != 1 and uses[eqn.outs[0]] != 1)
+                    or is_broadcast(x)
+                ):
                     continue
                 c, y = inner.ins if is_broadcast(inner.ins[0]) else inner.ins[::-1]
                 if is_broadcast(c) and not is_broadcast(y):
