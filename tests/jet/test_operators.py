@@ -53,7 +53,7 @@ def test_laplacian_is_the_trace_of_the_hessian() -> None:
     hessians = interpreted(fx.hessian, mlp, X)
     want = np.trace(np.asarray(hessians), axis1=1, axis2=2)
     np.testing.assert_allclose(fx.laplacian(mlp)(X), want, rtol=1e-12)
-    value, found = fx.value_and_laplacian(mlp)(X)
+    value, found = interpreted(fx.value_and_laplacian, mlp, X)
     np.testing.assert_allclose(found, want, rtol=1e-12)
     np.testing.assert_allclose(value, mlp(X), rtol=1e-14)
 
@@ -66,8 +66,8 @@ def test_laplacian_of_a_program_is_a_program() -> None:
 
 @pytest.mark.parametrize("weights", [np.array([1.0, -2.0, 0.5]), np.array([3.0, 3.0, 3.0])])
 def test_weights(weights: np.ndarray) -> None:
-    want = np.asarray(fx.hessian(mlp)(X)).diagonal(axis1=1, axis2=2) @ weights
-    np.testing.assert_allclose(fx.laplacian(mlp, weights=weights)(X), want, rtol=1e-11)
+    want = np.asarray(interpreted(fx.hessian, mlp, X)).diagonal(axis1=1, axis2=2) @ weights
+    np.testing.assert_allclose(interpreted(lambda p: fx.laplacian(p, weights=weights), mlp, X), want, rtol=1e-11)
     np.testing.assert_allclose(fx.jit(lambda x, w: fx.laplacian(mlp, weights=w)(x))(X, weights), want, rtol=1e-11)
 
 
@@ -76,11 +76,13 @@ def test_several_arguments_and_trees() -> None:
         return fnp.sin(parts["a"] @ parts["b"]) * s**n + (parts["b"] ** 3).sum() * fnp.exp(s)
 
     parts, s = {"a": X, "b": X[::-1].copy()}, np.float64(0.7)
-    of_parts, of_both = fx.laplacian(f)(parts, s), fx.laplacian(f, argnums=(0, 1))(parts, s)
-    h = fx.hessian(lambda v: f({"a": v[:3], "b": v[3:6]}, v[6]))(np.concatenate([X, X[::-1], [s]]))
+    program = fx.trace(f, parts, s)
+    of_parts, of_both, of_s = [fx.interpret(fx.laplacian(program, k), parts, s) for k in (0, (0, 1), 1)]
+    v = np.concatenate([X, X[::-1], [s]])
+    h = interpreted(fx.hessian, lambda v: f({"a": v[:3], "b": v[3:6]}, v[6]), v)
     np.testing.assert_allclose(of_parts, np.trace(h[:6, :6]), rtol=1e-12)
     np.testing.assert_allclose(of_both, np.trace(h), rtol=1e-12)
-    np.testing.assert_allclose(fx.laplacian(f, 1)(parts, s), h[6, 6], rtol=1e-12)
+    np.testing.assert_allclose(of_s, h[6, 6], rtol=1e-12)
 
 
 def test_of_a_matrix_and_of_lists_of_results() -> None:
