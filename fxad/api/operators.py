@@ -28,13 +28,14 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
-from fxad.ir import Jaxpr, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.program import Program, Spec, function_name, trace
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
+from fxad.transforms.jet.directions import sparse_directions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,8 +133,9 @@ def _plan(terms: Mapping[_Sparse, Any], n: int) -> list[_Directions]:
             for i, v in direction:
                 row[i] = v
         orders = sorted({k for d in directions for k in weights[d]})
+        given = _Identity(n) if rows.shape == (n, n) and (rows == np.eye(n)).all() else rows
         plans.append(
-            _Directions(order, rows, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
+            _Directions(order, given, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
         )
     return plans
 
@@ -187,13 +189,24 @@ class _Operator:
         specs = [Spec(a.shape, a.dtype) for a in program.in_avals]
         args, kwargs = tree.unflatten(program.in_tree, specs)
 
-        def applied(*args: Any, **kwargs: Any) -> Any:
-            return self._apply(program, chosen, args, kwargs)
+        def applied(unit: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return self._apply(program, chosen, args, kwargs, unit)
 
-        traced = _collapsed(trace(applied, *args, **kwargs))
+        unit = self._unit_vectors([program.in_avals[k] for k in chosen.leaves])
+        traced = _collapsed(trace(applied, unit, *args, **kwargs))
+        jaxpr = traced.jaxpr
+        if unit is not None:
+            jaxpr = transforms.simplify(sparse_directions(jaxpr, len(traced.bound), unit.shape[1:]))
         return Program(
-            traced.jaxpr, program.in_tree, traced.out_tree, traced.bound, program.names, f"{self.what}_{program.name}"
+            jaxpr, program.in_tree, traced.out_tree, traced.bound, program.names, f"{self.what}_{program.name}"
         )
+
+    def _unit_vectors(self, moving: Sequence[Aval]) -> Spec | None:
+        """Return the type of an operand for all unit vectors, which `sparse_directions` takes out again."""
+        if len(moving) != 1 or moving[0].symbolic or moving[0].size < 2:
+            return None
+        (x,) = moving
+        return Spec((x.size, *x.shape), x.dtype)
 
     def _check(self, program: Program[..., object], chosen: ChosenArguments) -> None:
         paths = [f"{a.name}{path.removeprefix('x')}" for a in chosen.arguments for path in tree.paths(a.tree, "x")]
@@ -209,7 +222,12 @@ class _Operator:
                 )
 
     def _apply(
-        self, program: Program[..., Any], chosen: ChosenArguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        program: Program[..., Any],
+        chosen: ChosenArguments,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        unit: Array | None,
     ) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
         moving = [leaves[k] for k in chosen.leaves]
@@ -230,7 +248,7 @@ class _Operator:
             directions = self._sampled(directions)
             series = jet(inner, order=directions.order, given=1)
             run = partial(_series_along, series, tuple(moving))
-            value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, moving))
+            value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, moving, unit))
             for k, weights in directions.weights.items():
                 totals.append(tree.map(partial(_weighted_sum, weights), coefficients[k - 1]))
         if value is None:
@@ -263,8 +281,10 @@ def _series_along(series: Program[..., Any], primals: tuple[Any, ...], direction
     return series(primals, (direction,))
 
 
-def _split(rows: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
+def _split(rows: Any, leaves: Sequence[Any], unit: Array | None) -> tuple[Any, ...]:
     """Return the directions of each leaf: stacks of arrays of its shape."""
+    if isinstance(rows, _Identity) and unit is not None:
+        return (unit,)
     if isinstance(rows, _Identity) and len(leaves) == 1:  # in the dtype of the only argument, without a conversion
         (x,) = leaves
         return (fnp.eye(x.size, dtype=x.dtype).reshape((x.size, *x.shape)),)
@@ -376,7 +396,8 @@ def laplacian(
     Where `f` is smooth in pieces, such as `relu`, the derivatives are those of its pieces.
 
     Law:    the trace of the Hessian.
-    Cost:   of first derivatives in n directions, and of one second derivative: `collapse` (forward Laplacian).
+    Cost:   of first derivatives in n directions, and of one second derivative: `collapse` (forward Laplacian). A value
+            that depends on some elements alone, such as the coordinates of one electron, has directions for these.
     Raises: NotDifferentiableError for arguments or results that are not real floating; ShapeError for weights of
             another size; ArgumentError for samples without a key.
     """

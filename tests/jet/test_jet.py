@@ -22,9 +22,14 @@ Scalar = Callable[..., Any]
 
 
 def coefficients(f: Scalar, x: float, order: int = 6, slope: float = 1.0) -> np.ndarray:
-    """The coefficients of f(x + slope t)."""
-    value, series = fx.jet(f, (np.float64(x),), ((np.float64(slope),),), order=order)
-    return np.array([value, *series], np.float64)
+    """The coefficients of f(x + slope t), without a compilation."""
+    return along(f, np.float64(x), [np.float64(slope)], order)
+
+
+def along(f: Scalar, x: Any, terms: list[Any], order: int | None = None) -> np.ndarray:
+    series = fx.jet(fx.trace(f, x), order=order or len(terms), given=len(terms))
+    value, higher = fx.interpret(series, (x,), tuple([(c,) for c in terms]))
+    return np.array([value, *higher], np.float64)
 
 
 # ------------------------------------------------------------------------------------------------------------ values
@@ -55,17 +60,15 @@ def test_mixed_arguments_and_trees() -> None:
 def test_composition() -> None:
     """The series of f(g(x)) is the series of f along that of g."""
     x, slope = np.float64(0.4), np.float64(1.3)
-    g, gs = fx.jet(fnp.sin, (x,), ((slope,),), order=6)
-    f, fs = fx.jet(fnp.exp, (g,), tuple([(c,) for c in gs]))
-    both, boths = fx.jet(lambda x: fnp.exp(fnp.sin(x)), (x,), ((slope,),), order=6)
-    np.testing.assert_allclose([f, *fs], [both, *boths], rtol=1e-14)
+    g, *gs = along(fnp.sin, x, [slope], 6)
+    both = along(lambda x: fnp.exp(fnp.sin(x)), x, [slope], 6)
+    np.testing.assert_allclose(along(fnp.exp, g, gs), both, rtol=1e-14)
 
 
 def test_the_series_of_an_inverse() -> None:
     """x = tan(arctan(x)): along the series of arctan, tan gives back x + t."""
-    y, ys = fx.jet(fnp.arctan, (np.float64(0.8),), ((np.float64(1.0),),), order=8)
-    x, xs = fx.jet(fnp.tan, (y,), tuple([(c,) for c in ys]))
-    np.testing.assert_allclose([x, *xs], [0.8, 1.0, *[0.0] * 7], atol=1e-13)
+    y, *ys = along(fnp.arctan, np.float64(0.8), [np.float64(1.0)], 8)
+    np.testing.assert_allclose(along(fnp.tan, y, ys), [0.8, 1.0, *[0.0] * 7], atol=1e-13)
 
 
 def test_linear_programs() -> None:
@@ -154,15 +157,20 @@ def _trees(series: fx.Jaxpr) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------------------- bodies
 
 
-def slope_of(f: Scalar) -> Scalar:
-    return lambda x: fx.jvp(f, (x,), (np.float64(1.0),))[1]
+def slope_of(program: Any, x: Any, direction: Any) -> Any:
+    slope = fx.jvp(program)
+    return fx.trace(lambda x: slope((x,), (direction,))[1], x)
 
 
 def against_nested(f: Scalar, x: float, order: int = 3) -> None:
-    found = coefficients(f, x, order)
-    for k in range(order + 1):
-        np.testing.assert_allclose(found[k], f(np.float64(x)) / math.factorial(k), rtol=1e-11, atol=1e-12)
-        f = slope_of(f)
+    """The coefficients beside nested forward mode, without a compilation."""
+    at, one = np.float64(x), np.float64(1.0)
+    program = fx.trace(f, at)
+    value, series = fx.interpret(fx.jet(program, order=order, given=1), (at,), ((one,),))
+    for k, found in enumerate((value, *series)):
+        want = fx.interpret(program, at) / math.factorial(k)
+        np.testing.assert_allclose(found, want, rtol=1e-11, atol=1e-12)
+        program = slope_of(program, at, one)
 
 
 BODIES: dict[str, Scalar] = {
@@ -205,6 +213,11 @@ BODIES: dict[str, Scalar] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_bodies_and_compositions(name: str) -> None:
     against_nested(BODIES[name], 0.7)
+
+
+def test_a_compiled_series() -> None:
+    value, series = fx.jet(lambda x: fnp.exp(fnp.sin(x)), (np.float64(0.4),), ((np.float64(1.3),),), order=6)
+    np.testing.assert_allclose([value, *series], coefficients(lambda x: fnp.exp(fnp.sin(x)), 0.4, 6, 1.3), rtol=1e-14)
 
 
 def test_a_loop_stays_one_loop() -> None:

@@ -24,6 +24,7 @@ from tests.laws.own_bodies import OWN
 
 @pytest.mark.law
 def test_differentiable_programs() -> None:
+    @share(2)
     @given(cases(differentiable=True))
     def law(case: Case) -> None:
         check_jet(case)
@@ -36,7 +37,7 @@ def test_differentiable_programs() -> None:
 def test_every_primitive(kind: type[Primitive]) -> None:
     """Beside nested forward mode, in float64. Narrow types are those of the operands throughout, in both."""
 
-    @share(6)
+    @share(10)
     @given(calls(kind, smooth=True))
     def law(application: Application) -> None:
         if any(a.inexact and a.dtype not in PRECISE for a in application.avals):
@@ -49,7 +50,7 @@ def test_every_primitive(kind: type[Primitive]) -> None:
 
 @pytest.mark.law
 def test_loops_and_branches() -> None:
-    @share(2)
+    @share(4)
     @given(cases(differentiable=True, unbounded=True, steps=(*GROWTH_STEPS, *[while_step, scan_step, branch_step] * 4)))
     def law(case: Case) -> None:
         check_jet(case)

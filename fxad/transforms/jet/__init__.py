@@ -1,6 +1,8 @@
-"""Truncated Taylor series of programs, and the rewrite that sums directions early.
+"""Truncated Taylor series of programs, and rewrites for derivatives along many directions.
 
-jet        (coefficients of operands) -> (coefficients of results)
-rows       shorter rules of a few primitives
-collapse   a sum over a batch axis moves through linear equations towards the operands
+jet         (coefficients of operands) -> (coefficients of results)
+rows        shorter rules of a few primitives
+collapse    a sum over a batch axis moves through linear equations towards the operands
+directions  derivatives along unit vectors, without those that are zero
+along       equations that treat all slices along an axis alike
 """

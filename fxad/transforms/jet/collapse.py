@@ -31,12 +31,11 @@ main @total(%arg0: f32[3,2], %arg1: f32[7,3]) -> (f32[2]) {
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from math import prod
-from types import MappingProxyType
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
@@ -51,189 +50,20 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.complex_parts import Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.primitives.elementwise.select import SelectN
-from fxad.primitives.families import of_family
-from fxad.primitives.index import Index
 from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import (
     BroadcastInDim,
-    ExpandDims,
     ReduceSum,
     Reshape,
-    Rev,
-    Squeeze,
-    Transpose,
     emit_broadcast,
     emit_reshape,
 )
-from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.jet.along import after_removal, along, is_constant, slice_of, weights_along, without
 from fxad.transforms.map_bodies import map_bodies
 
-# ------------------------------------------------------------------------------------------ equations along an axis
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Along:
-    """An equation as a map of slices: `prim` maps one slice of the operands to one slice of the result. `axes` are the
-    axes of the operands that are sliced; None for an operand that all slices share."""
-
-    prim: Primitive
-    axes: tuple[int | None, ...]
-
-
-# (primitive, types of the operands, axis of the result) -> the map of slices, or None.
-_Row: TypeAlias = Callable[[Primitive, Sequence[Aval], int], Along | None]
-
-
-def _after_removal(axes: Sequence[int], axis: int | None) -> tuple[int, ...]:
-    """Return axes without one of them, numbered as in an array without it. None: all stay."""
-    if axis is None:
-        return tuple(axes)
-    return tuple([a - (a > axis) for a in axes if a != axis])
-
-
-def _without(values: Sequence[int], axis: int) -> tuple[int, ...]:
-    return (*values[:axis], *values[axis + 1 :])
-
-
-def _elementwise(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    return Along(prim, (axis,) * len(ins))
-
-
-def _convert(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, ConvertElementType)
-    # sums in a narrower dtype would lose digits
-    wide = ins[0].inexact and ins[0].dtype.itemsize >= prim.dtype.itemsize
-    same = (ins[0].dtype in dtypes.COMPLEX) == (prim.dtype in dtypes.COMPLEX)
-    return Along(prim, (axis,)) if wide and same else None
-
-
-def _broadcast(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, BroadcastInDim)
-    shape = _without(prim.shape, axis)
-    if axis not in prim.dims:
-        return Along(BroadcastInDim(shape, _after_removal(prim.dims, axis)), (None,))
-    at = prim.dims.index(axis)
-    if ins[0].shape[at] != prim.shape[axis]:
-        return None
-    return Along(BroadcastInDim(shape, _after_removal(prim.dims, axis)), (at,))
-
-
-def _reduce_sum(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, ReduceSum)
-    at = [a for a in range(ins[0].ndim) if a not in prim.axes][axis]
-    return Along(ReduceSum(_after_removal(prim.axes, at)), (at,))
-
-
-def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Reshape)
-    if ins[0].symbolic or any([not isinstance(n, int) for n in prim.shape]):
-        return None
-    before, size, shape = prod(prim.shape[:axis]), prim.shape[axis], ins[0].shape
-    at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
-    if at is None or not before or not size:
-        return None
-    return Along(Reshape(_without(prim.shape, axis)), (at,))
-
-
-def _transpose(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Transpose)
-    at = prim.perm[axis]
-    return Along(Transpose(_after_removal(prim.perm, at)), (at,))
-
-
-def _squeeze(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Squeeze)
-    removed = [a % ins[0].ndim for a in prim.axes]
-    at = [a for a in range(ins[0].ndim) if a not in removed][axis]
-    return Along(Squeeze(_after_removal(removed, at)), (at,))
-
-
-def _expand_dims(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, ExpandDims)
-    ndim = ins[0].ndim + len(prim.axes)
-    added = [a % ndim for a in prim.axes]
-    if axis in added:
-        return None
-    at = [a for a in range(ndim) if a not in added].index(axis)
-    return Along(ExpandDims(_after_removal(added, axis)), (at,))
-
-
-def _rev(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Rev)
-    return None if axis in prim.axes else Along(Rev(_after_removal(prim.axes, axis)), (axis,))
-
-
-def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Slice)
-    if (prim.starts[axis], prim.limits[axis], prim.strides[axis]) != (0, ins[0].shape[axis], 1):
-        return None
-    return Along(Slice(*[_without(values, axis) for values in (prim.starts, prim.limits, prim.strides)]), (axis,))
-
-
-def _index(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Index)
-    at = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
-    if at in prim.dynamic or (prim.starts[at], prim.sizes[at], prim.strides[at]) != (0, ins[0].shape[at], 1):
-        return None
-    starts, sizes, strides = [_without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
-    dropped, dynamic = _after_removal(prim.dropped, at), _after_removal(prim.dynamic, at)
-    return Along(Index(starts, sizes, strides, dropped, dynamic), (at, *[None] * len(dynamic)))
-
-
-def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Pad)
-    if prim.low[axis] or prim.high[axis] or prim.interior[axis]:
-        return None
-    return Along(Pad(*[_without(values, axis) for values in (prim.low, prim.high, prim.interior)]), (axis, None))
-
-
-def _concatenate(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, Concatenate)
-    if axis == prim.axis:
-        return None
-    return Along(Concatenate(prim.axis - (prim.axis > axis)), (axis,) * len(ins))
-
-
-def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    assert isinstance(prim, DotGeneral)
-    lhs, rhs = ins
-    if prim.preferred is not None and prim.preferred.itemsize > lhs.dtype.itemsize:
-        return None  # sums in the narrower dtype of the operands would lose digits
-    n_batch = len(prim.lhs_batch)
-    lhs_free, rhs_free = [
-        [k for k in range(x.ndim) if k not in (*batch, *contract)]
-        for x, batch, contract in (
-            (lhs, prim.lhs_batch, prim.lhs_contract),
-            (rhs, prim.rhs_batch, prim.rhs_contract),
-        )
-    ]
-    at: tuple[int | None, int | None]
-    if axis < n_batch:
-        at = prim.lhs_batch[axis], prim.rhs_batch[axis]
-    elif axis < n_batch + len(lhs_free):
-        at = lhs_free[axis - n_batch], None
-    else:
-        at = None, rhs_free[axis - n_batch - len(lhs_free)]
-    left, right = at
-    return Along(
-        replace(
-            prim,
-            lhs_contract=_after_removal(prim.lhs_contract, left),
-            lhs_batch=_after_removal(prim.lhs_batch, left),
-            rhs_contract=_after_removal(prim.rhs_contract, right),
-            rhs_batch=_after_removal(prim.rhs_batch, right),
-        ),
-        at,
-    )
-
-
-def _linear_system(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    return Along(prim, (axis,) * len(ins)) if axis < ins[-1].ndim - 2 else None
+# ---------------------------------------------------------------------------------------------------------- requests
 
 
 def _columns(eqn: Eqn) -> int:
@@ -246,43 +76,11 @@ def _with_contracted_batch(prim: DotGeneral, axis: int) -> DotGeneral:
     """Return the product that is summed over a batch axis: sum_i A_i B_i is a product of A and B over i too."""
     return replace(
         prim,
-        lhs_batch=_without(prim.lhs_batch, axis),
-        rhs_batch=_without(prim.rhs_batch, axis),
+        lhs_batch=without(prim.lhs_batch, axis),
+        rhs_batch=without(prim.rhs_batch, axis),
         lhs_contract=(*prim.lhs_contract, prim.lhs_batch[axis]),
         rhs_contract=(*prim.rhs_contract, prim.rhs_batch[axis]),
     )
-
-
-ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
-    {
-        Unary: _elementwise,
-        Binary: _elementwise,
-        SelectN: _elementwise,
-        ConvertElementType: _convert,
-        BroadcastInDim: _broadcast,
-        ReduceSum: _reduce_sum,
-        Reshape: _reshape,
-        Transpose: _transpose,
-        Squeeze: _squeeze,
-        ExpandDims: _expand_dims,
-        Rev: _rev,
-        Slice: _slice,
-        Index: _index,
-        Pad: _pad,
-        Concatenate: _concatenate,
-        DotGeneral: _dot_general,
-        LinearSystem: _linear_system,
-    }
-)
-
-
-def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
-    """Return an equation as a map of slices along an axis of its result; None if it is none, or no row says so."""
-    row = of_family(ROWS, type(prim))
-    return None if row is None else row(prim, ins, axis)
-
-
-# ---------------------------------------------------------------------------------------------------------- requests
 
 
 @final
@@ -303,7 +101,7 @@ class _Sum:
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the sum of a value of some shape."""
         if self.around is None:
-            return _without(shape, self.axis)
+            return without(shape, self.axis)
         return (*shape[: self.axis], prod(self.around), *shape[self.axis + 1 :])
 
 
@@ -551,10 +349,10 @@ class _Collapse:
             if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
                 return None
             return _Moved(to.prim, (None,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
-        fixed = [at is None or self._is_constant(a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
+        fixed = [at is None or is_constant(self.defs, a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
         if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1] and not any(fixed):
             for k in (1, 0):
-                weights = self._weights(eqn.ins[k], form.axis)
+                weights = weights_along(self.defs, eqn.ins[k], form.axis)
                 if weights is not None:
                     weighted = _Sum(form.axis, weights)
                     return _Moved(None, (weighted, None) if k else (None, weighted))
@@ -593,7 +391,7 @@ class _Collapse:
         after, left = divmod(prod(prim.shape[form.axis + 1 :]), prod(shape[at + 1 :]) or 1)
         if rest or left or before * size * after != shape[at] or not size:
             return None
-        return _Moved(Reshape(_without(prim.shape, form.axis)), (_Sum(at, form.weights, (before, after)),))
+        return _Moved(Reshape(without(prim.shape, form.axis)), (_Sum(at, form.weights, (before, after)),))
 
     def _move_part(self, eqn: Eqn, form: _Sum) -> _Moved | None:
         """Return an equation after the sum over a part of an axis of its result."""
@@ -607,27 +405,6 @@ class _Collapse:
         before = prod(prim.shape[: form.axis]) * form.around[0]
         at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
         return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_Sum(at, form.weights),))
-
-    def _weights(self, a: Atom, axis: int) -> Atom | None:
-        """Return the numbers of a value that varies along one axis only; None if it varies along others."""
-        if a.aval.ndim == 1:
-            return a if isinstance(a, Var) else None
-        eqn = self.defs.get(a)
-        if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or axis not in eqn.prim.dims:
-            return None
-        (x,) = eqn.ins
-        size = a.aval.shape[axis]
-        return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None
-
-    def _is_constant(self, a: Atom, axis: int) -> bool:
-        """Return True if all slices of a value along an axis are the same, and `_slice_of` gives one of them."""
-        if isinstance(a, Lit):
-            return True
-        eqn = self.defs.get(a)
-        if eqn is None or not isinstance(eqn.prim, BroadcastInDim | Transpose | Reshape | ExpandDims | Squeeze):
-            return False
-        to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
-        return to is not None and (to.axes[0] is None or self._is_constant(eqn.ins[0], to.axes[0]))
 
     def _want_source(self, a: Atom, axis: int) -> None:
         while not isinstance(a, Lit):
@@ -659,7 +436,7 @@ class _Collapse:
             elif v is not None and v in self.first:
                 axis = self.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
-                rest = _after_removal(eqn.prim.axes, axis)
+                rest = after_removal(eqn.prim.axes, axis)
                 total = self._sum_of(b, env, sums, eqn.ins[0], _Sum(axis))
                 env[v] = b.one(ReduceSum(rest), total) if rest else total
             elif v is None or v in self.wants or eqn.prim.effects:
@@ -720,7 +497,7 @@ class _Collapse:
             if isinstance(how, _Sum):
                 args.append(self._sum_of(b, env, sums, a, how))
             else:
-                args.append(env.get(a, a) if how is None else self._slice_of(b, env, a, how))
+                args.append(env.get(a, a) if how is None else slice_of(b, self.defs, env, a, how))
         out: Atom = b.one(moved.prim, *args)
         if moved.copies is None:
             return out
@@ -758,21 +535,6 @@ class _Collapse:
                 x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
             sums[a, form] = emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
         return sums[a, form]
-
-    def _slice_of(self, b: Builder, env: dict[Atom, Atom], a: Atom, axis: int) -> Atom:
-        """Return one slice of a value that is constant along an axis."""
-        if isinstance(a, Lit):
-            return a.with_shape(_without(a.aval.shape, axis))
-        eqn = self.defs[a]
-        to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
-        assert to is not None
-        (x,) = eqn.ins
-        source = env.get(x, x) if to.axes[0] is None else self._slice_of(b, env, x, to.axes[0])
-        if source.aval.shape == _without(a.aval.shape, axis):
-            same = isinstance(to.prim, BroadcastInDim) and to.prim.dims == tuple(range(source.aval.ndim))
-            if same or isinstance(to.prim, Reshape):
-                return source
-        return b.one(to.prim, source)
 
 
 def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
@@ -822,7 +584,7 @@ def collapse(jaxpr: Jaxpr) -> Jaxpr:
 
 def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with `c * (x * y)` in place of `x * (c * y)`, for factors c that are broadcast: a sum over the
-    new axes moves past these only. Only products that are used once are changed."""
+    new axes moves past these only. A product is changed if it is used once, or `c * y` is."""
     uses = Counter([a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs))
     defs: dict[Atom, Eqn] = {}
 
@@ -833,7 +595,12 @@ def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
         if eqn.prim == MUL and eqn.outs[0].aval.inexact:
             for k in (1, 0):
                 inner, x = defs.get(ins[k]), ins[1 - k]
-                if inner is None or inner.prim != MUL or uses[eqn.ins[k]] != 1 or is_broadcast(x):
+                if (
+                    inner is None
+                    or inner.prim != MUL
+                    or (uses[eqn.ins[k]] != 1 and uses[eqn.outs[0]] != 1)
+                    or is_broadcast(x)
+                ):
                     continue
                 c, y = inner.ins if is_broadcast(inner.ins[0]) else inner.ins[::-1]
                 if is_broadcast(c) and not is_broadcast(y):

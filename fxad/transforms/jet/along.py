@@ -1,0 +1,260 @@
+"""Equations as maps of slices: which equations treat all slices along an axis of their result alike.
+
+`collapse` moves sums over an axis before such equations, and `sparse_directions` carries nonzero slices through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.families import of_family
+from fxad.primitives.index import Index
+from fxad.primitives.linalg.family import LinearSystem
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Along:
+    """An equation as a map of slices: `prim` maps one slice of the operands to one slice of the result. `axes` are the
+    axes of the operands that are sliced; None for an operand that all slices share."""
+
+    prim: Primitive
+    axes: tuple[int | None, ...]
+
+
+# (primitive, types of the operands, axis of the result) -> the map of slices, or None.
+_Row: TypeAlias = Callable[[Primitive, Sequence[Aval], int], Along | None]
+
+
+def after_removal(axes: Sequence[int], axis: int | None) -> tuple[int, ...]:
+    """Return axes without one of them, numbered as in an array without it. None: all stay."""
+    if axis is None:
+        return tuple(axes)
+    return tuple([a - (a > axis) for a in axes if a != axis])
+
+
+def without(values: Sequence[int], axis: int) -> tuple[int, ...]:
+    """Return values without that of an axis."""
+    return (*values[:axis], *values[axis + 1 :])
+
+
+def _elementwise(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    return Along(prim, (axis,) * len(ins))
+
+
+def _convert(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, ConvertElementType)
+    # sums in a narrower dtype would lose digits
+    wide = ins[0].inexact and ins[0].dtype.itemsize >= prim.dtype.itemsize
+    same = (ins[0].dtype in dtypes.COMPLEX) == (prim.dtype in dtypes.COMPLEX)
+    return Along(prim, (axis,)) if wide and same else None
+
+
+def _broadcast(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, BroadcastInDim)
+    shape = without(prim.shape, axis)
+    if axis not in prim.dims:
+        return Along(BroadcastInDim(shape, after_removal(prim.dims, axis)), (None,))
+    at = prim.dims.index(axis)
+    if ins[0].shape[at] != prim.shape[axis]:
+        return None
+    return Along(BroadcastInDim(shape, after_removal(prim.dims, axis)), (at,))
+
+
+def _reduce_sum(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, ReduceSum)
+    at = [a for a in range(ins[0].ndim) if a not in prim.axes][axis]
+    return Along(ReduceSum(after_removal(prim.axes, at)), (at,))
+
+
+def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Reshape)
+    if ins[0].symbolic or any([not isinstance(n, int) for n in prim.shape]):
+        return None
+    before, size, shape = prod(prim.shape[:axis]), prim.shape[axis], ins[0].shape
+    at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
+    if at is None or not before or not size:
+        return None
+    return Along(Reshape(without(prim.shape, axis)), (at,))
+
+
+def _transpose(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Transpose)
+    at = prim.perm[axis]
+    return Along(Transpose(after_removal(prim.perm, at)), (at,))
+
+
+def _squeeze(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Squeeze)
+    removed = [a % ins[0].ndim for a in prim.axes]
+    at = [a for a in range(ins[0].ndim) if a not in removed][axis]
+    return Along(Squeeze(after_removal(removed, at)), (at,))
+
+
+def _expand_dims(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, ExpandDims)
+    ndim = ins[0].ndim + len(prim.axes)
+    added = [a % ndim for a in prim.axes]
+    if axis in added:
+        return None
+    at = [a for a in range(ndim) if a not in added].index(axis)
+    return Along(ExpandDims(after_removal(added, axis)), (at,))
+
+
+def _rev(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Rev)
+    return None if axis in prim.axes else Along(Rev(after_removal(prim.axes, axis)), (axis,))
+
+
+def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Slice)
+    if (prim.starts[axis], prim.limits[axis], prim.strides[axis]) != (0, ins[0].shape[axis], 1):
+        return None
+    return Along(Slice(*[without(values, axis) for values in (prim.starts, prim.limits, prim.strides)]), (axis,))
+
+
+def _index(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Index)
+    at = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
+    if at in prim.dynamic or (prim.starts[at], prim.sizes[at], prim.strides[at]) != (0, ins[0].shape[at], 1):
+        return None
+    starts, sizes, strides = [without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
+    dropped, dynamic = after_removal(prim.dropped, at), after_removal(prim.dynamic, at)
+    return Along(Index(starts, sizes, strides, dropped, dynamic), (at, *[None] * len(dynamic)))
+
+
+def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Pad)
+    if prim.low[axis] or prim.high[axis] or prim.interior[axis]:
+        return None
+    return Along(Pad(*[without(values, axis) for values in (prim.low, prim.high, prim.interior)]), (axis, None))
+
+
+def _concatenate(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, Concatenate)
+    if axis == prim.axis:
+        return None
+    return Along(Concatenate(prim.axis - (prim.axis > axis)), (axis,) * len(ins))
+
+
+def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    assert isinstance(prim, DotGeneral)
+    lhs, rhs = ins
+    if prim.preferred is not None and prim.preferred.itemsize > lhs.dtype.itemsize:
+        return None  # sums in the narrower dtype of the operands would lose digits
+    n_batch = len(prim.lhs_batch)
+    lhs_free, rhs_free = [
+        [k for k in range(x.ndim) if k not in (*batch, *contract)]
+        for x, batch, contract in (
+            (lhs, prim.lhs_batch, prim.lhs_contract),
+            (rhs, prim.rhs_batch, prim.rhs_contract),
+        )
+    ]
+    at: tuple[int | None, int | None]
+    if axis < n_batch:
+        at = prim.lhs_batch[axis], prim.rhs_batch[axis]
+    elif axis < n_batch + len(lhs_free):
+        at = lhs_free[axis - n_batch], None
+    else:
+        at = None, rhs_free[axis - n_batch - len(lhs_free)]
+    left, right = at
+    return Along(
+        replace(
+            prim,
+            lhs_contract=after_removal(prim.lhs_contract, left),
+            lhs_batch=after_removal(prim.lhs_batch, left),
+            rhs_contract=after_removal(prim.rhs_contract, right),
+            rhs_batch=after_removal(prim.rhs_batch, right),
+        ),
+        at,
+    )
+
+
+def _linear_system(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    return Along(prim, (axis,) * len(ins)) if axis < ins[-1].ndim - 2 else None
+
+
+ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
+    {
+        Unary: _elementwise,
+        Binary: _elementwise,
+        SelectN: _elementwise,
+        ConvertElementType: _convert,
+        BroadcastInDim: _broadcast,
+        ReduceSum: _reduce_sum,
+        Reshape: _reshape,
+        Transpose: _transpose,
+        Squeeze: _squeeze,
+        ExpandDims: _expand_dims,
+        Rev: _rev,
+        Slice: _slice,
+        Index: _index,
+        Pad: _pad,
+        Concatenate: _concatenate,
+        DotGeneral: _dot_general,
+        LinearSystem: _linear_system,
+    }
+)
+
+
+def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    """Return an equation as a map of slices along an axis of its result; None if it is none, or no row says so."""
+    row = of_family(ROWS, type(prim))
+    return None if row is None else row(prim, ins, axis)
+
+
+# ------------------------------------------------------------------------------------- values with equal slices
+
+
+def is_constant(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> bool:
+    """Return True if all slices of a value along an axis are the same, and `slice_of` gives one of them. `defs` are the
+    equations that compute values."""
+    if isinstance(a, Lit):
+        return True
+    eqn = defs.get(a)
+    if eqn is None or not isinstance(eqn.prim, BroadcastInDim | Transpose | Reshape | ExpandDims | Squeeze):
+        return False
+    to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+    return to is not None and (to.axes[0] is None or is_constant(defs, eqn.ins[0], to.axes[0]))
+
+
+def slice_of(b: Builder, defs: Mapping[Atom, Eqn], env: Mapping[Atom, Atom], a: Atom, axis: int) -> Atom:
+    """Return one slice of a value that is constant along an axis. `env` gives the values of the new program."""
+    if isinstance(a, Lit):
+        return a.with_shape(without(a.aval.shape, axis))
+    eqn = defs[a]
+    to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+    assert to is not None
+    (x,) = eqn.ins
+    source = env.get(x, x) if to.axes[0] is None else slice_of(b, defs, env, x, to.axes[0])
+    if source.aval.shape == without(a.aval.shape, axis):
+        same = isinstance(to.prim, BroadcastInDim) and to.prim.dims == tuple(range(source.aval.ndim))
+        if same or isinstance(to.prim, Reshape):
+            return source
+    return b.one(to.prim, source)
+
+
+def weights_along(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> Atom | None:
+    """Return the numbers of a value that varies along one axis only; None if it varies along others."""
+    if a.aval.ndim == 1:
+        return a if isinstance(a, Var) else None
+    eqn = defs.get(a)
+    if eqn is None or not isinstance(eqn.prim, BroadcastInDim) or axis not in eqn.prim.dims:
+        return None
+    (x,) = eqn.ins
+    size = a.aval.shape[axis]
+    return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None

@@ -1,0 +1,603 @@
+"""`sparse_directions`: derivatives along unit vectors are carried without the entries that are zero.
+
+Directions of derivatives in x are unit vectors, so a direction d is an index (d_1, ..., d_m) of x. Where element a of
+a value depends on the elements of x alone whose index d_1 is the index a_1, its derivatives T[d, a] are zero for other
+d_1:
+
+    T[d_1, d_2, a_1, a_2] = delta(d_1, a_1) S[d_2, a_1, a_2].
+
+The program carries S. For electrons x[i, c] that do not interact yet, it has 3 directions in place of 3 N. T may be a
+sum of several parts: that of the distance of electrons a_1 and a_2 has a part with delta(d_1, a_1), and one with
+delta(d_1, a_2). In the first value, x, each index of d is an index of x, and S is 1.
+
+Equations that treat all slices along the axis a_1 alike apply to S. Others are these:
+
+- a sum over a_1, and a product that contracts a_1, leave one nonzero term: a_1 becomes d_1, and nothing is summed;
+- a sum over d leaves one term for each index that is one of a value;
+- the product of two values with delta(d_1, a_1) and delta(d_1, a_2) has delta(d_1, a_1) delta(a_1, a_2);
+- a reshape that divides an axis a_1 divides d_1;
+- a linear system whose right-hand sides are nonzero in row d_1 alone: their solutions are multiples of columns of the
+  inverse. `vmap` puts the right-hand sides of all directions into one matrix.
+
+Before any other equation, S is expanded: a mask gives T. The result is the same up to rounding, where no derivative is
+infinite or nan: the dense program multiplies these with zeros.
+
+In the example, x[i] moves tanh(x[i]) alone, so no matrix is made.
+
+>>> import fxad as fx, fxad.numpy as fnp
+>>> def squares(v, x):  # sum over directions of the squares of derivatives
+...     t = fx.vmap(lambda v: v * fnp.cos(x))(v)
+...     return (t * t).sum((0, 1))
+>>> program = fx.simplify(fx.inline(fx.trace(squares, fx.Spec((9, 9)), fx.Spec(9))))
+>>> print(sparse_directions(program.jaxpr, 0, (9,)))
+main @squares(%arg0: f32[9]) -> (f32[]) {
+  %0: f32[9] = cos %arg0
+  %1: f32[9] = mul 1.0:f32[9], %0
+  %2: f32[9] = mul %1, %1
+  %3: f32[] = reduce_sum[axes=(0,)] %2
+  return %3
+}
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final, TypeAlias, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.dce import dce
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Shape
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.linalg.solve import Solve
+from fxad.primitives.linearity import is_zero
+from fxad.primitives.shape import Iota, ReduceSum, Reshape, Transpose, emit_broadcast, emit_reshape
+from fxad.transforms.jet.along import Along, along, is_constant, slice_of, weights_along, without
+from fxad.transforms.vmap import over_stack
+
+# For each index of a direction: the axis of the value which it is, or None if it has an axis of its own.
+_At: TypeAlias = tuple[int | None, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Derivatives of a value along all directions, as a sum of parts. `axis`: that of directions in the dense form.
+    `dims`: the sizes of the indices of a direction. `shape`: that of the value. The array of a part has the axes of the
+    indices with an axis of their own, then those of the value."""
+
+    axis: int
+    dims: tuple[int, ...]
+    shape: Shape
+    parts: Mapping[_At, Atom]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+def _own(at: _At) -> list[int]:
+    """Return the indices of a direction that have an axis of their own."""
+    return [k for k, a in enumerate(at) if a is None]
+
+
+def _takes_in(wide: _At, at: _At) -> bool:
+    """Return True if a part has an axis of its own for each index which is another one than in `at`."""
+    return all([p is None or p == q for p, q in zip(wide, at, strict=True)])
+
+
+@final
+class _Sparse:
+    """Builds the program. `parts` are the values with directions, `env` has all others and those that were expanded.
+    `columns` are right-hand sides and solutions: matrices whose last axis is several axes of a value."""
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.b: Final = Builder()
+        self.jaxpr: Final = jaxpr
+        self.defs: Final[dict[Atom, Eqn]] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.readers: Final[dict[Atom, set[type[Primitive]]]] = {}
+        for eqn in jaxpr.eqns:
+            for a in eqn.ins:
+                self.readers.setdefault(a, set()).add(type(eqn.prim))
+        self.env: Final[dict[Atom, Atom]] = {}
+        self.parts: Final[dict[Atom, _Parts]] = {}
+        self.columns: Final[dict[Atom, _Parts]] = {}
+
+    def run(self, operand: int, shape: tuple[int, ...]) -> Jaxpr:
+        for k, v in enumerate(self.jaxpr.ins):
+            if k != operand:
+                self.env[v] = self.b.input(v.aval)
+        unit = self.jaxpr.ins[operand]
+        ones = Lit.of(1, Aval(shape, unit.aval.dtype))
+        self.parts[unit] = _Parts(0, shape, shape, {tuple(range(len(shape))): ones})
+        for eqn in self.jaxpr.eqns:
+            self.b.source = eqn.source
+            columns = self.as_columns(eqn)
+            if columns is not None:
+                self.columns[eqn.outs[0]] = columns
+                continue
+            found = self.apply(eqn)
+            if isinstance(found, _Parts):
+                found = self.joined(found)
+            if isinstance(found, _Parts):
+                self.parts[eqn.outs[0]] = found
+            elif found is not None:
+                self.env[eqn.outs[0]] = found
+            else:
+                args = tuple([self.dense(a) for a in eqn.ins])
+                self.env.update(zip(eqn.outs, self.b.copy(eqn, args), strict=True))
+        return dce(self.b.build([self.dense(a) for a in self.jaxpr.outs], self.jaxpr.name))
+
+    def dense(self, a: Atom) -> Atom:
+        """Return a value with all its entries."""
+        if a not in self.env and a in self.parts:
+            self.env[a] = self.expanded(self.parts[a])
+        if a not in self.env and a in self.columns:
+            self.env[a] = emit_reshape(self.b, self.expanded(self.columns[a]), a.aval.shape)
+        return self.env.get(a, a)
+
+    # ---------------------------------------------------------------------------------------------------- equations
+
+    def apply(self, eqn: Eqn) -> _Parts | Atom | None:
+        """Return the result of an equation, as parts or without directions; None if it takes dense values."""
+        prim = eqn.prim
+        if isinstance(prim, Reshape) and (x := self.columns.get(eqn.ins[0])) is not None:
+            return x if prim.shape == (*x.shape[: x.axis], prod(x.dims), *x.shape[x.axis :]) else None
+        operands = [self.parts.get(a) for a in eqn.ins]
+        given = [x for x in operands if x is not None]
+        if not given or not isinstance(prim, Linear) or len(eqn.outs) != 1 or prim.effects:
+            return None
+        if len({x.dims for x in given}) > 1 or any([a.aval.symbolic for a in (*eqn.ins, *eqn.outs)]):
+            return None
+        if isinstance(prim, ReduceSum):
+            return self.reduce_sum(prim, given[0])
+        if isinstance(prim, DotGeneral):
+            return self.dot_general(eqn, prim, operands)
+        if prim == MUL and len(given) == 2:
+            return self.product(*given)
+        if prim == MUL and (weighted := self.weighted(eqn, operands)) is not None:
+            return weighted
+        if isinstance(prim, Reshape) and (divided := self.divided(prim, given[0])) is not None:
+            return divided
+        return self.alike(eqn, operands)
+
+    def alike(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> _Parts | None:
+        """Return the result of an equation that treats all directions alike."""
+        varies = tuple([x is not None for x in operands])
+        joint = tuple([v or is_zero(a) for v, a in zip(varies, eqn.ins, strict=True)])
+        assert isinstance(eqn.prim, Linear)
+        if not eqn.prim.linear_in(varies) and not eqn.prim.linear_in(joint):
+            return None
+        axis, to = self.along_directions(eqn, operands)
+        if to is None:
+            return None
+        fixed: list[Atom] = []
+        for a, x, at in zip(eqn.ins, operands, to.axes, strict=True):
+            if x is not None:
+                fixed.append(Lit.zero(Aval(x.shape, a.aval.dtype)))
+            else:
+                fixed.append(self.env.get(a, a) if at is None else slice_of(self.b, self.defs, self.env, a, at))
+        (out,) = to.prim.abstract_eval(*[a.aval for a in fixed])
+        maps = [along(to.prim, [a.aval for a in fixed], o) for o in range(out.ndim)]
+        args: dict[_At, dict[int, Atom]] = {}
+        for p, x in enumerate(operands):
+            if x is None:
+                continue
+            places = [[o for o, m in enumerate(maps) if m is not None and m.axes[p] == a] for a in range(x.ndim)]
+            for part, c in x.parts.items():
+                wide, new = self.with_own(
+                    x, part, c, [k for k, a in enumerate(part) if a is not None and not places[a]]
+                )
+                moved = tuple([None if a is None else places[a][0] for a in wide])
+                by_operand = args.setdefault(moved, {})
+                by_operand[p] = self.sum(by_operand.get(p), new)
+        dims = next(x.dims for x in operands if x is not None)
+        shape = out.shape
+        return _Parts(axis, dims, shape, {at: self.mapped(to.prim, at, dims, fixed, cs) for at, cs in args.items()})
+
+    def along_directions(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[int, Along | None]:
+        avals = [a.aval for a in eqn.ins]
+        for axis in range(eqn.outs[0].aval.ndim):
+            to = along(eqn.prim, avals, axis)
+            if to is not None and all(
+                [
+                    at == x.axis if x is not None else at is None or is_constant(self.defs, a, at)
+                    for a, x, at in zip(eqn.ins, operands, to.axes, strict=True)
+                ]
+            ):
+                return axis, to
+        return 0, None
+
+    def mapped(
+        self, prim: Primitive, at: _At, dims: Sequence[int], fixed: Sequence[Atom], moving: Mapping[int, Atom]
+    ) -> Atom:
+        """Return the result of an equation for the directions of a part. Operands that are not `moving` are fixed."""
+        if prim in (ADD, SUB) and len(moving) == 1:
+            ((p, c),) = moving.items()
+            return self.b.one(NEG, c) if prim == SUB and p == 1 else c
+        sizes = tuple([dims[k] for k in _own(at)])
+        if not sizes:
+            return self.b.one(prim, *[moving.get(p, a) for p, a in enumerate(fixed)])
+        inner = Builder()
+        slices: list[Atom] = [
+            a if isinstance(a, Lit) and p not in moving else inner.input(a.aval) for p, a in enumerate(fixed)
+        ]
+        body = inner.build(inner(prim, *slices), prim.name)
+        where = [p for p, a in enumerate(slices) if not isinstance(a, Lit)]
+        stacked = over_stack(body, prod(sizes), tuple([0 if p in moving else None for p in where]), (0,))
+        args = [
+            emit_reshape(self.b, moving[p], (prod(sizes), *fixed[p].aval.shape)) if p in moving else fixed[p]
+            for p in where
+        ]
+        (out,) = self.b.inline(stacked, args)
+        return emit_reshape(self.b, out, (*sizes, *out.aval.shape[1:]))
+
+    def reduce_sum(self, prim: ReduceSum, x: _Parts) -> _Parts | Atom:
+        over_directions = x.axis in prim.axes
+        axes = [a - (a > x.axis) for a in prim.axes if a != x.axis]
+        kept = [a for a in range(x.ndim) if a not in axes]
+        shape = tuple([x.shape[a] for a in kept])
+        total: Atom | None = None
+        parts: dict[_At, Atom] = {}
+        for at, c in x.parts.items():
+            own = _own(at)
+            if over_directions:
+                removed = (*range(len(own)), *[len(own) + a for a in axes])
+                total = self.sum(total, self.b.one(ReduceSum(removed), c) if removed else c)
+                continue
+            named = {a: k for k, a in enumerate(at) if a is not None and a in axes}
+            removed = tuple([len(own) + a for a in axes if a not in named])
+            labels = [*own, *[named.get(a, len(at) + a) for a in range(x.ndim) if a not in axes or a in named]]
+            new = tuple([None if a is None or a in named else kept.index(a) for a in at])
+            order = [*_own(new), *[len(at) + a for a in kept]]
+            moved = self.transposed(self.b.one(ReduceSum(removed), c) if removed else c, labels, order)
+            parts[new] = self.sum(parts.get(new), moved)
+        if over_directions:
+            assert total is not None
+            return total
+        return _Parts(x.axis - sum([a < x.axis for a in prim.axes]), x.dims, shape, parts)
+
+    def product(self, x: _Parts, y: _Parts) -> _Parts | None:
+        """Return the product of two values, element by element."""
+        if x.axis != y.axis:
+            return None
+        parts: dict[_At, Atom] = {}
+        for at, c in x.parts.items():
+            for other, d in y.parts.items():
+                mixed = [k for k, (p, q) in enumerate(zip(at, other, strict=True)) if (p is None) != (q is None)]
+                left, a = self.with_own(x, at, c, [k for k in mixed if at[k] is not None])
+                right, b = self.with_own(y, other, d, [k for k in mixed if other[k] is not None])
+                z: Atom = self.b.one(MUL, a, b)
+                for p, q in zip(left, right, strict=True):
+                    if p is not None and q is not None and p != q:
+                        n = len(_own(left))
+                        z = self.masked(z, n + p, n + q)
+                parts[left] = self.sum(parts.get(left), z)
+        return replace(x, parts=parts)
+
+    def weighted(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> _Parts | None:
+        """Return the product with a number for each direction."""
+        p = 0 if operands[0] is not None else 1
+        x = operands[p]
+        assert x is not None
+        numbers = weights_along(self.defs, eqn.ins[1 - p], x.axis)
+        if numbers is None or prod(x.dims) == 1:
+            return None
+        weights = emit_reshape(self.b, self.env.get(numbers, numbers), x.dims)
+        parts: dict[_At, Atom] = {}
+        for at, c in x.parts.items():
+            own = _own(at)
+            places = [own.index(k) if a is None else len(own) + a for k, a in enumerate(at)]
+            order = sorted(range(len(places)), key=places.__getitem__)
+            factors = self.transposed(weights, range(len(places)), order)
+            parts[at] = self.b.one(MUL, c, emit_broadcast(self.b, factors, c.aval.shape, tuple(sorted(places))))
+        return replace(x, parts=parts)
+
+    def divided(self, prim: Reshape, x: _Parts) -> _Parts | None:
+        """Return the result of a reshape that divides axes of the value; None if there are others."""
+        new = prim.shape
+        if not all([isinstance(n, int) for n in new]) or not x.parts:
+            return None
+        before, n = prod(x.shape[: x.axis]), prod(x.dims)
+        axis = next((o for o, s in enumerate(new) if s == n and prod(new[:o]) == before), None)
+        if axis is None:
+            return None
+        shape = without(new, axis)
+        groups = _groups(x.shape, shape)
+        if groups is None or len(groups) == len(shape):
+            return None
+        sizes: list[tuple[int, ...]] = []
+        for k, size in enumerate(x.dims):
+            found = {tuple([shape[g] for g in groups[a]]) for at in x.parts if (a := at[k]) is not None}
+            if len(found) > 1:
+                return None
+            sizes.append(next(iter(found), (size,)))
+        parts: dict[_At, Atom] = {}
+        for at, c in x.parts.items():
+            divided: list[int | None] = []
+            for k, a in enumerate(at):
+                divided += [None] * len(sizes[k]) if a is None else groups[a]
+            own = [s for k in _own(at) for s in sizes[k]]
+            parts[tuple(divided)] = emit_reshape(self.b, c, (*own, *shape))
+        return _Parts(axis, tuple([s for group in sizes for s in group]), shape, parts)
+
+    def as_columns(self, eqn: Eqn) -> _Parts | None:
+        """Return the value with directions of which an equation makes a matrix, or the solutions of a linear system."""
+        prim, x = eqn.prim, self.parts.get(eqn.ins[-1]) if eqn.ins else None
+        if isinstance(prim, Reshape) and x is not None and x.axis == 1 and self.readers.get(eqn.outs[0]) == {Solve}:
+            return x if prim.shape == (x.shape[0], prod(x.dims) * prod(x.shape[1:])) else None
+        x = self.columns.get(eqn.ins[-1]) if eqn.ins else None
+        if not isinstance(prim, Solve) or x is None or any([0 not in at for at in x.parts]):
+            return None
+        rows = x.shape[0]
+        matrix = [self.dense(a) for a in eqn.ins[:-1]]
+        unit = self.masked(Lit.of(1, Aval((rows, rows), eqn.outs[0].aval.dtype)), 0, 1)
+        inverse = self.b.one(prim, *matrix, unit)
+        product = DotGeneral((), (), (), (), None, "highest")
+        parts: dict[_At, Atom] = {}
+        for at, c in x.parts.items():
+            k = at.index(0)
+            new = (*at[:k], None, *at[k + 1 :])
+            values = [(0, a) for a in range(x.ndim)]
+            labels = [*[(_DIRECTION, k) for k in _own(at)], (_DIRECTION, k), *values[1:]]
+            order = [*[(_DIRECTION, k) for k in _own(new)], *values]
+            z = self.contraction(product, inverse, [values[0], (_DIRECTION, k)], c, labels, order)
+            parts[new] = self.sum(parts.get(new), z)
+        return replace(x, parts=parts)
+
+    def dot_general(self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Parts | None]) -> _Parts | Atom | None:
+        """Return a product. None if it is one for each direction, or takes a diagonal of an operand."""
+        pairs = [
+            *zip(prim.lhs_batch, prim.rhs_batch, strict=True),
+            *zip(prim.lhs_contract, prim.rhs_contract, strict=True),
+        ]
+        n_batch = len(prim.lhs_batch)
+        shared = [
+            n
+            for n, p in enumerate(pairs)
+            if any([x is not None and x.axis == a for x, a in zip(operands, p, strict=True)])
+        ]
+        if shared:  # the product sums over directions
+            if shared[0] < n_batch:
+                return None
+            x, y = [
+                self.as_parts(a, axis) if x is None else x
+                for a, x, axis in zip(eqn.ins, operands, pairs[shared[0]], strict=True)
+            ]
+            if (x.axis, y.axis) != pairs[shared[0]]:
+                return None
+            given = operands[0] or operands[1]
+            assert given is not None
+            x, y = [z if z.dims == given.dims else _with_dims(self.b, z, given.dims) for z in (x, y)]
+        elif operands.count(None) == 0:
+            return None
+        else:
+            x, y = [
+                _Parts(-1, (), a.aval.shape, {(): self.dense(a)}) if z is None else z
+                for a, z in zip(eqn.ins, operands, strict=True)
+            ]
+        labels = [[(side, a) for a in range(aval.aval.ndim)] for side, aval in enumerate(eqn.ins)]
+        free = [[label for label in labels[side] if label[1] not in [p[side] for p in pairs]] for side in (0, 1)]
+        dense_target = [(0, a) for a, _ in pairs[:n_batch]] + free[0] + free[1]
+        directions = [(side, z.axis) for side, z in enumerate((x, y)) if z.axis >= 0]
+        target = [label for label in dense_target if label not in directions]
+        total: Atom | None = None
+        parts: dict[_At, Atom] = {}
+        dims = x.dims or y.dims
+        for left, c in x.parts.items():
+            for right, d in y.parts.items():
+                same = _Same(target)
+                for n, (a, b) in enumerate(pairs):
+                    if n not in shared:
+                        same.unite((0, a), (1, b))
+                arrays: list[list[_Label]] = []
+                for side, (z, at) in enumerate(((x, left), (y, right))):
+                    values = [label for label in labels[side] if label[1] != z.axis]
+                    for k, place in enumerate(at):
+                        if place is not None:
+                            same.unite((_DIRECTION, k), values[place])
+                    arrays.append([*[(_DIRECTION, k) for k in _own(at)], *values])
+                names = [[same.of(label) for label in array] for array in arrays]
+                if any([len(set(array)) < len(array) for array in names]):
+                    return None
+                wanted = [same.of(label) for label in target]
+                new = tuple([
+                    wanted.index(name) if (name := same.of((_DIRECTION, k))) in wanted else None
+                    for k in range(0 if shared else len(dims))
+                ])  # fmt: skip
+                order = list(dict.fromkeys([*[same.of((_DIRECTION, k)) for k in _own(new)], *wanted]))
+                term = self.contraction(prim, c, names[0], d, names[1], order)
+                term = self.repeated(term, order, [*order[: len(_own(new))], *wanted])
+                if shared:
+                    total = self.sum(total, term)
+                else:
+                    parts[new] = self.sum(parts.get(new), term)
+        if shared:
+            return total
+        shape = tuple([eqn.ins[side].aval.shape[a] for side, a in target])
+        return _Parts(dense_target.index(directions[0]), dims, shape, parts)
+
+    def as_parts(self, a: Atom, axis: int) -> _Parts:
+        """Return a dense value as one part, whose directions have one axis of their own."""
+        x = self.dense(a)
+        shape = without(x.aval.shape, axis)
+        order = (axis, *[k for k in range(x.aval.ndim) if k != axis])
+        front = x if axis == 0 or isinstance(x, Lit) else self.b.one(Transpose(order), x)
+        return _Parts(
+            axis, (x.aval.shape[axis],), shape, {(None,): emit_reshape(self.b, front, (x.aval.shape[axis], *shape))}
+        )
+
+    # ------------------------------------------------------------------------------------------------------- arrays
+
+    def sum(self, a: Atom | None, b: Atom) -> Atom:
+        return b if a is None else self.b.one(ADD, a, b)
+
+    def expanded(self, x: _Parts) -> Atom:
+        """Return the dense form."""
+        n, total = prod(x.dims), None
+        for at, c in x.parts.items():
+            _, wide = self.with_own(x, at, c, [k for k, a in enumerate(at) if a is not None])
+            total = self.sum(total, wide)
+        assert total is not None
+        flat = emit_reshape(self.b, total, (n, *x.shape))
+        order = [*range(1, x.axis + 1), 0, *range(x.axis + 1, x.ndim + 1)]
+        return flat if x.axis == 0 or isinstance(flat, Lit) else self.b.one(Transpose(tuple(order)), flat)
+
+    def joined(self, x: _Parts) -> _Parts | Atom:
+        """Return the value with fewer parts: one that has more axes of its own takes in another. If it has all, the
+        value is dense."""
+        parts = dict(x.parts)
+        for at in sorted(x.parts, key=lambda at: len(_own(at))):
+            wider = next((to for to in parts if to != at and _takes_in(to, at)), None)
+            if wider is not None:
+                more = [k for k, (p, q) in enumerate(zip(at, wider, strict=True)) if p != q]
+                parts[wider] = self.sum(parts[wider], self.with_own(x, at, parts.pop(at), more)[1])
+        found = replace(x, parts=parts)
+        return self.expanded(found) if (None,) * len(x.dims) in parts else found
+
+    def with_own(self, x: _Parts, at: _At, c: Atom, indices: Sequence[int]) -> tuple[_At, Atom]:
+        """Return a part in which some indices of the direction have axes of their own, and its place."""
+        for k in indices:
+            a = at[k]
+            assert a is not None
+            at = (*at[:k], None, *at[k + 1 :])
+            own = _own(at)
+            place = own.index(k)
+            shape = (*c.aval.shape[:place], x.dims[k], *c.aval.shape[place:])
+            wide = emit_broadcast(self.b, c, shape, tuple([i for i in range(len(shape)) if i != place]))
+            c = self.masked(wide, place, len(own) + a)
+        return at, c
+
+    def masked(self, a: Atom, p: int, q: int) -> Atom:
+        """Return a value with zeros where the indices of two axes differ."""
+        shape = a.aval.shape
+        first, second = [self.b.one(Iota(shape, dtypes.int32, axis)) for axis in (p, q)]
+        return self.b.one(SelectN(), self.b.one(EQ, first, second), Lit.zero(a.aval), a)
+
+    def transposed(self, a: Atom, labels: Sequence[object], order: Sequence[object]) -> Atom:
+        perm = tuple([labels.index(label) for label in order])
+        if perm == tuple(range(len(perm))):
+            return a
+        return (
+            a.with_shape(tuple([a.aval.shape[k] for k in perm]))
+            if isinstance(a, Lit)
+            else self.b.one(Transpose(perm), a)
+        )
+
+    def contraction(
+        self,
+        prim: DotGeneral,
+        x: Atom,
+        of_x: Sequence[_Label],
+        y: Atom,
+        of_y: Sequence[_Label],
+        order: Sequence[_Label],
+    ) -> Atom:
+        """Return the sum of products of two arrays over the axes that the result lacks. Axes with one label are one."""
+        both = [label for label in of_x if label in of_y]
+        if x == Lit.of(1, x.aval) and set(order) == {*of_x, *of_y} and prim.preferred in (None, x.aval.dtype):
+            sizes = dict(zip((*of_x, *of_y), (*x.aval.shape, *y.aval.shape), strict=True))
+            kept = [label for label in order if label in of_y]
+            copied = self.transposed(y, of_y, kept)
+            shape = tuple([sizes[label] for label in order])
+            return emit_broadcast(self.b, copied, shape, tuple([order.index(label) for label in kept]))
+        batch, contract = [label for label in both if label in order], [label for label in both if label not in order]
+        x, of_x = self.without_axes(x, of_x, [label for label in of_x if label not in both and label not in order])
+        y, of_y = self.without_axes(y, of_y, [label for label in of_y if label not in both and label not in order])
+        product = replace(
+            prim,
+            lhs_contract=tuple([of_x.index(label) for label in contract]),
+            rhs_contract=tuple([of_y.index(label) for label in contract]),
+            lhs_batch=tuple([of_x.index(label) for label in batch]),
+            rhs_batch=tuple([of_y.index(label) for label in batch]),
+        )
+        rest = [label for label in (*of_x, *of_y) if label not in both]
+        return self.transposed(self.b.one(product, x, y), [*batch, *rest], order)
+
+    def without_axes(
+        self, a: Atom, labels: Sequence[_Label], summed: Sequence[_Label]
+    ) -> tuple[Atom, Sequence[_Label]]:
+        if not summed:
+            return a, labels
+        total = self.b.one(ReduceSum(tuple([labels.index(label) for label in summed])), a)
+        return total, [label for label in labels if label not in summed]
+
+    def repeated(self, a: Atom, labels: Sequence[_Label], order: Sequence[_Label]) -> Atom:
+        """Return an array with an axis for each label in `order`, and zeros where indices with one label differ."""
+        for k, label in enumerate(order):
+            first = order.index(label)
+            if first < k:
+                size = a.aval.shape[first]
+                shape = (*a.aval.shape[:k], size, *a.aval.shape[k:])
+                wide = emit_broadcast(self.b, a, shape, tuple([i for i in range(len(shape)) if i != k]))
+                a = self.masked(wide, first, k)
+        return a
+
+
+_DIRECTION: Final = 2
+# An axis of the first operand of a product (0), of the second (1), or an index of the direction.
+_Label: TypeAlias = tuple[int, int]
+
+
+@final
+class _Same:
+    """Which axes have one index. The name of such axes is that of an axis of the result, if there is one."""
+
+    __slots__ = ("names", "preferred")
+
+    def __init__(self, preferred: Sequence[_Label]) -> None:
+        self.preferred, self.names = preferred, dict[_Label, _Label]()
+
+    def of(self, label: _Label) -> _Label:
+        while label in self.names:
+            label = self.names[label]
+        return label
+
+    def unite(self, a: _Label, b: _Label) -> None:
+        a, b = self.of(a), self.of(b)
+        if a != b:
+            if a in self.preferred:
+                a, b = b, a
+            self.names[a] = b
+
+
+def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | None:
+    """Return for each axis the axes into which a reshape divides it; None if it joins axes too."""
+    groups: list[list[int]] = []
+    o = 0
+    for size in sizes:
+        group: list[int] = []
+        found = 1
+        while o < len(divided) and (not group or found < size):
+            group.append(o)
+            found *= divided[o]
+            o += 1
+        if not group or found != size:
+            return None
+        groups.append(group)
+    return groups if o == len(divided) else None
+
+
+def _with_dims(b: Builder, x: _Parts, dims: tuple[int, ...]) -> _Parts:
+    """Return the only part of a dense value, for directions with several indices."""
+    ((_, c),) = x.parts.items()
+    return _Parts(x.axis, dims, x.shape, {(None,) * len(dims): emit_reshape(b, c, (*dims, *x.shape))})
+
+
+@by_value
+def sparse_directions(jaxpr: Jaxpr, operand: int, shape: tuple[int, ...]) -> Jaxpr:
+    """Return the program without an operand that holds all unit vectors of a shape: (prod(shape), *shape), or the same
+    with the axes of a flat argument. Values that depend on it are carried without entries that are zero.
+
+    Law:  the same value up to rounding, where the derivatives are finite.
+    Cost: one pass; at most as many operations as before, and a mask where a value is expanded.
+    """
+    return _Sparse(jaxpr).run(operand, shape)
