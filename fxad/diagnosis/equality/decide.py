@@ -33,6 +33,7 @@ _MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those o
 _ROUNDINGS: Final = 3
 _CONFIRMING: Final = 16  # roundings of a difference that was found
 _BEYOND_NOISE: Final = 32.0
+_OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
 _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of loops, in float64
 
@@ -389,7 +390,7 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
     def value(a: Atom) -> NDArray:
-        return _widened_value(a.array) if isinstance(a, Lit) else env[a]
+        return _literal(a, source) if isinstance(a, Lit) else env[a]
 
     for eqn in jaxpr.eqns:
         operands = [value(a) for a in eqn.ins]
@@ -400,6 +401,20 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
             outs = [_rounded(np.asarray(y), source) for y in _wide_impl(eqn.prim, operands)]
         env.update(zip(eqn.outs, outs, strict=True))
     return [value(a) for a in jaxpr.outs]
+
+
+def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
+    """Return a constant; one that its dtype has rounded, such as 0.1, is off by a little: in float32, `x * 0.1 * 0.3` and
+    `x * 0.03` are the same function."""
+    wide, dtype = _widened_value(a.array), a.aval.dtype
+    if source is None or wide.dtype == dtype:
+        return wide
+    spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
+    parts = np.array([np.real(a.value), np.imag(a.value)], np.float64)
+    digits = np.frexp(parts)[0] / np.sqrt(spacing)
+    if ((digits == np.rint(digits)) | (parts == np.rint(parts))).all():  # few digits, or an integer: it is exact
+        return wide
+    return np.asarray(wide * (1 + spacing / _OF_LITERALS * source.integers(-1, 2)))
 
 
 def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray]:
