@@ -4,7 +4,7 @@
     python -m tests.equal.sweep --kind twins --programs 1000000 --seed 0 --processes 2
     python -m tests.equal.sweep --kind mutants --programs 2000 --seed 0
 
-drawn:   programs of `fxad.testing.cases`, each by the laws of one transformation: how many are decided. The laws take turns.
+drawn:   programs of `fxad.testing.cases`: how many are decided. The laws of the transformations take turns.
 twins:   pairs that are equal by construction. None may be found different.
 mutants: twins with one planted fault. None may be proved equal, if floats show the fault.
 

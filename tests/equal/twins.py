@@ -137,7 +137,7 @@ REAL: Final[tuple[Identity, ...]] = (
     (1, lambda x: x.of(ew.IntegerPow(3)), lambda x: x * x * x),
     (1, lambda x: (x + 1.0) * (x - 1.0), lambda x: x * x - 1.0),
     (1, lambda x: x * 0.5 * 4.0, lambda x: x + x),
-    (1, lambda x: -(-x), lambda x: x * 1.0),
+    (1, lambda x: x.of(ew.NEG).of(ew.NEG), lambda x: x * 1.0),
     (1, lambda x: (-x).of(ew.SIN), lambda x: -x.of(ew.SIN)),
     (1, lambda x: (-x).of(ew.COS), lambda x: x.of(ew.COS)),
     (1, lambda x: (-x).of(ew.TANH), lambda x: -x.of(ew.TANH)),
@@ -263,9 +263,13 @@ def twins(seed: int) -> tuple[Jaxpr, Jaxpr, bool]:
     """Return two equal programs, and whether an identity is beyond the fields."""
     source = random.Random(seed)
     left, right = Builder(), Builder()
-    aval = Aval(source.choice(SHAPES), source.choice(("float32", "float64", "float64", "float64", "int32", "complex64")))
+    aval = Aval(
+        source.choice(SHAPES), source.choice(("float32", "float64", "float64", "float64", "int32", "complex64"))
+    )
     count = source.randint(1, 3)
-    pool = [(Term(left, x), Term(right, y)) for x, y in zip(*[b.inputs([aval] * count) for b in (left, right)], strict=True)]
+    pool = [
+        (Term(left, x), Term(right, y)) for x, y in zip(*[b.inputs([aval] * count) for b in (left, right)], strict=True)
+    ]
     hard = False
     for _ in range(source.randint(1, 5)):
         own = pool[-1][0].atom.aval

@@ -23,6 +23,7 @@ from fxad.primitives.check import Check
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Permutation
 from fxad.primitives.slicing import Concatenate, Slice
+from fxad.support.tables import Progress
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
@@ -199,9 +200,10 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
         args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
         operands = question.operands(args)
         try:
-            ours, effects = evaluate(domain, left, operands[0]), domain.effects
-            domain.effects = []
-            theirs = evaluate(domain, right, operands[1])
+            with Progress("comparing programs", len(left.eqns) + len(right.eqns), " equations") as bar:
+                ours, effects = evaluate(domain, left, operands[0], lambda *_: bar.step()), domain.effects
+                domain.effects = []
+                theirs = evaluate(domain, right, operands[1], lambda *_: bar.step())
         except UndecidedError as e:
             return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
         if effects != domain.effects:
@@ -268,12 +270,14 @@ def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], 
 
 def _difference(question: Question) -> Counterexample | None:
     """Return operands where the results differ by more than rounding, as float64 computes them."""
-    for args in _draws(question):
-        found = _compared(question, args)
-        if found is None or not _confirmed(question, found):
-            continue
-        simpler = _shrunk(question, found)
-        return simpler if _confirmed(question, simpler) else found
+    with Progress("searching for a difference", unit=" draws") as bar:
+        for args in _draws(question):
+            bar.step()
+            found = _compared(question, args)
+            if found is None or not _confirmed(question, found):
+                continue
+            simpler = _shrunk(question, found)
+            return simpler if _confirmed(question, simpler) else found
     return None
 
 
@@ -404,8 +408,8 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
 
 
 def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
-    """Return a constant; one that its dtype has rounded, such as 0.1, is off by a little: in float32, `x * 0.1 * 0.3` and
-    `x * 0.03` are the same function."""
+    """Return a constant. One that its dtype has rounded, such as 0.1, is off by a little: in float32, `x * 0.1 * 0.3`
+    and `x * 0.03` are the same function."""
     wide, dtype = _widened_value(a.array), a.aval.dtype
     if source is None or wide.dtype == dtype:
         return wide

@@ -41,6 +41,7 @@ class Field:
         self.points, self.seed = points, seed
         self.p: Residues = np.array(PRIMES[:points], np.int64)
         self._inverse_p = 1.0 / self.p.astype(np.float64)
+        self._unsigned: _Bits = self.p.astype(np.uint64)
         self._scales = np.array([[pow(2, _LIMB * k, p) for p in PRIMES[:points]] for k in range(5)], np.int64)
         self._keys: dict[tuple[str, int, int], _Bits] = {}
 
@@ -182,7 +183,7 @@ class Field:
         keys = self._key(name, x.shape[-1] + 1, width)
         mixed = _mix(x.view(np.uint64) if x.flags.c_contiguous else np.ascontiguousarray(x).view(np.uint64))
         state = _mix(np.matmul(mixed, keys[1:]) + keys[0])
-        p = np.tile(self.p, width // self.points).astype(np.uint64)
+        p = self._unsigned if width == self.points else np.tile(self._unsigned, width // self.points)
         return (state % p).astype(np.int64)
 
     def _key(self, name: str, rows: int, columns: int) -> _Bits:
@@ -194,15 +195,15 @@ class Field:
         return self._keys[key]
 
     def encode(self, name: str, x: Residues, back: bool = False) -> Residues:
-        """Return a random bijection of elements, or its inverse: a Feistel network over the residues."""
-        rows = [x[..., k] for k in range(self.points)]
-        rounds = [(r, k) for r in range(2) for k in range(self.points)]
-        for r, k in reversed(rounds) if back else rounds:
-            others = np.stack([rows[j] for j in range(self.points) if j != k], -1)
-            shift = self.random(f"{name} {r} {k}", others)[..., k]
-            changed = rows[k] - shift if back else rows[k] + shift
-            rows[k] = changed % self.p[k]
-        return np.stack(rows, -1)
+        """Return a random bijection of elements, or its inverse: four rounds of a Feistel network (Luby, Rackoff 1988),
+        between the residues of the first half of the primes and those of the others."""
+        half = self.points // 2
+        parts, primes = [x[..., :half], x[..., half:]], (self.p[:half], self.p[half:])
+        for k in range(3, -1, -1) if back else range(4):
+            at = k % 2
+            shift = self.random(f"{name} {k}", parts[1 - at])[..., slice(half, None) if at else slice(half)]
+            parts[at] = (parts[at] - shift if back else parts[at] + shift) % primes[at]
+        return np.concatenate(parts, -1)
 
 
 def _mix(x: _Bits) -> _Bits:

@@ -15,6 +15,7 @@ from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
 from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
+from fxad.support.tables import Progress
 from fxad.tracing.program import Program, flatten_arguments
 from fxad.tracing.tracer import Tracer
 
@@ -42,7 +43,8 @@ def reduce_program(
     `fxad.testing.in_child` has a time limit, and survives a crash.
 
     The result is a `Program` with `args`, `reason`, `minimal`, and `as_test(path)`, which writes a test for pytest. On
-    an interruption (Ctrl-C), the smallest program so far is returned, with `stopped == "interrupted"`.
+    an interruption (Ctrl-C), the smallest program so far is returned, with `stopped == "interrupted"`. On a terminal, a
+    bar shows the number of equations so far and of programs that were tried.
 
     >>> import fxad as fx, fxad.numpy as fnp, numpy as np
     >>> def fails(program, args):
@@ -72,14 +74,15 @@ def reduce_program(
         )
     start = _candidate(whole, args)
     reason = _reason(fails, whole, args, start)
-    search = Search(fails, reason, start, time.monotonic() + budget)
     stopped = "minimal"
-    try:
-        search.search()
-    except OutOfTimeError:
-        stopped = "budget"
-    except KeyboardInterrupt:
-        stopped = "interrupted"
+    with Progress("reducing", unit=" programs") as bar:
+        search = Search(fails, reason, start, time.monotonic() + budget, bar)
+        try:
+            search.search()
+        except OutOfTimeError:
+            stopped = "budget"
+        except KeyboardInterrupt:
+            stopped = "interrupted"
     return reduced(
         search.best,
         reason=reason,
