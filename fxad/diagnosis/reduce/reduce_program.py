@@ -12,7 +12,7 @@ from fxad.api.lift import check_program
 from fxad.diagnosis.reduce.candidate import Candidate, equations
 from fxad.diagnosis.reduce.reduced import Reduced, reduced
 from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
-from fxad.errors import ArgumentError, described, shown
+from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
 from fxad.support.tables import Progress
@@ -131,8 +131,9 @@ def _reason(
         reasons.append(outcome(fails, flat, None if args is None else start.args))
     for found in reasons:
         if isinstance(found, Raised):
+            text = found.error.message if isinstance(found.error, FxadError) else str(found.error)
             raise ArgumentError(
-                f"reduce_program: fails raised {type(found.error).__name__}: {shown(str(found.error), 300)}",
+                f"reduce_program: fails raised {type(found.error).__name__}: {shown(text, 300)}",
                 remedy="return a reason, such as type(error).__name__, or None if the program does not fail",
             ) from found.error
     reason = reasons[0]
