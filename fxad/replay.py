@@ -2,8 +2,8 @@
 
 For each call it prints the report and the program, runs the program with the options of the call, and says if the
 results have the recorded bits, and where they first differ from those of the interpreter. The exit status is 1 if some
-call differs from the interpreter. `python -m fxad.replay FILE --save ONE` writes a call to one file, with the arrays that
-it shares with other files of its folder, to attach it to a report. `fx.replay` is the function that reads the files.
+call differs from the interpreter. `python -m fxad.replay FILE --save ONE` writes a call to one file, with the arrays
+that it shares with other files of its folder, to attach it to a report. `fx.replay` is the function that reads files.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import runpy
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
