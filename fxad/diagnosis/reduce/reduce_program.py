@@ -10,6 +10,7 @@ import numpy as np
 
 from fxad.api.lift import check_program
 from fxad.diagnosis.reduce.candidate import Candidate, equations
+from fxad.diagnosis.reduce.reading import lines_by_operation
 from fxad.diagnosis.reduce.reduced import Reduced, reduced
 from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
 from fxad.errors import ArgumentError, FxadError, described, shown
@@ -90,6 +91,7 @@ def reduce_program(
         attempts=search.attempts,
         before=equations(whole.jaxpr),
         fails=fails,
+        lines=lines_by_operation(whole.jaxpr),
     )
 
 
