@@ -183,6 +183,10 @@ PORTIONS: Final[Mapping[str, Callable[[int, int], Counts]]] = MappingProxyType(
 )
 
 
+def _portion(kind: str, programs: int, portion: int) -> Counts:
+    return PORTIONS[kind](portion, programs)
+
+
 def main() -> int:
     """Run a sweep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -193,7 +197,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     portions = range(options.seed, options.seed + -(-options.programs // options.portion))
-    one, start, total = partial(PORTIONS[options.kind], programs=options.portion), time.monotonic(), Counter[str]()
+    one, start, total = partial(_portion, options.kind, options.portion), time.monotonic(), Counter[str]()
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=50) as pool:
         for k, counts in enumerate(pool.imap(one, portions), 1):
             faults = [text for text in counts if text.startswith(("false alarm", "wrong proof", "missed"))]

@@ -94,7 +94,7 @@ def test_programs_come_back_from_jax() -> None:
                 raise
             pairs = [(program, from_jax(theirs, *specs), case.args)]
             if specs:
-                batch = [np.stack([x, x]) for x in case.args]
+                batch = tuple([np.stack([x, x]) for x in case.args])
                 pairs.append((fx.trace(fx.vmap(program), *stacks), from_jax(jax.vmap(theirs), *stacks), batch))
         for ours, back, at in pairs:
             found = fx.equal(ours, back, at=tuple(at))

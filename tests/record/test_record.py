@@ -421,7 +421,7 @@ def test_results_that_a_full_disk_does_not_take_are_returned(tmp_path: Path, mon
     with fx.record(tmp_path) as recording:
         assert np.array_equal(f(X), X + 1)
         with pytest.raises(TypeError):
-            f("a")  # type: ignore[arg-type]
+            f("a")
     assert str(recording).endswith("\n  not stored    000000.fxcall: the results: No space left on device")
     (call,) = fx.replay(tmp_path)
     assert np.array_equal(call.run(), X + 1)

@@ -525,7 +525,9 @@ KINDS: Final[dict[str, Kind]] = {
     "flags": Kind(zero_by_zero, wrong_flags, "flags", 400, ("is_nan", "ne", "select", "div")),
     "nan": Kind(log_of_negative, gives_nan, "nan", 5000, ("log", "sqrt", "div")),
     "crash": Kind(lambda x: squash("")(fnp.tanh(x)), crash, "signal SIGSEGV", 4000, ("squash",), 20.0),
-    "memory": Kind(outer, takes_memory, f"more than {MEMORY} bytes", 3000, ("broadcast_in_dim", "mul", "reduce_sum"), 20.0, MEMORY),
+    "memory": Kind(
+        outer, takes_memory, f"more than {MEMORY} bytes", 3000, ("broadcast_in_dim", "mul", "reduce_sum"), 20.0, MEMORY
+    ),
     "time": Kind(squash(""), takes_time, "no result within 0.5 s", 2000, ("squash",), 0.5),
 }
 

@@ -418,7 +418,7 @@ def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
     digits = np.frexp(parts)[0] / np.sqrt(spacing)
     if ((digits == np.rint(digits)) | (parts == np.rint(parts))).all():  # few digits, or an integer: it is exact
         return wide
-    return np.asarray(wide * (1 + spacing / _OF_LITERALS * source.integers(-1, 2)))
+    return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(source.integers(-1, 2))))
 
 
 def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray]:

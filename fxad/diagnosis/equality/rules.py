@@ -535,7 +535,7 @@ def _larger(domain: Domain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic
     total = domain.field.add(order.encode(x), order.encode(y))
     if len(ours) * len(theirs) <= _MOST_JOINED:
         for k, leaf in enumerate(theirs):
-            twice = _among(leaf, ours) & ~_among(leaf, theirs[:k])
+            twice = np.greater(_among(leaf, ours), _among(leaf, theirs[:k]))  # not counted before
             if twice.any():
                 total = np.where(twice, domain.field.sub(total, order.encode(y.like(leaf))), total)
     larger = order.decode(total, x, y)
@@ -550,7 +550,7 @@ def _joined(order: _Order, x: Symbolic) -> tuple[Residues, ...]:
 
 def _among(x: Residues, others: Sequence[Residues]) -> NDArray:
     """Return where elements are those of one of the others."""
-    return np.asarray(sum([(x == y).all(-1, keepdims=True) for y in others], np.False_))
+    return np.asarray(sum([(x == y).all(-1, keepdims=True) for y in others], np.False_), np.bool_)
 
 
 _MOST_JOINED: Final = 64  # pairs of values to compare
