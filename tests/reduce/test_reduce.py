@@ -637,3 +637,16 @@ def test_lines_of_an_equal_program_are_not_shown() -> None:
         assert small.jaxpr is before.jaxpr
         (text,) = [text for text in str(small).splitlines() if " = tanh " in text]
         assert line in text if line else "#" not in text
+
+
+def test_predicates_take_trees_of_arguments() -> None:
+    """Regression: `args` of a recorded call have the trees of the call."""
+    program = fx.trace(lambda p, x: fnp.sum(fnp.log(p["w"] * x)), {"w": X}, 2.0)
+    args = ({"w": -np.abs(X) - 1}, 2.0)
+    assert testing.gives_nan(program, args) == "nan of log"
+    assert testing.compiled_differs(program, args) is None
+    small = fx.reduce_program(program, testing.gives_nan, args)
+    assert [e.prim.name for e in small.jaxpr.eqns] == ["log"]
+    with pytest.raises(ArgumentError) as e:
+        fx.reduce_program(program, testing.gives_nan, ({"w": X}, X, X))
+    assert "\\n" not in e.value.message

@@ -116,7 +116,7 @@ def _candidate(program: Program[..., Any], args: object) -> Candidate:
         kwargs = ", ".join(sorted(program.kwargs_tree.entries()))
         raise ArgumentError(
             f"reduce_program: {program.name} takes the keyword arguments {kwargs}",
-            remedy="trace it with positional arguments",
+            remedy="trace it with positional arguments: fx.trace(lambda x, y: program(x, name=y), x, y)",
         )
     leaves = flatten_arguments(program, tuple(args), {})
     return Candidate(program.jaxpr, (*bound, *[np.asarray(x) for x in leaves]), len(bound))
