@@ -2,7 +2,8 @@
 
 For each call it prints the report and the program, runs the program with the options of the call, and says if the
 results have the recorded bits, and where they first differ from those of the interpreter. The exit status is 1 if some
-call differs from the interpreter. `fx.replay` is the function that reads the files.
+call differs from the interpreter. `python -m fxad.replay FILE --save ONE` writes a call to one file, with the arrays
+that it shares with other files of its folder, to attach it to a report. `fx.replay` is the function that reads files.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from fxad.diagnosis.bisect.bisect import bisect
 from fxad.diagnosis.record.recording import error_text
 from fxad.diagnosis.record.replay import RecordedCall, replay
-from fxad.errors import FxadError
+from fxad.errors import ArgumentError, FxadError
 from fxad.text import to_text
 
 
@@ -25,16 +26,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, help="of the comparison with the interpreter, relative; 0: bits")
     parser.add_argument("--time-limit", type=float, help="seconds for a run, in a child process; for crashes and hangs")
     parser.add_argument("--without-text", action="store_true", help="do not print the programs")
+    parser.add_argument("--save", metavar="ONE", help="write the call to one file that needs no other, and run nothing")
     options = parser.parse_args(arguments)
     differs = False
     try:
+        if options.save is not None:
+            _save([call for file in options.files for call in replay(file)], options.save)
+            return 0
         for file in options.files:
             for call in replay(file):
                 differs |= _replayed(call, options)
     except (FxadError, OSError) as e:
+        if isinstance(e, FxadError):
+            e.caller = ""  # a line of Python's own runpy
         sys.stderr.write(f"{e}\n")
         return 2
     return int(differs)
+
+
+def _save(calls: Sequence[RecordedCall], path: str) -> None:
+    if len(calls) != 1:
+        raise ArgumentError(f"replay: --save is for one call, not for {len(calls)}", remedy="name its file")
+    calls[0].save(path)
 
 
 def _replayed(call: RecordedCall, options: argparse.Namespace) -> bool:

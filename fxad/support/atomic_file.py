@@ -83,7 +83,7 @@ def _write_beside(path: str, write: Callable[[str], None], publish: Callable[[st
     except BaseException as e:
         with suppress(OSError):
             os.unlink(beside)
-        if isinstance(e, OSError) and e.filename == beside:
+        if isinstance(e, OSError) and e.filename in (beside, None):  # None: of a write
             e.filename, e.filename2 = path, None
         raise
     _sync_directory(os.path.dirname(path))

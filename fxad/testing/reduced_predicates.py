@@ -15,18 +15,17 @@ from fxad.core import tree
 from fxad.core.interpreter import run
 from fxad.errors import FxadError
 from fxad.execution.executable import lower
-from fxad.ir import NDArray
 from fxad.testing.compare import differ, program_tolerance
-from fxad.tracing.program import Program
+from fxad.tracing.program import Program, numpy_operands
 
 
-def compiled_differs(program: Program[..., object], args: tuple[NDArray, ...]) -> str | None:
+def compiled_differs(program: Program[..., object], args: tuple[object, ...]) -> str | None:
     """Return "compiled differs" if the compiled program gives other results than the interpreter, beyond what rounding
     explains; "compiled: ExecutionError" or another class if it cannot be compiled or run; None if it is as it should
     be, or the interpreter raises too."""
-    operands = [np.asarray(x) for x in (*program.bound, *args)]
+    jaxpr, operands = numpy_operands(program, args, {})
     try:
-        want = run(program.jaxpr, operands)
+        want = run(jaxpr, operands)
     except Exception:  # noqa: BLE001  the program itself is wrong
         return None
     try:
@@ -34,18 +33,19 @@ def compiled_differs(program: Program[..., object], args: tuple[NDArray, ...]) -
     except FxadError as e:
         return f"compiled: {type(e).__name__}"
     have = [np.asarray(x) for x in tree.leaves(results)]
-    slack = program_tolerance(program.jaxpr, operands)
+    slack = program_tolerance(jaxpr, operands)
     return "compiled differs" if differ(have, want, slack=slack, signs=False) else None
 
 
-def gives_nan(program: Program[..., object], args: tuple[NDArray, ...]) -> str | None:
+def gives_nan(program: Program[..., object], args: tuple[object, ...]) -> str | None:
     """Return "nan of log" if a result of the interpreted program has a nan, and an equation `log` made the first one;
     "nan of div after inf of log" if it has an infinite operand, and `log` made the first infinity.
     None without a nan, and for a nan that an argument has.
 
     The reason names the operations, so that a program with a nan of another origin is not taken for this one.
     """
-    results = run(program.jaxpr, [np.asarray(x) for x in (*program.bound, *args)])
+    jaxpr, operands = numpy_operands(program, args, {})
+    results = run(jaxpr, operands)
     if not any([np.isnan(x.astype(np.complex128)).any() for x in results if x.dtype in dtypes.INEXACT]):
         return None
     found = explain_nan(program, *args)

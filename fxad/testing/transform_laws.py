@@ -89,7 +89,7 @@ def check_rewrite(
     out = check_transform(transform, case.program)
     if exact and not _EXACT_CHECKS:
         raise ArgumentError("check_rewrite: fxad.equal is not installed", remedy="leave out exact=True")
-    if exact and all([check(case.program, out, case.args) for check in _EXACT_CHECKS]):
+    if exact and are_proved_equal(case.program, out, case.args):
         pass
     elif problem := differ_by(run(out, case.args), run(case.program, case.args), _undecided_rtol(case, rtol, exact)):
         fail(f"the results changed: {problem}", case.program, case.args, out)
@@ -116,6 +116,23 @@ def _check_drawn(check: Callable[[Case], None]) -> None:
 
 # `fxad.equal`, as a plug-in
 _EXACT_CHECKS: Final[tuple[Callable[[Jaxpr, Jaxpr, Values], bool], ...]] = (check_equal,)
+
+
+def are_proved_equal(a: Jaxpr, b: Jaxpr, args: Values) -> bool:
+    """Return True if two programs are proved equal for all floating operands and the integers and bools of `args`;
+    False if that is not decided. Raises: AssertionError for a counterexample."""
+    return bool(_EXACT_CHECKS) and all([check(a, b, args) for check in _EXACT_CHECKS])
+
+
+def check_same_function(what: str, have: Jaxpr, want: Jaxpr, args: Values) -> None:
+    """Check that two programs are equal as functions of real numbers. What is not decided is compared at `args`, within
+    rounding. `what` says what makes them equal, for messages."""
+    try:
+        proved = are_proved_equal(want, have, args)
+    except AssertionError as e:
+        raise AssertionError(f"{what}: {e}") from None
+    if not proved and (problem := differ(run(have, args), run(want, args), slack=program_tolerance(want, args))):
+        fail(f"{what}: {problem}", want, args, have)
 
 
 def differ_by(have: Values, want: Values, rtol: float) -> str:

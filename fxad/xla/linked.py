@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from operator import itemgetter
 from typing import Final, TypeAlias, TypeVar, cast, final
 from weakref import ref
@@ -18,6 +15,7 @@ from fxad import xla
 from fxad.errors import CompileError
 from fxad.ir import Aval, source_text
 from fxad.lower import aliases
+from fxad.support.tables import Progress
 from fxad.units.plan import UnitCall, UnitPlan
 from fxad.xla.buffers import constant_buffer, delete
 from fxad.xla.cache import active_cache
@@ -215,8 +213,12 @@ def link(plan: UnitPlan, device: Device, options: CompileOptions = DEFAULT_OPTIO
     """
     if len(plan.steps) == 1:
         return active_cache()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
-    compiled, n = _compiled(plan, device, options), len(plan.units)
-    executables = dict(progress(compiled, n, f"compiling {plan.name}"))
+    n = len(plan.units)
+    executables = dict[int, XlaExecutable]()
+    with Progress(f"compiling {plan.name}", n) as bar:
+        for k, executable in _compiled(plan, device, options):
+            executables[k] = executable
+            bar.step()
     return LinkedExecutable(plan, tuple([executables[k] for k in range(n)]), device)
 
 
@@ -236,31 +238,3 @@ def _compiled(plan: UnitPlan, device: Device, options: CompileOptions) -> Iterat
         yield from map(compile_unit, order)
         return
     yield from xla.in_threads.completed(compile_unit, order, _AT_ONCE)
-
-
-_BAR_SECONDS: Final = 1.5  # without a bar
-
-
-def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Return the items; with a progress bar on standard error, if that is a terminal, once they have taken
-    `_BAR_SECONDS`."""
-    try:
-        is_terminal = sys.stderr.isatty()
-    except (AttributeError, ValueError):  # there is no standard error, or it is closed
-        is_terminal = False
-    if not is_terminal:
-        yield from items
-        return
-    start, bar, n = time.perf_counter(), None, 0
-    try:
-        for item in items:
-            n += 1
-            if bar is not None:
-                bar.update()
-            elif n < total and time.perf_counter() - start > _BAR_SECONDS:
-                # importing it takes 40 ms, a quarter of what importing fxad takes
-                bar = import_module("tqdm").tqdm(desc=what, total=total, initial=n, unit="unit", leave=False)
-            yield item
-    finally:
-        if bar is not None:
-            bar.close()

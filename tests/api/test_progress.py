@@ -11,7 +11,10 @@ from io import StringIO
 
 import pytest
 
-from fxad.xla.linked import progress
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.support import tables
+from fxad.support.tables import Progress
 
 pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
 termios = pytest.importorskip("termios", reason="no pseudo-terminals on this system")
@@ -19,8 +22,8 @@ termios = pytest.importorskip("termios", reason="no pseudo-terminals on this sys
 TEXT = """
 import sys
 import numpy as np, fxad as fx, fxad.numpy as fnp
-from fxad.xla import linked
-linked._BAR_SECONDS = float(sys.argv[1])
+from fxad.support import tables
+tables.BAR_SECONDS = float(sys.argv[1])
 @fx.jit
 def layer(w, x):
     return fnp.tanh(x @ w)
@@ -64,7 +67,9 @@ def test_a_quick_compilation_shows_no_bar() -> None:
 
 
 def test_without_a_terminal_no_bar_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(progress(iter(range(3)), 3, "compiling")) == [0, 1, 2]
+    with Progress("compiling", 3) as bar:
+        for _ in range(3):
+            bar.step()
     command = [sys.executable, "-W", "error", "-c", TEXT, "0"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr, capfd.readouterr()) == ("False\n", "", ("", ""))
@@ -76,4 +81,24 @@ def test_without_standard_error_no_bar_is_shown(closed: bool, monkeypatch: pytes
     stream = StringIO()
     stream.close()
     monkeypatch.setattr(sys, "stderr", stream if closed else None)
-    assert list(progress(iter(range(3)), 3, "compiling")) == [0, 1, 2]
+    with Progress("compiling", 3) as bar:
+        for _ in range(3):
+            bar.step()
+
+
+def test_long_searches_show_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(tables, "BAR_SECONDS", -1.0)
+    program = fx.trace(lambda x: fnp.sin(fnp.cos(x)) * 2, fx.Spec(()))
+    fx.reduce_program(program, lambda program, args: "sin" if "sin" in str(program.jaxpr) else None)
+    assert "\rreducing: " in stream.getvalue()
+    assert fx.bisect(program, 0.5, tolerance=1e-30, reference="float64") is not None
+    assert "\rbisecting <lambda>: " in stream.getvalue()
+    assert not fx.equal(program, fx.trace(lambda x: fnp.cos(x), fx.Spec(())))
+    assert "\rcomparing programs:" in stream.getvalue()
+    assert stream.getvalue().endswith(" \r"), "the line is cleared at the end"

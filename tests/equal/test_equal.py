@@ -49,6 +49,13 @@ PROVED: dict[str, tuple[Any, ...]] = {
     "cumulative sums": (lambda x: fnp.cumsum(x)[-1], fnp.sum, X),
     "the largest in any order": (lambda x: fnp.max(x), lambda x: fnp.maximum(x[2], fnp.maximum(x[1], x[0])), X),
     "max and min": (lambda x, y: fnp.maximum(x, y), lambda x, y: -fnp.minimum(-y, -x), X, X),
+    "a maximum taken twice": (lambda x: fnp.maximum(fnp.maximum(x, 0), 0), lambda x: fnp.maximum(0, x), X),
+    "operands of two maxima": (
+        lambda x, y: fnp.maximum(fnp.maximum(x, y), fnp.maximum(y, fnp.maximum(0, x))),
+        lambda x, y: fnp.maximum(fnp.maximum(0, y), x),
+        X,
+        X,
+    ),
     "a comparison": (lambda x, y: fnp.where(x < y, x, y), lambda x, y: fnp.where(x >= y, y, x), X, X),
     "a mask as a factor": (lambda x: fnp.where(x > 0, x, 0), lambda x: x * (x > 0), X),
     "logic": (lambda x, y: ~((x > 0) & (y > 0)), lambda x, y: (y <= 0) | (x <= 0), X, X),
@@ -87,6 +94,10 @@ def test_equal_programs_are_proved_equal(name: str) -> None:
 REFUTED: dict[str, tuple[Any, ...]] = {
     "a sign": (lambda x, y: x - y, lambda x, y: y - x, X, X),
     "a constant that is off by 1e-12": (lambda x: 0.1 * fnp.sin(x), lambda x: fnp.sin(x) * (0.1 + 1e-13), WIDE),
+    "another constant of float32": (lambda x: x * 0.1, lambda x: x * 0.10001, X),
+    "an integer of float32": (lambda x: x * 12345, lambda x: x * 12346, X),
+    "a fraction of float32": (lambda x: x * 0.25, lambda x: x * (0.25 + 2.0**-13), X),
+    "a maximum of fewer": (lambda x, y: fnp.maximum(fnp.maximum(x, y), 0), lambda x, y: fnp.maximum(x, y), X, X),
     "a power of two": (lambda x: x * 2.0**61, lambda x: x * 1.0, WIDE),
     "one element": (lambda x: fnp.sum(x), lambda x: fnp.sum(x[:2]), X),
     "the other branch": (lambda x: fnp.where(x > 0, x, 0), lambda x: fnp.where(x < 0, x, 0), X),
@@ -125,8 +136,16 @@ def test_a_difference_gives_operands_at_which_the_programs_differ(name: str) -> 
 
 
 UNDECIDED: dict[str, tuple[Any, ...]] = {
+    "bounds inside of bounds": (lambda x: fnp.clip(fnp.clip(x, -1, 1), -1, 1), lambda x: fnp.clip(x, -1, 1), X),
     "a law of exp": (lambda x: fnp.exp(x + 1), lambda x: fnp.exp(x) * fnp.exp(np.float32(1)), X),
     "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
+    "constants that float32 rounds": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), X),
+    "constants that bfloat16 rounds": (lambda x: x * 0.1 * 0.3, lambda x: x * 0.03, fx.Spec((3,), "bfloat16")),
+    "complex constants that float32 rounds": (
+        lambda x: x * (0.1 + 0.2j) * 0.3,
+        lambda x: x * (0.03 + 0.06j),
+        fx.Spec((2,), "complex64"),
+    ),
     "one integer of many": (lambda x, n: fnp.where(n * n * 7 == 1067563, x, 0), lambda x, n: 0 * x, X, INTEGER),
     "a jump that rounding moves": (
         lambda n: fnp.floor(fnp.sqrt(1.0 * n) ** 2),

@@ -23,7 +23,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import Search, first_true
-from fxad.diagnosis.bisect.sides import InProcess, Interpreted, run_bodies
+from fxad.diagnosis.bisect.sides import Compiled, InProcess, Interpreted, run_bodies
 from fxad.ir import HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs
 from fxad.passes import BEFORE_COMPILATION, Pass
 from fxad.text import parse, to_text
@@ -560,3 +560,32 @@ def test_crashes_in_loops_hangs_and_recorded_calls(planted: None, tmp_path: Path
     (call,) = fx.replay(tmp_path / "calls")
     assert call.ended_process
     assert fx.bisect(call) is None
+
+
+def test_an_interrupted_search_returns_what_it_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs = 0
+    run = Compiled.run
+
+    def interrupted(self: Compiled, *args: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        if runs == at:
+            raise KeyboardInterrupt
+        return run(self, *args)
+
+    monkeypatch.setattr(Compiled, "run", interrupted)
+    program = fx.trace(lambda x: fnp.sqrt(x).sum() * 0.0 + 1.0, X)
+    x = f32([1.0, np.nan])
+    at = 3
+    known = found(fx.bisect(program, x, options=FAST_MATH))
+    assert (known.interrupted, known.stage, known.runs) == (True, "program", 1)
+    assert "\n  interrupted   a smaller part was not searched for\n" in str(known)
+    assert np.array_equal(known.expected, np.nan, equal_nan=True)  # type: ignore[arg-type]
+    assert known.actual == 1
+    with pytest.raises(
+        fx.errors.ArgumentError, match=r"as_test: the search was interrupted(?s:.*)let fx.bisect run to its end"
+    ):
+        known.as_test(tmp_path / "test_it.py")
+    runs, at = 0, 1
+    with pytest.raises(KeyboardInterrupt):  # nothing is known
+        fx.bisect(program, x, options=FAST_MATH)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,19 @@ def test_the_command_line_refuses_other_files(tmp_path: Path) -> None:
 def test_digests_are_those_of_the_bytes(file: Path) -> None:
     (call,) = fx.replay(file)
     assert call.results == (hashlib.sha256(np.asarray(call.run()).tobytes()).hexdigest(),)
+
+
+def test_the_command_line_saves_a_call_alone(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with fx.record(tmp_path):
+        fx.jit(lambda x: fnp.sum(fnp.sin(x) * 2))(X)
+    main = runpy.run_module("fxad.replay")["main"]
+    (tmp_path / "elsewhere").mkdir()
+    one = tmp_path / "elsewhere" / "000001.fxcall"
+    assert main([str(file.with_name("000001.fxcall")), "--save", str(one)]) == 0
+    (call,) = fx.replay(one)
+    assert call.same_bits()
+    assert main([str(tmp_path), "--save", str(one)]) == 2
+    assert capsys.readouterr().err == "replay: --save is for one call, not for 2\n  remedy        name its file\n"
+    one.write_bytes(file.with_name("000001.fxcall").read_bytes())
+    assert main([str(one)]) == 2
+    assert "the call shares arrays with that of 000000.fxcall, which is not there\n  remedy" in capsys.readouterr().err

@@ -16,6 +16,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.diagnosis.record import recording as module
 from fxad.execution import dispatch
+from fxad.support.atomic_file import write_whole
 from fxad.tracing.array import current_binder
 from tests.processes import run_python
 
@@ -370,11 +371,12 @@ def test_a_process_that_is_killed_leaves_the_complete_calls_and_the_one_that_kil
     assert first.same_bits()
     assert not first.ended_process
     assert second.ended_process
-    assert second.outcome == "the process ended in the call"
+    assert second.outcome == "the process ended in the call, or could not write the results"
     assert second.args[0] == 2
     with pytest.raises(
         fx.errors.ArgumentError,
-        match=r"same_bits: the call of <lambda> in 000001.fxcall has no recorded results: the process ended in the call"
+        match=r"same_bits: the call of <lambda> in 000001.fxcall has no recorded results: the process ended"
+        r" in the call, or could not write the results"
         r"(?s:.*)compare with the interpreter: fx.bisect\(call\)",
     ):
         second.same_bits()
@@ -402,6 +404,28 @@ def test_a_full_disk_is_an_error_of_the_call_and_leaves_the_files_before(
         f(x)
     assert len(calls) == 1
     assert replayed_bits(tmp_path) == [True, True]
+
+
+def test_results_that_a_full_disk_does_not_take_are_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = fx.jit(lambda x: x + 1)
+
+    def full(descriptor: int, data: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    def run(path: str, parts: Any, mode: int) -> None:
+        with monkeypatch.context() as m:
+            m.setattr("os.write", full)
+            write_whole(path, parts, mode)
+
+    monkeypatch.setattr(module, "write_whole", run)
+    with fx.record(tmp_path) as recording:
+        assert np.array_equal(f(X), X + 1)
+        with pytest.raises(TypeError):
+            f("a")
+    assert str(recording).endswith("\n  not stored    000000.fxcall: the results: No space left on device")
+    (call,) = fx.replay(tmp_path)
+    assert np.array_equal(call.run(), X + 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["000000.fxcall"]
 
 
 def test_refusals_of_record(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from fxad.core.interpreter import run
 from fxad.diagnosis.reduce.child import in_child
 from fxad.dtypes import DType
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, distinct_jaxprs
+from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
@@ -123,9 +124,9 @@ def nested_mean(x: Any) -> Any:
 class Grown:
     """A random program, as a function: blocks of operations on vectors, until there are enough."""
 
-    def __init__(self, seed: int, size: int, plant: Plant, bodies: bool = True) -> None:
+    def __init__(self, seed: int, size: int, plant: Plant, top: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
-        self.size, self.plant, self.bodies = size, plant, bodies
+        self.size, self.plant, self.top = size, plant, top
         self.n = int(self.rng.choice([4, 6, 8]))
         self.weights = self.rng.standard_normal((self.n, self.n)) / self.n
         self.at = sorted(self.rng.uniform(0.1, 0.9, int(self.rng.integers(1, 4))))
@@ -137,7 +138,7 @@ class Grown:
 
     def nested(self, x: Any, y: Any, depth: int, planted: bool) -> Any:
         """A block in bodies, `depth` deep; the fault is in the innermost one."""
-        kind = int(self.rng.integers(5)) if depth and self.bodies else -1
+        kind = int(self.rng.integers(5)) if depth else -1
         length = int(self.rng.integers(2, 7))
 
         def inner(x: Any, y: Any) -> Any:
@@ -166,7 +167,8 @@ class Grown:
             if planted:
                 marks.pop(0)
             if planted or self.rng.random() < 0.15:
-                z = self.nested(x, y, int(self.rng.integers(1, 4)), planted)
+                depth = int(self.rng.integers(1, 4))
+                z = self.nested(x, y, 0 if planted and self.top else depth, planted)
                 done += 25
             elif self.rng.random() < 0.2:
                 z = fnp.tanh(w @ x)
@@ -327,20 +329,23 @@ def pass_folds(program: Any, args: Any) -> Hashable:
     return after(folds, program, args)
 
 
-def relink(jaxpr: Jaxpr) -> Jaxpr:
-    """Link two results of a call crosswise, if they have one type."""
-    jaxpr = map_bodies(jaxpr, relink)
-
-    def rule(b: Builder, e: Eqn, ins: tuple[Atom, ...]) -> Any:
-        if isinstance(e.prim, Call) and len(e.outs) == 2 and e.outs[0].aval is e.outs[1].aval:
-            return b.copy(e, ins)[::-1]
-        return None
-
-    return rewrite(jaxpr, rule)
+def linked(jaxpr: Jaxpr, operands: list[Any], crosswise: bool) -> list[Any]:
+    """Run a program by units, each called function one of them. The fault: two results of a unit that have one type are
+    linked crosswise."""
+    plan = plan_of(jaxpr, tuple([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)]))
+    values = [*operands, *[np.asarray(c.array) for c in plan.constants]]
+    for step in plan.steps:
+        body = plan.units[step.unit].body
+        outs = run(body, [values[k] for k in step.ins])
+        swapped = crosswise and len(outs) == 2 and body.out_avals[0] is body.out_avals[1]
+        values += outs[::-1] if swapped else outs
+    return [values[k] for k in plan.outs]
 
 
 def wrong_links(program: Any, args: Any) -> Hashable:
-    return after(relink, program, args)
+    operands = [*program.bound, *args]
+    have, want = [linked(program.jaxpr, operands, crosswise) for crosswise in (True, False)]
+    return "links" if differ(have, want, 1e-5) else None
 
 
 def one_step_less(jaxpr: Jaxpr) -> Jaxpr:
@@ -423,16 +428,14 @@ def crash(program: Any, args: Any) -> Hashable:
 
 
 def takes_memory(program: Any, args: Any) -> Hashable:
-    """The largest value of the program is above a bound."""
-    largest = max(
-        [v.aval.nbytes for body in distinct_jaxprs(program.jaxpr) for e in body.eqns for v in e.outs], default=0
-    )
-    return "memory" if largest > 100_000 else None
+    """Runs the program; the process that does may hold `MEMORY` bytes more."""
+    values(program, args)
+    return None
 
 
 def outer(x: Any) -> Any:
-    big = fnp.broadcast_to(x[:, None, None], (x.shape[0], 64, 64)) * 2.0
-    return fnp.sum(big, axis=(1, 2)) * 1e-4
+    big = fnp.broadcast_to(x[:, None, None], (x.shape[0], 256, 1024)) * 2.0
+    return fnp.sum(big, axis=(1, 2)) * 1e-6
 
 
 def takes_time(program: Any, args: Any) -> Hashable:
@@ -500,8 +503,11 @@ class Kind:
     most: int
     needs: tuple[str, ...]
     child: float = 0.0
+    memory: int | None = None
+    top: bool = False  # it is planted in no body
 
 
+MEMORY: Final = 12_000_000
 KINDS: Final[dict[str, Kind]] = {
     "jvp": Kind(squash("jvp"), wrong_jvp, "tangent", 3000, ("squash",)),
     "transpose": Kind(twice, wrong_transpose, "adjoint", 3000, ("twice",)),
@@ -515,11 +521,13 @@ KINDS: Final[dict[str, Kind]] = {
     "distant": Kind(distant, refused_chain, "refused", 5000, ("sinh",)),
     "merge": Kind(two_arcs, wrong_merge, "pass", 5000, ("atan",)),
     "overflow": Kind(growing, gives_nan, "nan", 5000, ("scan", "sub", "mul")),
-    "links": Kind(two_results, wrong_links, "pass", 5000, ("call",)),
+    "links": Kind(two_results, wrong_links, "links", 5000, ("call",), top=True),
     "flags": Kind(zero_by_zero, wrong_flags, "flags", 400, ("is_nan", "ne", "select", "div")),
     "nan": Kind(log_of_negative, gives_nan, "nan", 5000, ("log", "sqrt", "div")),
     "crash": Kind(lambda x: squash("")(fnp.tanh(x)), crash, "signal SIGSEGV", 4000, ("squash",), 20.0),
-    "memory": Kind(outer, takes_memory, "memory", 5000, ("broadcast_in_dim", "mul")),
+    "memory": Kind(
+        outer, takes_memory, f"more than {MEMORY} bytes", 3000, ("broadcast_in_dim", "mul", "reduce_sum"), 20.0, MEMORY
+    ),
     "time": Kind(squash(""), takes_time, "no result within 0.5 s", 2000, ("squash",), 0.5),
 }
 
@@ -543,9 +551,9 @@ def fault(seed: int, kind: str | None = None, least: int = 300, most: int | None
     name = kind or sorted(KINDS)[seed % len(KINDS)]
     chosen = KINDS[name]
     size = int(np.exp(rng.uniform(np.log(least), np.log(most or chosen.most))))
-    fails = in_child(chosen.fails, seconds=chosen.child) if chosen.child else chosen.fails
+    fails = in_child(chosen.fails, chosen.child, chosen.memory) if chosen.child else chosen.fails
     for attempt in range(5):  # now and then nothing of the fault is left in the results
-        grown = Grown(seed + 1000 * attempt, size, chosen.plant)
+        grown = Grown(seed + 1000 * attempt, size, chosen.plant, top=chosen.top)
         program, args = grown.program, grown.args
         if fails(program, args) == chosen.reason:
             return Fault(name, program, args, fails, chosen.reason, chosen.needs)

@@ -619,3 +619,34 @@ def test_predicates_and_limits_that_a_process_does_not_take(monkeypatch: pytest.
         testing.in_child(has_tanh)
     assert "in_child: the system linux has no fork, or none of its files on memory" in messages(e)
     assert "call the predicate in this process, or run the reduction on Linux" in messages(e)
+
+
+def test_lines_of_an_equal_program_are_not_shown() -> None:
+    """Equal programs are one object, with the lines of the first: that of `before` is no line of the whole program."""
+    before = fx.reduce_program(fx.trace(lambda x: fnp.tanh(x), fx.Spec((), "float32")), has_tanh)
+
+    def once(x: Any) -> Any:
+        return fnp.sum(fnp.sin(fnp.tanh(x)) * fnp.cos(x))
+
+    def twice(x: Any) -> Any:
+        y = fnp.tanh(fnp.sum(x) + 1.0)
+        return y + fnp.tanh(x)
+
+    for f, line in ((once, f":{once.__code__.co_firstlineno + 1} in "), (twice, "")):
+        small = fx.reduce_program(fx.trace(f, fx.Spec((3,), "float32")), has_tanh)
+        assert small.jaxpr is before.jaxpr
+        (text,) = [text for text in str(small).splitlines() if " = tanh " in text]
+        assert line in text if line else "#" not in text
+
+
+def test_predicates_take_trees_of_arguments() -> None:
+    """Regression: `args` of a recorded call have the trees of the call."""
+    program = fx.trace(lambda p, x: fnp.sum(fnp.log(p["w"] * x)), {"w": X}, 2.0)
+    args = ({"w": -np.abs(X) - 1}, 2.0)
+    assert testing.gives_nan(program, args) == "nan of log"
+    assert testing.compiled_differs(program, args) is None
+    small = fx.reduce_program(program, testing.gives_nan, args)
+    assert [e.prim.name for e in small.jaxpr.eqns] == ["log"]
+    with pytest.raises(ArgumentError) as e:
+        fx.reduce_program(program, testing.gives_nan, ({"w": X}, X, X))
+    assert "\\n" not in e.value.message

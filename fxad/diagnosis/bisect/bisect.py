@@ -24,6 +24,7 @@ from fxad.execution.executable import Executable, Lowered
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, Device, check_options
+from fxad.support.tables import Progress
 from fxad.tracing.program import Choices, Program, numpy_operands
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan
@@ -66,7 +67,8 @@ def bisect(
 
     `tolerance` is relative to the elements; by default the square root of the spacing of the dtype, 3.5e-4 for float32;
     0 compares bits. With `time_limit`, in seconds, the program runs in child processes: a crash and a hang are
-    differences like others.
+    differences like others. On an interruption (Ctrl-C) after the first difference, what is known so far is returned,
+    with `interrupted` True. On a terminal, a bar shows the runs.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -117,6 +119,7 @@ class _Bisection:
         if time_limit is not None:
             self.candidate = InChild(self.candidate, time_limit)
         self.other: Jaxpr | None = None  # another version of the program
+        self.so_far = _whole(jaxpr, operands)  # the report of an interrupted search
         self.reference = self._reference(reference)
 
     def _reference(self, reference: object) -> InProcess:
@@ -158,14 +161,22 @@ class _Bisection:
             versions = self._between(self.other, self.jaxpr)
             if versions is not None:
                 return replace(versions, candidate="the program", reference="the other program")
-        search = Search(self.candidate, self.reference, self.close)
-        whole = search.compare(self.jaxpr, self.operands)
-        if whole is None:
-            return None
-        found = self._in_passes(self.choices, "compiled")
-        if found is None and isinstance(self.reference, Compiled):
-            found = self._in_passes(self.reference.choices, "the reference")
-        return found or self._in_units(search, whole)
+        with Progress(f"bisecting {self.jaxpr.name}", unit=" runs") as bar:
+            search = Search(self.candidate, self.reference, self.close, bar)
+            whole = search.compare(self.jaxpr, self.operands)
+            if whole is None:
+                return None
+            sides = replace(
+                _whole(self.jaxpr, self.operands), candidate=self.candidate.name, reference=self.reference.name
+            )
+            self.so_far = _with_outcome(sides, whole)
+            try:
+                found = self._in_passes(self.choices, "compiled")
+                if found is None and isinstance(self.reference, Compiled):
+                    found = self._in_passes(self.reference.choices, "the reference")
+                return found or self._in_units(search, whole)
+            except KeyboardInterrupt:
+                return replace(self.so_far, runs=search.runs, interrupted=True)
 
     def _in_passes(self, choices: Choices, side: str) -> Divergence | None:
         """Return the pass after which the interpreter has other results, and the equation; None if no pass changes
@@ -232,7 +243,7 @@ class _Bisection:
         plan = plan_of(self.jaxpr, units, options.donate, passes)
         candidate = self.candidate.as_one
         reference = self.reference.as_one if isinstance(self.reference, Compiled) else self.reference
-        alone = Search(candidate, reference, self.close)
+        alone = Search(candidate, reference, self.close, search.bar)
         alone.runs = search.runs
         jaxpr, operands, unit = plan.units[0].body, self.operands, ""
         report = replace(_whole(self.jaxpr, self.operands), candidate=candidate.name, reference=reference.name)
@@ -249,6 +260,7 @@ class _Bisection:
             call = plan.steps[k]
             jaxpr, operands = plan.units[call.unit].body, _operands_of(plan, k, values)
             unit = f"{call.unit} of {len(plan.units)}, {jaxpr.name}, at step {k} of {len(plan.steps)}"
+            self.so_far = replace(self.so_far, stage="unit", stage_name=unit)
         found = alone.find(jaxpr, operands, kind)
         if found is None:
             return replace(report, stage="unit" if unit else "program", stage_name=unit, runs=alone.runs)

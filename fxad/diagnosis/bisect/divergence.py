@@ -33,7 +33,8 @@ class Divergence:
     the fewest equations that do, or it is the program before the pass. `alone` is False if these equations show it only
     in the whole program. `expected` and `actual` are a result of the reference and of the candidate, and `at` is the
     index at which they differ most. If the candidate has no results, `failure` says why. `values` are the operands of
-    the equation, if they are not those of the program. `runs` counts the runs of the candidate.
+    the equation, if they are not those of the program. `runs` counts the runs of the candidate. `interrupted` is True
+    if the search was interrupted before it found the equation.
     """
 
     stage: str
@@ -52,6 +53,7 @@ class Divergence:
     alone: bool = True
     values: tuple[NDArray, ...] = ()
     runs: int = 0
+    interrupted: bool = False
     call: str = field(default="", repr=False)  # the arguments of `bisect` that show it again, as code
 
     @property
@@ -70,6 +72,7 @@ class Divergence:
         if self.stage in ("equation", "unit") and self.equation and before:
             lines.append(f"  together      with {before} equation{'s' * (before > 1)} before it; alone it agrees")
         lines += [] if self.alone else ["  context       these equations differ only in the whole program"]
+        lines += ["  interrupted   a smaller part was not searched for"] if self.interrupted else []
         lines += [f"  failure       {self.failure}"] if self.failure else []
         for label, x in (("expected", self.expected), ("actual", self.actual)):
             lines += [] if x is None else [f"  {label:12}  {self._value(x)}"]
@@ -97,10 +100,13 @@ class Divergence:
         """Write a test for pytest to a file: the program as text, its operands, and the comparison. It fails now, and
         passes when the fault is gone. It needs no file but those of fxad and of the pass.
 
-        Raises: ArgumentError for what such a test cannot show: a difference that only the whole program has, one
-                between two programs, or one after a pass that no module has under its name; OSError.
+        Raises: ArgumentError after an interrupted search, and for what such a test cannot show: a difference that only
+                the whole program has, one between two programs, or one after a pass that no module has under its
+                name; OSError.
         """
         absolute = path_to_write("as_test", path)
+        if self.interrupted:
+            raise ArgumentError("as_test: the search was interrupted", remedy="let fx.bisect run to its end")
         if not self.call:
             place = f"{self.stage} {self.stage_name}".strip()
             raise ArgumentError(

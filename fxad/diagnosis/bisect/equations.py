@@ -21,6 +21,7 @@ from fxad.core.layout import PREDICATE
 from fxad.diagnosis.bisect.closeness import Closeness, Mismatch, largest
 from fxad.diagnosis.bisect.sides import Failure, InChild, InProcess, Operands, Outcome, Side
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.support.tables import Progress
 from fxad.transforms.locate import body_label
 
 _AT_ONCE: Final = 256  # runs of a child
@@ -45,16 +46,18 @@ class Found:
 
 @final
 class Search:
-    """A search with two sides. `runs` counts the runs of the candidate."""
+    """A search with two sides. `runs` counts the runs of the candidate, and the bar shows them."""
 
-    def __init__(self, candidate: Side, reference: InProcess, close: Closeness) -> None:
+    def __init__(self, candidate: Side, reference: InProcess, close: Closeness, bar: Progress | None = None) -> None:
         self.candidate, self.reference, self.close = candidate, reference, close
+        self.bar = bar or Progress("bisecting")
         self.runs = 0
 
     def compare(self, jaxpr: Jaxpr, operands: Operands) -> Mismatch | Failure | None:
         """Return the difference of the two sides; None if there is none. Raises: what the reference raises."""
         expected = self.expected(jaxpr, operands)
         self.runs += 1
+        self.bar.step()
         return self.judge(expected, self.candidate.run(jaxpr, operands))
 
     def expected(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
@@ -109,6 +112,7 @@ class Search:
         found = self._compare_alone(part, values)
         eqn = jaxpr.eqns[end - 1]
         if first == end - 1 and self.is_of(kind, found):
+            self.bar.what = f"bisecting {eqn.prim.name}"
             inner = self._in_bodies(eqn, values_of(eqn, values), kind)
             if inner is not None:
                 return inner

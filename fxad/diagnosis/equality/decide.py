@@ -23,6 +23,7 @@ from fxad.primitives.check import Check
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Permutation
 from fxad.primitives.slicing import Concatenate, Slice
+from fxad.support.tables import Progress
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
@@ -33,6 +34,7 @@ _MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those o
 _ROUNDINGS: Final = 3
 _CONFIRMING: Final = 16  # roundings of a difference that was found
 _BEYOND_NOISE: Final = 32.0
+_OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
 _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of loops, in float64
 
@@ -198,9 +200,10 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
         args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
         operands = question.operands(args)
         try:
-            ours, effects = evaluate(domain, left, operands[0]), domain.effects
-            domain.effects = []
-            theirs = evaluate(domain, right, operands[1])
+            with Progress("comparing programs", len(left.eqns) + len(right.eqns), " equations") as bar:
+                ours, effects = evaluate(domain, left, operands[0], lambda *_: bar.step()), domain.effects
+                domain.effects = []
+                theirs = evaluate(domain, right, operands[1], lambda *_: bar.step())
         except UndecidedError as e:
             return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
         if effects != domain.effects:
@@ -267,12 +270,14 @@ def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], 
 
 def _difference(question: Question) -> Counterexample | None:
     """Return operands where the results differ by more than rounding, as float64 computes them."""
-    for args in _draws(question):
-        found = _compared(question, args)
-        if found is None or not _confirmed(question, found):
-            continue
-        simpler = _shrunk(question, found)
-        return simpler if _confirmed(question, simpler) else found
+    with Progress("searching for a difference", unit=" draws") as bar:
+        for args in _draws(question):
+            bar.step()
+            found = _compared(question, args)
+            if found is None or not _confirmed(question, found):
+                continue
+            simpler = _shrunk(question, found)
+            return simpler if _confirmed(question, simpler) else found
     return None
 
 
@@ -389,7 +394,7 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
     def value(a: Atom) -> NDArray:
-        return _widened_value(a.array) if isinstance(a, Lit) else env[a]
+        return _literal(a, source) if isinstance(a, Lit) else env[a]
 
     for eqn in jaxpr.eqns:
         operands = [value(a) for a in eqn.ins]
@@ -400,6 +405,20 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
             outs = [_rounded(np.asarray(y), source) for y in _wide_impl(eqn.prim, operands)]
         env.update(zip(eqn.outs, outs, strict=True))
     return [value(a) for a in jaxpr.outs]
+
+
+def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
+    """Return a constant. One that its dtype has rounded, such as 0.1, is off by a little: in float32, `x * 0.1 * 0.3`
+    and `x * 0.03` are the same function."""
+    wide, dtype = _widened_value(a.array), a.aval.dtype
+    if source is None or wide.dtype == dtype:
+        return wide
+    spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
+    parts = np.array([np.real(a.value), np.imag(a.value)], np.float64)
+    digits = np.frexp(parts)[0] / np.sqrt(spacing)
+    if ((digits == np.rint(digits)) | (parts == np.rint(parts))).all():  # few digits, or an integer: it is exact
+        return wide
+    return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(source.integers(-1, 2))))
 
 
 def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray]:

@@ -30,15 +30,16 @@ class Symbolic:
     first if the array is complex.
 
     degree, level: bounds of the degree, where quotients count as variables, and of the nesting of quotients. bit: all
-    elements are 0 or 1.
+    elements are 0 or 1. joined: the order and the values, if the array is an extremum of arrays of its shape.
     """
 
-    __slots__ = ("bit", "degree", "is_complex", "level", "residues")
+    __slots__ = ("bit", "degree", "is_complex", "joined", "level", "residues")
 
     def __init__(
         self, residues: Residues, is_complex: bool = False, degree: float = 1.0, level: int = 0, bit: bool = False
     ) -> None:
         self.residues, self.is_complex, self.degree, self.level, self.bit = residues, is_complex, degree, level, bit
+        self.joined: tuple[object, tuple[Residues, ...]] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

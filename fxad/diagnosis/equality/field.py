@@ -41,9 +41,9 @@ class Field:
         self.points, self.seed = points, seed
         self.p: Residues = np.array(PRIMES[:points], np.int64)
         self._inverse_p = 1.0 / self.p.astype(np.float64)
+        self._unsigned: _Bits = self.p.astype(np.uint64)
         self._scales = np.array([[pow(2, _LIMB * k, p) for p in PRIMES[:points]] for k in range(5)], np.int64)
-        self._powers_of_two: Residues | None = None
-        self._keys: dict[tuple[bytes, int, int], _Bits] = {}
+        self._keys: dict[tuple[str, int, int], _Bits] = {}
 
     # ------------------------------------------------------------------------------------------------ arithmetic
 
@@ -121,14 +121,10 @@ class Field:
         """Return the residues of the exact values of floats: a mantissa times a power of two."""
         mantissa, exponent = np.frexp(x.astype(np.float64))
         residues = (mantissa * 2.0**53).astype(np.int64)[..., None] % self.p
-        scale = self._two_to()[exponent.astype(np.int64) - 53 + _OFFSET]
+        exponents, which = np.unique(exponent, return_inverse=True)
+        scales = [[pow(2, e - 53, p) for p in PRIMES[: self.points]] for e in exponents.tolist()]
+        scale = np.array(scales, np.int64).reshape(-1, self.points)[which.reshape(exponent.shape)]
         return self.mul(residues, scale)
-
-    def _two_to(self) -> Residues:
-        if self._powers_of_two is None:
-            rows = [[pow(2, e, p) for p in PRIMES[: self.points]] for e in range(-_OFFSET, 1025)]
-            self._powers_of_two = np.array(rows, np.int64)
-        return self._powers_of_two
 
     # ----------------------------------------------------------------------------- linear and bilinear maps of floats
 
@@ -184,33 +180,30 @@ class Field:
     def random(self, name: str, x: Residues, width: int | None = None) -> Residues:
         """Return a random function of the vectors on the last axis of `x`: `width` residues, a multiple of `points`."""
         width = self.points if width is None else width
-        keys = self._key(name.encode(), x.shape[-1] + 1, width)
+        keys = self._key(name, x.shape[-1] + 1, width)
         mixed = _mix(x.view(np.uint64) if x.flags.c_contiguous else np.ascontiguousarray(x).view(np.uint64))
         state = _mix(np.matmul(mixed, keys[1:]) + keys[0])
-        p = np.tile(self.p, width // self.points).astype(np.uint64)
+        p = self._unsigned if width == self.points else np.tile(self._unsigned, width // self.points)
         return (state % p).astype(np.int64)
 
-    def _key(self, name: bytes, rows: int, columns: int) -> _Bits:
+    def _key(self, name: str, rows: int, columns: int) -> _Bits:
         key = name, rows, columns
         if key not in self._keys:
-            digest = hashlib.blake2b(name, key=self.seed.to_bytes(8, "little"), digest_size=16).digest()
-            source = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
-            self._keys[key] = source.integers(0, 1 << 64, (rows, columns), np.uint64) | np.uint64(1)
+            source = hashlib.shake_128(self.seed.to_bytes(8, "little") + name.encode())
+            bits = np.frombuffer(source.digest(8 * rows * columns), "<u8").astype(np.uint64)
+            self._keys[key] = bits.reshape(rows, columns) | np.uint64(1)
         return self._keys[key]
 
     def encode(self, name: str, x: Residues, back: bool = False) -> Residues:
-        """Return a random bijection of elements, or its inverse: a Feistel network over the residues."""
-        rows = [x[..., k] for k in range(self.points)]
-        rounds = [(r, k) for r in range(2) for k in range(self.points)]
-        for r, k in reversed(rounds) if back else rounds:
-            others = np.stack([rows[j] for j in range(self.points) if j != k], -1)
-            shift = self.random(f"{name} {r} {k}", others)[..., k]
-            changed = rows[k] - shift if back else rows[k] + shift
-            rows[k] = changed % self.p[k]
-        return np.stack(rows, -1)
-
-
-_OFFSET: Final = 1074 + 53 + 53
+        """Return a random bijection of elements, or its inverse: four rounds of a Feistel network (Luby, Rackoff 1988),
+        between the residues of the first half of the primes and those of the others."""
+        half = self.points // 2
+        parts, primes = [x[..., :half], x[..., half:]], (self.p[:half], self.p[half:])
+        for k in range(3, -1, -1) if back else range(4):
+            at = k % 2
+            shift = self.random(f"{name} {k}", parts[1 - at])[..., slice(half, None) if at else slice(half)]
+            parts[at] = (parts[at] - shift if back else parts[at] + shift) % primes[at]
+        return np.concatenate(parts, -1)
 
 
 def _mix(x: _Bits) -> _Bits:

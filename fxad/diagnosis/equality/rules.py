@@ -484,8 +484,8 @@ def _cumprod(domain: Domain, prim: CumProd, args: list[Value], ins: Avals, outs:
 
 # ---------------------------------------------------------------------------------------------------------- extrema
 # max is a sum, behind a random bijection g: max(x, y) = g^-1(g(x) + g(y)). So it is commutative and associative, as a
-# reduction in any order must be, and nothing else but max(x, x) = x, and that -inf is its identity. The least float is
-# minus the largest of the negated ones; integers wrap, so their minimum has a bijection of its own.
+# reduction in any order must be, and -inf is its identity. An operand that occurs twice in nested maxima is taken once.
+# The least float is minus the largest of the negated ones; integers wrap, so their minimum has a bijection of its own.
 
 
 def _extremum(sign: int) -> Rule:
@@ -510,6 +510,11 @@ class _Order:
         self.name = "max" if sign > 0 or aval.inexact else "min"
         self.identity = domain.field.neg(domain.infinity)
 
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What tells this order from others."""
+        return self.name, self.negate
+
     def encode(self, x: Symbolic) -> Residues:
         residues = self.domain.field.neg(x.residues) if self.negate else x.residues
         lowest = (residues == self.identity).all(-1, keepdims=True)
@@ -525,9 +530,30 @@ class _Order:
 
 
 def _larger(domain: Domain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic:
-    larger = order.decode(domain.field.add(order.encode(x), order.encode(y)), x, y)
-    same = (x.residues == y.residues).all(-1, keepdims=True)
-    return larger.like(np.where(same, x.residues, larger.residues))
+    """Return the extremum of two values. What both are extrema of is taken once: max(max(x, y), x) is max(x, y)."""
+    ours, theirs = _joined(order, x), _joined(order, y)
+    total = domain.field.add(order.encode(x), order.encode(y))
+    if len(ours) * len(theirs) <= _MOST_JOINED:
+        for k, leaf in enumerate(theirs):
+            twice = np.greater(_among(leaf, ours), _among(leaf, theirs[:k]))  # not counted before
+            if twice.any():
+                total = np.where(twice, domain.field.sub(total, order.encode(y.like(leaf))), total)
+    larger = order.decode(total, x, y)
+    larger.joined = order.key, (*ours, *theirs)
+    return larger
+
+
+def _joined(order: _Order, x: Symbolic) -> tuple[Residues, ...]:
+    """Return the values of which a value is the extremum."""
+    return x.joined[1] if x.joined is not None and x.joined[0] == order.key else (x.residues,)
+
+
+def _among(x: Residues, others: Sequence[Residues]) -> NDArray:
+    """Return where elements are those of one of the others."""
+    return np.asarray(sum([(x == y).all(-1, keepdims=True) for y in others], np.False_), np.bool_)
+
+
+_MOST_JOINED: Final = 64  # pairs of values to compare
 
 
 def _clamp(domain: Domain, prim: Clamp, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:

@@ -74,7 +74,7 @@ class Recording:
         self.limit = limit
         self.files: list[str] = []
         self.skipped: list[Skipped] = []
-        self.stand_ins: list[str] = []  # arrays that were not stored, as texts
+        self.stand_ins: list[str] = []  # arrays that were not stored, and results, as texts
 
     def __str__(self) -> str:
         calls = f"{len(self.files)} call{'s' * (len(self.files) != 1)}"
@@ -107,7 +107,8 @@ def record(path: str | os.PathLike[str], *, limit: int | str = _LIMIT) -> Iterat
     ('sin', True)
 
     Raises: ArgumentError inside a trace, for what is no path, and for a limit that is no number of bytes;
-            FileFormatError if `path` is a file; OSError at a call that cannot be written, before it runs.
+            FileFormatError if `path` is a file; OSError at a call that cannot be written, before it runs. If only its
+            results cannot be written, the report says so.
     Cost:   each call waits for its arguments and its results, and writes its file twice. Nothing outside of the block.
     """
     if active_trace() is not None:
@@ -181,12 +182,20 @@ class _Observer(CallObserver):
         try:
             outs = run()
         except Exception as e:
-            write_whole(path, writer.file(description, {"error": error_text(e)}), 0o666)
+            self._write_results(path, writer.file(description, {"error": error_text(e)}))
             raise
         finally:
             writer.note_written(name, self._written)
-        write_whole(path, writer.file(description, _results(outs, program.out_avals)), 0o666)
+        self._write_results(path, writer.file(description, _results(outs, program.out_avals)))
         return outs
+
+    def _write_results(self, path: str, content: list[bytes]) -> None:
+        """Write a file again, with the results. On an error, as of a full disk, the report says so: the call has made
+        its results, and a file without them is there."""
+        try:
+            write_whole(path, content, 0o666)
+        except OSError as e:
+            self._recording.stand_ins.append(f"{os.path.basename(path)}: the results: {e.strerror}")
 
 
 @by_value

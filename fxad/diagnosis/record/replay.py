@@ -175,7 +175,7 @@ class RecordedCall:
         """How the recorded call ended, as a text."""
         if self.error:
             return f"it raised {self.error}"
-        return "the process ended in the call" if self.ended_process else "it returned"
+        return "the process ended in the call, or could not write the results" if self.ended_process else "it returned"
 
     @property
     def _name(self) -> str:

@@ -143,7 +143,7 @@ def _serve(connection: Connection, fails: Callable[..., Hashable], seconds: floa
         if pid == 0:
             os.close(reading)
             connection.close()  # else the pipe would not end with the server
-            _run(fails, request, writing)
+            _run(fails, request, writing, memory)
         os.close(writing)
         answer = _wait(connection, pid, reading, seconds, memory)
         os.close(reading)
@@ -152,12 +152,15 @@ def _serve(connection: Connection, fails: Callable[..., Hashable], seconds: floa
         connection.send_bytes(pickle.dumps(answer))
 
 
-def _run(fails: Callable[..., Hashable], request: bytes, writing: int) -> None:
+def _run(fails: Callable[..., Hashable], request: bytes, writing: int, memory: int | None) -> None:
     """Call the predicate, write the answer, and end the process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         parts, args = pickle.loads(request)  # of our own process
+        start = _allocated("self")
         answer: _Answer = ("reason", fails(Program(*parts), args))
+        if memory is not None and _most_allocated() > start + memory:  # between two looks of the server
+            answer = ("reason", f"more than {memory} bytes")
         data = pickle.dumps(answer)
     except MemoryError:
         data = pickle.dumps(("reason", "MemoryError"))
@@ -173,7 +176,7 @@ def _run(fails: Callable[..., Hashable], request: bytes, writing: int) -> None:
 def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory: int | None) -> _Answer | None:
     """Return the answer of a process, which has ended then. None if nobody waits for it any more."""
     deadline = time.monotonic() + seconds
-    start = _resident(pid) if memory is not None else 0
+    start = _allocated(pid) if memory is not None else 0
     parts: list[bytes] = []
     refused = ""
     while not refused:
@@ -191,7 +194,7 @@ def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory
             parts.append(part)
         elif time.monotonic() >= deadline:
             refused = f"no result within {seconds:g} s"
-        if memory is not None and _resident(pid) > start + memory:
+        if memory is not None and _allocated(pid) > start + memory:
             refused = f"more than {memory} bytes"
     if refused:
         os.kill(pid, signal.SIGKILL)
@@ -206,10 +209,20 @@ def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory
     return answer
 
 
-def _resident(pid: int) -> int:
-    """Return the bytes that a process holds in memory; 0 if it has ended."""
+def _allocated(pid: int | str) -> int:
+    """Return the bytes that a process holds in memory, without those of files, such as code, which a process that was
+    forked loads again; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            resident, of_files = map(int, file.read().split()[1:3])
+            return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def _most_allocated() -> int:
+    """Return a lower bound of the most bytes that this process has held at once, without those of files."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        fields = dict([line.split(":", 1) for line in file if ":" in line])
+    peak, *of_files = [int(fields[name].split()[0]) for name in ("VmHWM", "RssFile", "RssShmem")]
+    return 1024 * (peak - sum(of_files))

@@ -18,17 +18,20 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from fxad.core import scalar_text
+from fxad.core import printing, scalar_text
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.errors import ArgumentError, FileFormatError, described, shown
-from fxad.ir import Aval, NDArray
-from fxad.text import OwnPrimitives, parse, to_text
+from fxad.ir import Aval, Eqn, Jaxpr, NDArray, distinct_jaxprs, source_text
+from fxad.text import OwnPrimitives, parse
 from fxad.tracing.program import Program
+
+Lines: TypeAlias = Mapping[str, tuple[str, ...]]
 
 _MOST: Final = 64  # elements that are written out
 _OPERAND: Final = re.compile(r"# (operand|closed over) (\d+): (\S+) =(.*)")
@@ -36,19 +39,43 @@ _UNKNOWN: Final = "# no arguments"
 _REMEDY: Final = "give the whole text, as it was printed"
 
 
-def with_operands(c: Candidate) -> str:
-    """Return a program and its operands as text, with the user's lines as comments.
+def with_operands(c: Candidate, lines: Lines | None = None) -> str:
+    """Return a program and its operands as text, with the user's lines as comments. `lines` are those of the program
+    that was reduced: an equation shows no other.
 
     Law: `read_candidate(with_operands(c))` has the same program and the same bits.
     """
-    lines = [
+    operands = [
         f"# {'closed over' if k < c.n_bound else 'operand'} {k}: {_typed(x)}"
         for k, x in enumerate(c.values)
         if x is not None
     ]
     if c.args is None:
-        lines.append(_UNKNOWN)
-    return to_text(c.jaxpr, source=True) + "".join([f"{line}\n" for line in lines])
+        operands.append(_UNKNOWN)
+    text = printing.program(distinct_jaxprs(c.jaxpr), partial(line_of, lines or {}))
+    return text + "".join([f"{line}\n" for line in operands])
+
+
+def lines_by_operation(jaxpr: Jaxpr) -> Lines:
+    """Return the user's lines in a program and its bodies, by the name of the primitive."""
+    found: dict[str, dict[str, None]] = {}
+    for body in distinct_jaxprs(jaxpr):
+        for eqn in body.eqns:
+            found.setdefault(eqn.prim.name, {})[source_text(eqn.source)] = None
+    return {name: tuple([line for line in lines if line]) for name, lines in found.items()}
+
+
+def line_of(lines: Lines, eqn: Eqn) -> str:
+    """Return the user's line of an equation.
+
+    Equal programs are one object, with the lines of the first. So a smaller program may have lines of another function
+    that was traced before. They are not shown; if the whole program has this operation at one line only, that is it.
+    """
+    own = source_text(eqn.source)
+    if not own or not lines or any([own in of for of in lines.values()]):
+        return own
+    known = lines.get(eqn.prim.name, ())
+    return known[0] if len(known) == 1 else ""
 
 
 def _typed(x: NDArray) -> str:

@@ -10,11 +10,13 @@ import numpy as np
 
 from fxad.api.lift import check_program
 from fxad.diagnosis.reduce.candidate import Candidate, equations
+from fxad.diagnosis.reduce.reading import lines_by_operation
 from fxad.diagnosis.reduce.reduced import Reduced, reduced
 from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
-from fxad.errors import ArgumentError, described, shown
+from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
+from fxad.support.tables import Progress
 from fxad.tracing.program import Program, flatten_arguments
 from fxad.tracing.tracer import Tracer
 
@@ -42,7 +44,8 @@ def reduce_program(
     `fxad.testing.in_child` has a time limit, and survives a crash.
 
     The result is a `Program` with `args`, `reason`, `minimal`, and `as_test(path)`, which writes a test for pytest. On
-    an interruption (Ctrl-C), the smallest program so far is returned, with `stopped == "interrupted"`.
+    an interruption (Ctrl-C), the smallest program so far is returned, with `stopped == "interrupted"`. On a terminal, a
+    bar shows the number of equations so far and of programs that were tried.
 
     >>> import fxad as fx, fxad.numpy as fnp, numpy as np
     >>> def fails(program, args):
@@ -72,14 +75,15 @@ def reduce_program(
         )
     start = _candidate(whole, args)
     reason = _reason(fails, whole, args, start)
-    search = Search(fails, reason, start, time.monotonic() + budget)
     stopped = "minimal"
-    try:
-        search.search()
-    except OutOfTimeError:
-        stopped = "budget"
-    except KeyboardInterrupt:
-        stopped = "interrupted"
+    with Progress("reducing", unit=" programs") as bar:
+        search = Search(fails, reason, start, time.monotonic() + budget, bar)
+        try:
+            search.search()
+        except OutOfTimeError:
+            stopped = "budget"
+        except KeyboardInterrupt:
+            stopped = "interrupted"
     return reduced(
         search.best,
         reason=reason,
@@ -87,6 +91,7 @@ def reduce_program(
         attempts=search.attempts,
         before=equations(whole.jaxpr),
         fails=fails,
+        lines=lines_by_operation(whole.jaxpr),
     )
 
 
@@ -111,7 +116,7 @@ def _candidate(program: Program[..., Any], args: object) -> Candidate:
         kwargs = ", ".join(sorted(program.kwargs_tree.entries()))
         raise ArgumentError(
             f"reduce_program: {program.name} takes the keyword arguments {kwargs}",
-            remedy="trace it with positional arguments",
+            remedy="trace it with positional arguments: fx.trace(lambda x, y: program(x, name=y), x, y)",
         )
     leaves = flatten_arguments(program, tuple(args), {})
     return Candidate(program.jaxpr, (*bound, *[np.asarray(x) for x in leaves]), len(bound))
@@ -128,8 +133,9 @@ def _reason(
         reasons.append(outcome(fails, flat, None if args is None else start.args))
     for found in reasons:
         if isinstance(found, Raised):
+            text = found.error.message if isinstance(found.error, FxadError) else str(found.error)
             raise ArgumentError(
-                f"reduce_program: fails raised {type(found.error).__name__}: {shown(str(found.error), 300)}",
+                f"reduce_program: fails raised {type(found.error).__name__}: {shown(text, 300)}",
                 remedy="return a reason, such as type(error).__name__, or None if the program does not fail",
             ) from found.error
     reason = reasons[0]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
+from dataclasses import field
 from typing import Any, Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.reduce.candidate import Candidate, equations
-from fxad.diagnosis.reduce.reading import with_operands
+from fxad.diagnosis.reduce.reading import Lines, with_operands
 from fxad.diagnosis.reduce.source_code import code_of
 from fxad.errors import shown
 from fxad.ir import NDArray
@@ -36,6 +37,7 @@ class Reduced(Program[P, R_co]):
     attempts: int = 0
     before: int = 0
     fails: Callable[..., Hashable] | None = None
+    lines: Lines = field(default_factory=dict, repr=False)  # of the whole program, by the names of primitives
 
     @property
     def minimal(self) -> bool:
@@ -50,7 +52,7 @@ class Reduced(Program[P, R_co]):
     def _text(self) -> str:
         args = self.args if self.args is not None else (None,) * len(self.in_avals)
         bound: Any = self.bound
-        return with_operands(Candidate(self.jaxpr, (*bound, *args), len(bound), self.args is not None))
+        return with_operands(Candidate(self.jaxpr, (*bound, *args), len(bound), self.args is not None), self.lines)
 
     def __str__(self) -> str:
         """Return the program with the user's lines, its operands, and the reason."""

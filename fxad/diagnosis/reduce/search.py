@@ -21,6 +21,7 @@ from fxad.diagnosis.reduce.candidate import Candidate, equations, is_finite, siz
 from fxad.diagnosis.reduce.recorded import Recording, Run
 from fxad.errors import TypecheckError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, distinct_jaxprs
+from fxad.support.tables import Progress
 from fxad.tracing.program import Program
 
 T = TypeVar("T")
@@ -37,8 +38,9 @@ class OutOfTimeError(Exception):
 class Search:
     """The attempts of one reduction. `best` is the smallest program so far that fails for the reason."""
 
-    def __init__(self, fails: Fails, reason: Hashable, start: Candidate, deadline: float) -> None:
+    def __init__(self, fails: Fails, reason: Hashable, start: Candidate, deadline: float, bar: Progress) -> None:
         self.fails = fails
+        self.bar = bar
         self.reason = reason
         self.best = start
         self.size = size_of(start)
@@ -77,9 +79,11 @@ class Search:
         if time.monotonic() > self.deadline:
             raise OutOfTimeError
         self.attempts += 1
+        self.bar.step()
         found = outcome(self.fails, c.program(), c.args)
         if found == self.reason and type(found) is type(self.reason):
             self.best, self.size = c, size
+            self.bar.what = f"reduced to {equations(c.jaxpr)} equations"
             return True
         return False
 
