@@ -557,6 +557,11 @@ class _Function(_Operations):
         """The platform that the module is for; see `fxad.ir.Hlo`."""
         return self.module.platform
 
+    @property
+    def devices(self) -> int:
+        """The number of devices of the module; see `fxad.ir.Hlo`."""
+        return self.module.devices
+
     def channel(self) -> int:
         """Return a number for one collective; see `fxad.ir.Hlo`."""
         self.module.channels += 1
