@@ -180,7 +180,7 @@ _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of 
 def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     """Return the StableHLO module of a program; `@main` takes its operands and returns its results, in order.
 
-    Only calls of libraries and of the host depend on the platform.
+    Calls of libraries and of the host depend on the platform, and so does the form of products of arrays.
 
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation: its text, the rule of its primitive, types and locations.

@@ -236,7 +236,11 @@ class _Matrices:
         operands, avals = [], []
         for value, aval, perm, shape in zip(args, ins, self.perms, self.shapes, strict=True):
             ordered = aval.with_shape(tuple([aval.shape[a] for a in perm]))
-            (moved,) = (value,) if perm == tuple(range(aval.ndim)) else Transpose(perm).lower(hlo, (value,), (aval,), (ordered,))
+            (moved,) = (
+                (value,)
+                if perm == tuple(range(aval.ndim))
+                else Transpose(perm).lower(hlo, (value,), (aval,), (ordered,))
+            )
             matrix = aval.with_shape(shape)
             operands += (moved,) if shape == ordered.shape else hlo.op("stablehlo.reshape", (moved,), (matrix,))
             avals.append(matrix)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from fxad.core.dataclasses import dataclass
 from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Lit, Source
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.index import Index
@@ -26,7 +26,7 @@ PARTS: Final = (Slice, Index)  # primitives whose transpose may pad
 @final
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A cotangent of the elements from `start` along an axis. `source` is that of the slice."""
+    """The cotangent of the elements from `start` on along an axis. `source` is that of the slice."""
 
     axis: int
     start: int
@@ -35,7 +35,8 @@ class _Piece:
 
     @property
     def stop(self) -> int:
-        return self.start + _size(self.value.aval, self.axis)
+        """The end of the elements."""
+        return self.start + self.value.aval.shape[self.axis]
 
 
 @final
@@ -52,20 +53,20 @@ class CotangentPieces:
     def take(self, operand: Atom, total: Atom | None) -> None:
         """Hold the cotangent of `operand` that the last equation padded, and remove this equation; add any other
         cotangent to `total`, what the operand has already."""
-        b, cotangent = self._builder, self._cotangents.pop(operand, None)
-        piece = None if cotangent is None else _last_piece(b, cotangent)
-        pieces = self.waiting.get(operand, [])
-        if cotangent is None or piece is None:
-            if total is not None:
-                self._cotangents[operand] = total
-            if cotangent is not None:
-                self.settle(operand)
-                self._add(operand, cotangent)
-            return
+        b = self._builder
+        cotangent = self._cotangents.pop(operand, None)
         if total is not None:
             self._cotangents[operand] = total
+        if cotangent is None:
+            return
+        piece = _last_piece(b, cotangent)
+        if piece is None:
+            self.settle(operand)
+            self._add(operand, cotangent)
+            return
         b.eqns.pop()
         b.n -= 1
+        pieces = self.waiting.get(operand, [])
         same = [k for k, p in enumerate(pieces) if (p.axis, p.start, p.stop) == (piece.axis, piece.start, piece.stop)]
         apart = all([p.axis == piece.axis and (p.stop <= piece.start or piece.stop <= p.start) for p in pieces])
         if same and total is None:  # with a total, (total + first) + second would become total + (first + second)
@@ -91,7 +92,8 @@ class CotangentPieces:
 
     def _joined(self, pieces: list[_Piece], whole: Aval) -> Atom:
         """Return the array of the pieces, which are in order, with zeros elsewhere."""
-        axis, first, size = pieces[0].axis, pieces[0], _size(whole, pieces[0].axis)
+        first, axis = pieces[0], pieces[0].axis
+        size = whole.shape[axis]
         if len(pieces) == 1:
             pad = pad_along_axis(whole.ndim, axis, low=first.start, high=size - first.stop)
             return self._builder.one(pad, first.value, Lit.zero(first.value.aval.with_shape(())))
@@ -122,7 +124,3 @@ def _last_piece(b: Builder, cotangent: Atom) -> _Piece | None:
     if not all([type(n) is int and n >= 0 for n in sizes]):
         return None
     return _Piece(k, low[k], eqn.ins[0], eqn.source)
-
-
-def _size(aval: Aval, axis: int) -> int:
-    return aval.shape[axis]

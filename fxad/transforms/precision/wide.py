@@ -58,6 +58,8 @@ def _convolution(b: Builder, conv: ConvGeneralDilated, lhs: Atom, rhs: Atom) -> 
     if not plain or not 0 < prod(window) <= LARGEST_WINDOW:
         return None
     (out,) = conv.abstract_eval(lhs.aval, rhs.aval)
+    if not out.size:
+        return None
     sizes = [out.shape[a] for a in conv.out_spec[2:]]
     # lhs as (batch, space, feature), with the padding and dilation of the convolution
     x = b.one(Transpose((conv.lhs_spec[0], *space, conv.lhs_spec[1])), lhs)
