@@ -20,6 +20,7 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
+    HloValue,
     HloValues,
     NDArray,
     primitive,
@@ -233,7 +234,8 @@ class _Matrices:
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         """Return the product of the operands, with the axes of `outs`."""
-        operands, avals = [], []
+        operands: list[HloValue] = []
+        avals: list[Aval] = []
         for value, aval, perm, shape in zip(args, ins, self.perms, self.shapes, strict=True):
             ordered = aval.with_shape(tuple([aval.shape[a] for a in perm]))
             (moved,) = (
