@@ -107,7 +107,10 @@ def _identity(s: Subject) -> Section:
         ("program", program.name),
         ("digest", program.jaxpr.digest),
         ("equations", f"{len(s.equations):,} in {len(s.equations.bodies):,} distinct bodies"),
-        ("compiled", f"in {_count(s.parts, 'unit')}, {_count(s.plan.steps, 'step')}; units={units}; passes: {passes}; {how}"),
+        (
+            "compiled",
+            f"in {_count(s.parts, 'unit')}, {_count(s.plan.steps, 'step')}; units={units}; passes: {passes}; {how}",
+        ),
         ("donated", donated),
         ("device", str(s.parts[0].executable.device)),
         (
