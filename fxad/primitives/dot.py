@@ -128,7 +128,7 @@ class DotGeneral(Contraction):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if hlo.platform == "cpu" and hlo.devices == 1:
-            matrices = _Matrices.of(self, *ins)
+            matrices = Matrices.of(self, *ins)
             if matrices is not None:
                 return matrices.lower(hlo, args, ins, outs)
         return self._product(hlo, args, outs)
@@ -191,7 +191,7 @@ class DotGeneral(Contraction):
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Matrices:
+class Matrices:
     """The operands of a `DotGeneral` as matrices: `perms` put the batch axes of each first, `shapes` have one
     contracting axis and at most one free axis after them, and `product` multiplies those.
 
@@ -206,7 +206,7 @@ class _Matrices:
     product: DotGeneral
 
     @staticmethod
-    def of(dot: DotGeneral, lhs: Aval, rhs: Aval) -> _Matrices | None:
+    def of(dot: DotGeneral, lhs: Aval, rhs: Aval) -> Matrices | None:
         """Return the matrices of a product that XLA would copy; None if it copies nothing, or if a transposition of an
         operand is needed to make one axis of its contracting axes or of its free axes."""
         n, contract = len(dot.lhs_batch), sorted(zip(dot.lhs_contract, dot.rhs_contract, strict=True))
@@ -230,7 +230,7 @@ class _Matrices:
             axes.append((n if first else n + len(sizes) - 1,))
         each = tuple(range(n))
         product = DotGeneral(axes[0], axes[1], each, each, dot.preferred, dot.precision)
-        return _Matrices((perms[0], perms[1]), (shapes[0], shapes[1]), product)
+        return Matrices((perms[0], perms[1]), (shapes[0], shapes[1]), product)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         """Return the product of the operands, with the axes of `outs`."""
