@@ -29,7 +29,7 @@ import fxad as fx
 import fxad.numpy as fnp
 import fxad.passes
 import fxad.units.plan
-from benchmarks.models.adbench import lstm, mixture
+from benchmarks.models.adbench import bundle, lstm, mixture
 from benchmarks.models.blocks import (
     Network,
     Way,
@@ -40,9 +40,11 @@ from benchmarks.models.blocks import (
 )
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, Model
-from benchmarks.models.networks import mlp, residual, rnn, transformer
+from benchmarks.models.networks import mlp, residual, rnn, transformer, transformer_block
 from fxad.api import lift
+from fxad.primitives import dot
 from fxad.primitives.control import loop_derivatives
+from fxad.transforms.ad import transpose
 from fxad.transforms.inversion import derivatives_from_results, invertible as inversion, solver
 from fxad.transforms.inversion.rules import products
 from fxad.transforms.outlining import incomplete_match, outline, shared_body
@@ -180,6 +182,8 @@ PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
         "rnn": partial(_gradient, rnn),
         "conv": partial(_gradient, residual),
         "mixture": partial(_gradient, mixture),
+        "bundle": partial(_gradient, bundle),
+        "block": partial(_gradient, transformer_block),
         "lstm": partial(_gradient, lstm),
         "bodies": partial(_gradient, bodies),
         "gru": partial(_network, recurrent, Way()),
@@ -271,6 +275,8 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),
         "merge_invertible": Mechanism(lambda: _without_pass("merge_invertible"), ("revnet, by block",)),
         "segments": Mechanism(_no_segments, ("couplings", "revnet")),
+        "matrices": Mechanism(lambda: _replace(dot.Matrices, of=lambda *_: None), ("block", "mixture")),
+        "pieces": Mechanism(lambda: _replace(transpose, PARTS=()), ("bundle",)),
         "reconstruction_check": Mechanism(_no_checks, ("revnet",)),
     }
 )

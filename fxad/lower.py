@@ -180,7 +180,7 @@ _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of 
 def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     """Return the StableHLO module of a program; `@main` takes its operands and returns its results, in order.
 
-    Only calls of libraries and of the host depend on the platform.
+    Calls of libraries and of the host depend on the platform, and so does the form of products of arrays.
 
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation: its text, the rule of its primitive, types and locations.
@@ -556,6 +556,11 @@ class _Function(_Operations):
     def platform(self) -> str:
         """The platform that the module is for; see `fxad.ir.Hlo`."""
         return self.module.platform
+
+    @property
+    def devices(self) -> int:
+        """The number of devices of the module; see `fxad.ir.Hlo`."""
+        return self.module.devices
 
     def channel(self) -> int:
         """Return a number for one collective; see `fxad.ir.Hlo`."""

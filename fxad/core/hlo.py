@@ -55,6 +55,10 @@ class Hlo(Protocol):
         """The platform that the module is for: "cpu" or "cuda"."""
 
     @property
+    def devices(self) -> int:
+        """The number of devices among which XLA divides the values of the module."""
+
+    @property
     def mesh(self) -> MeshAxes:
         """The axes of the devices that run this function, with their sizes, the first one slowest."""
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -19,6 +20,7 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
+    HloValue,
     HloValues,
     NDArray,
     primitive,
@@ -125,6 +127,13 @@ class DotGeneral(Contraction):
         return (np.matmul(*matrices).reshape([*batch, *rows, *columns]).astype(dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        if hlo.platform == "cpu" and hlo.devices == 1:
+            matrices = Matrices.of(self, *ins)
+            if matrices is not None:
+                return matrices.lower(hlo, args, ins, outs)
+        return self._product(hlo, args, outs)
+
+    def _product(self, hlo: Hlo, args: HloValues, outs: Avals) -> HloValues:
         fields = {
             "lhs_batching_dimensions": self.lhs_batch,
             "rhs_batching_dimensions": self.rhs_batch,
@@ -178,6 +187,68 @@ class DotGeneral(Contraction):
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None, self.precision)
         bar = emit.one(dot, ct, emit_convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """The operands of a `DotGeneral` as matrices: `perms` put the batch axes of each first, `shapes` have one
+    contracting axis and at most one free axis after them, and `product` multiplies those.
+
+    XLA's CPU compiler multiplies matrices with either axis contracted, but copies both operands of any other product
+    to lhs (batch, free, contracting) and rhs (batch, contracting, free): a kernel to compile, and a pass over the
+    operand. The gradient of `x @ w` with respect to w, for x of three axes, contracts the first two axes of x and of
+    the cotangent. See docs/adr/0116.
+    """
+
+    perms: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    product: DotGeneral
+
+    @staticmethod
+    def of(dot: DotGeneral, lhs: Aval, rhs: Aval) -> Matrices | None:
+        """Return the matrices of a product that XLA would copy; None if it copies nothing, or if a transposition of an
+        operand is needed to make one axis of its contracting axes or of its free axes."""
+        n, contract = len(dot.lhs_batch), sorted(zip(dot.lhs_contract, dot.rhs_contract, strict=True))
+        left, right = [a for a, _ in contract], [b for _, b in contract]
+        rows = free_axes(lhs.ndim, dot.lhs_batch, dot.lhs_contract)
+        columns = free_axes(rhs.ndim, dot.rhs_batch, dot.rhs_contract)
+        copied = (*dot.lhs_batch, *rows, *left) != (*range(lhs.ndim),)
+        if not left or not (copied or (*dot.rhs_batch, *right, *columns) != (*range(rhs.ndim),)):
+            return None
+        perms, shapes, axes = [], [], []
+        sides = (lhs, dot.lhs_batch, left, rows), (rhs, dot.rhs_batch, right, columns)
+        for operand, batch, contracted, free in sides:
+            rest = other_axes(batch, operand.ndim)
+            first = rest[0] in contracted
+            if rest != ((*contracted, *free) if first else (*free, *contracted)):
+                return None
+            groups = [contracted, free] if first else [free, contracted]
+            sizes = [prod([operand.shape[a] for a in group]) for group in groups if group]
+            perms.append((*batch, *rest))
+            shapes.append((*[operand.shape[a] for a in batch], *sizes))
+            axes.append((n if first else n + len(sizes) - 1,))
+        each = tuple(range(n))
+        product = DotGeneral(axes[0], axes[1], each, each, dot.preferred, dot.precision)
+        return Matrices((perms[0], perms[1]), (shapes[0], shapes[1]), product)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        """Return the product of the operands, with the axes of `outs`."""
+        operands: list[HloValue] = []
+        avals: list[Aval] = []
+        for value, aval, perm, shape in zip(args, ins, self.perms, self.shapes, strict=True):
+            ordered = aval.with_shape(tuple([aval.shape[a] for a in perm]))
+            (moved,) = (
+                (value,)
+                if perm == tuple(range(aval.ndim))
+                else Transpose(perm).lower(hlo, (value,), (aval,), (ordered,))
+            )
+            matrix = aval.with_shape(shape)
+            operands += (moved,) if shape == ordered.shape else hlo.op("stablehlo.reshape", (moved,), (matrix,))
+            avals.append(matrix)
+        results = self.product.abstract_eval(*avals)
+        product = self.product._product(hlo, operands, results)
+        return product if results == tuple(outs) else hlo.op("stablehlo.reshape", product, outs)
 
 
 def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:

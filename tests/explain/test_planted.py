@@ -186,6 +186,26 @@ def test_functions_of_one_name_are_not_traces_of_one_function() -> None:
             assert page.verdict[2] == "again: nothing is computed or compiled again"
 
 
+def test_a_program_and_its_cast_are_not_traces_of_one_function() -> None:
+    def f(x: Any) -> Any:
+        for _ in range(10):
+            x = fnp.sin(x) * x
+        return x
+
+    program = fx.trace(f, fx.Spec((8, 8), np.float32))
+    with fx.cache.private():
+        pages = [fx.explain(p) for p in (program, fx.cast(program, "bfloat16"))]
+    assert [page.verdict[2] for page in pages] == ["again: nothing is computed or compiled again"] * 2
+
+
+def test_results_have_their_paths() -> None:
+    program = fx.trace(lambda x: {"sum": fnp.sum(x), "parts": [x, x * 2]}, fx.Spec((3,), np.float32))
+    text = fx.explain(program).text()
+    assert "result['sum']" in text
+    assert "result['parts'][1]" in text
+    assert "1 unit, 1 step;" in text
+
+
 PROBLEMS: tuple[Callable[[], Any], ...] = (planted.missed_donation,)
 
 

@@ -8,6 +8,7 @@ import pytest
 from fxad import dtypes
 from fxad.errors import AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray
+from fxad.lower import lower_jaxpr
 from fxad.primitives.dot import DotGeneral
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -24,6 +25,9 @@ CASES: list[tuple[DotGeneral, NDArray, NDArray]] = [
     (MATMUL, floats(2, 0), floats(0, 3)),
     (MATMUL, floats(0, 2), floats(2, 3)),
     (DotGeneral((0, 1), (1, 2), (2,), (0,), None), floats(2, 3, 2), floats(2, 2, 3)),
+    (DotGeneral((0, 1), (0, 1), (), (), None), floats(2, 3, 4), floats(2, 3, 5)),
+    (DotGeneral((1, 0), (1, 0), (), (), None), floats(2, 3), floats(2, 3, 5, 2)),
+    (DotGeneral((1,), (0,), (0,), (1,), None), floats(2, 3, 4, 2), floats(3, 2, 5)),
     (DotGeneral((), (), (0, 1), (1, 0), None), floats(2, 3, 2), floats(3, 2)),
     (DotGeneral((0, 2), (3, 0), (), (), None), floats(2, 5, 3) + 1j * floats(2, 5, 3), floats(3, 2, 4, 2) + 2j),
     (
@@ -51,6 +55,20 @@ def test_values() -> None:
     x, y = floats(2, 3, 4), floats(4, 2, 3)
     (out,) = DotGeneral((2,), (0,), (0,), (1,), None).impl(x, y)
     np.testing.assert_allclose(out.astype(np.float64), np.einsum("bik,kbj->bij", x, y))
+
+
+def test_an_operand_of_several_axes_is_a_matrix() -> None:
+    """XLA's CPU compiler would copy both operands of the gradient of `x @ w` for x of three axes, and copies none of
+    two matrices. On GPUs the product is as it stands in the program."""
+    p = program(DotGeneral((0, 1), (0, 1), (), (), None), Aval((4, 8, 3), "float32"), Aval((4, 8, 5), "float32"))
+    text = lower_jaxpr(p, "cpu").body
+    assert "lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]" in text
+    assert text.count("stablehlo.reshape") == 2
+    assert "stablehlo.transpose" not in text
+    assert "stablehlo.reshape" not in lower_jaxpr(p, "cuda").body
+    # the free axes of lhs lie on both sides of the contracting one: XLA has to copy
+    apart = program(DotGeneral((1,), (0,), (), (), None), Aval((4, 8, 3), "float32"), Aval((8, 5), "float32"))
+    assert "stablehlo.reshape" not in lower_jaxpr(apart, "cpu").body
 
 
 @pytest.mark.parametrize("dims", [(0, 0), (1, 0), (2, 2), (0, None), (1, None), (2, None), (None, 0), (None, 2)])

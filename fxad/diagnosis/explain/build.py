@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from fxad.core import tree
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.explain.equations import Equations, short
 from fxad.diagnosis.explain.findings import (
@@ -106,7 +107,10 @@ def _identity(s: Subject) -> Section:
         ("program", program.name),
         ("digest", program.jaxpr.digest),
         ("equations", f"{len(s.equations):,} in {len(s.equations.bodies):,} distinct bodies"),
-        ("compiled", f"in {len(s.parts)} units, {len(s.plan.steps)} steps; units={units}; passes: {passes}; {how}"),
+        (
+            "compiled",
+            f"in {_count(s.parts, 'unit')}, {_count(s.plan.steps, 'step')}; units={units}; passes: {passes}; {how}",
+        ),
         ("donated", donated),
         ("device", str(s.parts[0].executable.device)),
         (
@@ -121,12 +125,17 @@ def _identity(s: Subject) -> Section:
     ]
     values = [(path, str(a)) for path, a in zip(program.paths, program.in_avals, strict=True)]
     bound = [(f"closed-over array {k}", str(a)) for k, a in enumerate(program.jaxpr.in_avals[: len(program.bound)])]
-    results = [(f"result {k}", str(a)) for k, a in enumerate(program.out_avals)]
+    paths = tree.paths(program.out_tree, "result")
+    results = [(path, str(a)) for path, a in zip(paths, program.out_avals, strict=True)]
     return Section(
         "identity",
         "What it is",
         (Table(("", ""), tuple(facts)), Table(("value", "type"), (*values, *bound, *results))),
     )
+
+
+def _count(items: Sequence[object], what: str) -> str:
+    return f"1 {what}" if len(items) == 1 else f"{len(items):,} {what}s"
 
 
 def _options_text(options: CompileOptions) -> str:

@@ -250,8 +250,9 @@ def compiled_again(s: Subject) -> list[str]:
 
 
 def _short_place(where: str) -> str:
-    """Return `folder/model.py:3 in f` without the folder."""
-    return where.rpartition("/")[2]
+    """Return `folder/model.py:3 in f.<locals>.g` as `model.py:3 in g`."""
+    at, _, function = where.rpartition("/")[2].partition(" in ")
+    return f"{at} in {function.rpartition('<locals>.')[2]}" if function else at
 
 
 def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:

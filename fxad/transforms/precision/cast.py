@@ -101,7 +101,8 @@ def cast(jaxpr: Jaxpr, dtype: DType, keep: Keep = sensitive_operations) -> Jaxpr
     b = Builder.like(jaxpr)
     outs = b.inline(body.jaxpr, jaxpr.ins)
     b.source = None
-    return dce(b.build([converted(b, a, t.dtype) for a, t in zip(outs, jaxpr.out_avals, strict=True)], jaxpr.name))
+    results = [converted(b, a, t.dtype) for a, t in zip(outs, jaxpr.out_avals, strict=True)]
+    return dce(b.build(results, f"cast_{jaxpr.name}"))
 
 
 def _types(dtype: DType) -> Types:

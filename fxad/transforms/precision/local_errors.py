@@ -47,6 +47,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.precision.retype import ROUNDS, converted, evaluated, unit_roundoff, wider
+from fxad.transforms.precision.wide import faster
 
 # Operations on a matrix that take its factors too, and whose derivative is by the matrix alone.
 BY_FACTORS: Final = (Solve, Slogdet, Det, Pinv)
@@ -139,7 +140,8 @@ def local_errors(b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms) -> LocalErrors |
     wide_ins = tuple([converted(b, a, mapping.get(a.aval.dtype, a.aval.dtype)) for a in ins])
     if isinstance(eqn.prim, BY_FACTORS):  # the factors have errors of their own
         wide_ins = (wide_ins[0], *lu_factors(b, wide_ins[0]), *wide_ins[3:])
-    exact = evaluated(b, eqn.prim, wide_ins, [v.aval for v in eqn.outs], types)
+    fast = faster(b, eqn.prim, wide_ins)
+    exact = evaluated(b, eqn.prim, wide_ins, [v.aval for v in eqn.outs], types) if fast is None else (fast,)
     if exact is None:
         return None
     exact = tuple([exact[k] for k in inexact])
