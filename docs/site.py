@@ -1,7 +1,7 @@
 """The pages of the site that are not files in `docs`: a hook of mkdocs, which `mkdocs.yml` names.
 
 - the start page, from README.md;
-- a page for each example, with its text and its source: the gallery;
+- a page for each example, with its text, its source, and the picture that it draws: the gallery;
 - a page for each public module, with the definition of each name, which mkdocstrings writes;
 - a page for each source file that pages link to;
 - a notebook for each page that runs, made from the same source by jupytext.
@@ -14,6 +14,10 @@ import importlib
 import inspect
 import posixpath
 import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -43,12 +47,24 @@ PARTS: Final = {
 }
 TABLES: Final = ("rule-matrix.md", "numpy-coverage.md")
 TOP: Final = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+# The examples that draw pictures, with the arguments for a quick run. They are run while the pages are made.
+PICTURES: Final = {
+    "optimal_control": "--intervals 300",
+    "helmholtz": "--steps 40 --points 300",
+    "reduced_fault": "",
+    "explained_transformer": "--page {folder}/explained_transformer.page.html",
+    "limited_simulator": "--limit 1MiB",
+    "sentences": "--steps 400",
+    "data_parallel": "--steps 10",
+    "flax_model": "",
+}
 # A link to a file outside of `docs`: it leads to the page that is made for the file.
 _LINK: Final = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and the order of all pages."""
+    _DRAWN.start()
 
     def add(path: str, content: str) -> None:
         files.append(File.generated(config, path, content=content))
@@ -58,6 +74,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     examples = sorted((ROOT / "examples").glob("*.py"))
     for path in examples:
         add(f"gallery/{path.stem}.md", _example(path))
+        add(f"gallery/{path.name}", path.read_text("utf-8"))
+    for name in [*[f"{example}.svg" for example in PICTURES], "explained_transformer.page.html"]:
+        files.append(File.generated(config, f"gallery/{name}", abs_src_path=str(_DRAWN.folder / name)))
     add("gallery/index.md", _gallery(examples))
     for name in PUBLIC:
         add(f"reference/{name}.md", _reference(name))
@@ -84,6 +103,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_env(env: Any, **_: Any) -> Any:
+    """Wait for the pictures: the files are copied next."""
+    _DRAWN.wait()
+    return env
+
+
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
     """Turn links to files of the repository into links to their pages, and add the link to the notebook."""
     here = page.file.src_uri
@@ -106,6 +131,31 @@ def on_post_page(output: str, page: Page, **_: Any) -> str:
     """Read the script of the offline search from the site: it needs no network."""
     script = posixpath.relpath("frame-worker.js", posixpath.dirname(page.file.dest_uri) or ".")
     return output.replace("https://unpkg.com/iframe-worker/shim", script)
+
+
+class _Pictures:
+    """Runs the examples that draw, one after another, beside the build."""
+
+    def start(self) -> None:
+        self._home = tempfile.TemporaryDirectory()
+        self.folder = Path(self._home.name)
+        pool = ThreadPoolExecutor(1)
+        self._runs: list[Future[None]] = [pool.submit(self._draw, *row) for row in PICTURES.items()]
+
+    def _draw(self, example: str, arguments: str) -> None:
+        given = [*arguments.format(folder=self.folder).split(), "--plot", str(self.folder / f"{example}.svg")]
+        command = [sys.executable, str(ROOT / "examples" / f"{example}.py"), *given]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
+        if done.returncode:
+            raise RuntimeError(f"examples/{example}.py ends with {done.returncode}:\n{done.stderr[-2000:]}")
+
+    def wait(self) -> None:
+        """Wait for all pictures. Raises: RuntimeError with the output of an example that fails."""
+        for run in self._runs:
+            run.result()
+
+
+_DRAWN: Final = _Pictures()
 
 
 def _outside_of_code(markdown: str, change: Any) -> str:
@@ -143,8 +193,11 @@ def _example(path: Path) -> str:
     source = path.read_text("utf-8")
     doc = ast.get_docstring(ast.parse(source)) or path.stem
     title, _, rest = doc.partition("\n")
+    shown = f"![what the example draws]({path.stem}.svg)\n\n" if path.stem in PICTURES else ""
+    page = "[The page that it writes](explained_transformer.page.html)\n\n" * (path.stem == "explained_transformer")
     return (
-        f'# {title.rstrip(".")}\n\n{_indented_as_code(rest)}\n\n```python title="examples/{path.name}"\n{source}```\n'
+        f"# {title.rstrip('.')}\n\n{shown}{_indented_as_code(rest)}\n\n{page}[{path.name}]({path.name}){{ download }}\n\n"
+        f'```python title="examples/{path.name}"\n{source}```\n'
     )
 
 
@@ -153,13 +206,15 @@ def _indented_as_code(text: str) -> str:
 
 
 def _gallery(examples: list[Path]) -> str:
-    rows = []
+    titles = {}
     for path in examples:
-        doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or path.stem
-        rows.append(f"| [{path.stem.replace('_', ' ')}]({path.stem}.md) | {doc.splitlines()[0]} |")
-    return "\n".join(
-        ["# Gallery", "", "Each example is run by the tests.", "", "| example | |", "|---|---|", *rows, ""]
-    )
+        titles[path.stem] = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or path.stem).splitlines()[0]
+    cards = [f"- [![{name}]({name}.svg)]({name}.md)\n\n    [{titles[name]}]({name}.md)\n" for name in PICTURES]
+    rows = [f"| [{n.replace('_', ' ')}]({n}.md) | {title} |" for n, title in titles.items() if n not in PICTURES]
+    return "\n".join([
+        *("# Gallery", "", "The tests run each example. The pictures were drawn when this site was built.", ""),
+        *('<div class="grid cards" markdown>', "", *cards, "</div>", "", "| more examples | |", "|---|---|", *rows, ""),
+    ])  # fmt: skip
 
 
 def _summary(value: object) -> str:

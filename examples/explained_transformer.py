@@ -52,7 +52,7 @@ def plot(file: str, plain: Counter[str], lean: Counter[str]) -> None:
                 left += bytes_of[line] / 1024
             rest = (bytes_of.total() / 1024) - left
             ax.barh(k, rest, left=left, color=INK, alpha=0.4, label=None if k else "other lines")
-            ax.annotate(f"{name}: {bytes_of.total() / 1024:,.0f} KiB", (0, k + 0.45), color=INK, va="bottom")
+            ax.annotate(f"{name}: {bytes_of.total() / 1024:,.0f} KiB", (60, k + 0.42), color=INK, va="bottom")
         ax.set(xlabel="KiB of temporaries at the peak", yticks=[], ylim=(-0.6, 1.9))
         ax.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
 

@@ -79,7 +79,7 @@ def plot(file: str, grid: Values, values: Values, slopes: Values, wanted: Values
     """Draws the data, the model in both packages, and its slope."""
     with drawing(file) as (curve, slope):
         curve.plot(*samples(), ".", color=INK, markersize=3, label="data")
-        curve.plot(grid, wanted, color=ORANGE, linewidth=5, alpha=0.5, label="flax, in JAX")
+        curve.plot(grid, wanted, color=ORANGE, linewidth=7, alpha=0.35, label="flax, in JAX")
         curve.plot(grid, values, color=BLUE, label="fxad, without JAX")
         curve.set(xlabel="x", title="the model")
         curve.legend()

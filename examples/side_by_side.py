@@ -49,6 +49,7 @@ def plot(file: str, values: list[float], alone: list[float], traffic: Any) -> No
         shown = bars.barh([f"{k}: {name}" for k, (name, _) in enumerate(rows)], [n for _, n in rows], color=ORANGE)
         bars.bar_label(shown, fmt="{:,.0f} KiB", color=INK, padding=3)
         bars.margins(x=0.3)
+        bars.set_ylim(-1, len(rows))
         bars.set(xlabel="KiB that a device sends in a step", title="communication, by collective")
 
 
