@@ -1,7 +1,7 @@
 # `make setup` makes an environment, `.venv`, and installs the hooks. `make check` is the command while you work: what is
 # fast, and the test files that differ from the branch main. `make everything` is what must hold before a change lands.
 PYTHON ?= python
-.PHONY: sif site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
+.PHONY: history sif site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
 setup:
 	$(PYTHON) -m venv .venv
@@ -101,6 +101,10 @@ sif:
 # fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:
 	python -m benchmarks.run $(MODULES) --write docs/benchmarks.md
+
+# A line for this commit in docs/benchmarks/history.csv; the site shows the table and a plot.
+history:
+	python -m benchmarks.history
 
 # Memory against time, compared with JAX: the data, the page, and the plots of the tutorial.
 # For some parts only: make memory PARTS="mlp loops"

@@ -28,14 +28,14 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def drawing(file: str, *, columns: int = 2, height: float = 3.0) -> Iterator[Any]:
-    """Give axes in a row to draw on, and write the picture at the end."""
+def drawing(file: str, *, rows: int = 1, columns: int = 2, height: float = 3.0) -> Iterator[Any]:
+    """Give axes to draw on, and write the picture at the end."""
     try:
         matplotlib, figures = import_module("matplotlib"), import_module("matplotlib.figure")
     except ImportError:
         raise SystemExit("--plot draws with matplotlib: pip install 'fxad[examples]'") from None
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(8, height), layout="constrained")
-        axes = figure.subplots(1, columns)
+        axes = figure.subplots(rows, columns)
         yield axes
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
