@@ -2,6 +2,7 @@
 
 - the start page, from README.md;
 - a page for each example, with its text, its source, and the picture that it draws: the gallery;
+- the page of the benchmarks' history;
 - a page for each public module, with the definition of each name, which mkdocstrings writes;
 - a page for each source file that pages link to;
 - a notebook for each page that runs, made from the same source by jupytext.
@@ -14,6 +15,7 @@ import importlib
 import inspect
 import posixpath
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -43,7 +45,7 @@ PARTS: Final = {
     " tutorial-sparse tutorial-series tutorial-precision tutorial-mask tutorial-devices tutorial-testing"
     " tutorial-own-primitive tutorial-own-transformation",
     "How to": "coming-from-jax asked-in-jax when-something-is-wrong reduce equal explain jax-names",
-    "Explanation": "architecture glossary memory benchmarks gpu known-faults",
+    "Explanation": "architecture glossary memory benchmarks benchmarks/history gpu known-faults",
 }
 TABLES: Final = ("rule-matrix.md", "numpy-coverage.md")
 TOP: Final = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
@@ -54,7 +56,7 @@ PICTURES: Final = {
     "reduced_fault": "",
     "explained_transformer": "--page {folder}/explained_transformer.page.html",
     "limited_simulator": "--limit 1MiB",
-    "sentences": "--steps 400",
+    "sentences": "--steps 200",
     "data_parallel": "--steps 10",
     "flax_model": "",
 }
@@ -78,6 +80,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in [*[f"{example}.svg" for example in PICTURES], "explained_transformer.page.html"]:
         files.append(File.generated(config, f"gallery/{name}", abs_src_path=str(_DRAWN.folder / name)))
     add("gallery/index.md", _gallery(examples))
+    add("benchmarks/history.md", _history())
+    files.append(File.generated(config, "benchmarks/history.svg", abs_src_path=str(_DRAWN.folder / "history.svg")))
     for name in PUBLIC:
         add(f"reference/{name}.md", _reference(name))
     rows = [f"| [`{name}`]({name}.md) | {_summary(importlib.import_module(name))} |" for name in PUBLIC]
@@ -140,14 +144,15 @@ class _Pictures:
         self._home = tempfile.TemporaryDirectory()
         self.folder = Path(self._home.name)
         pool = ThreadPoolExecutor(1)
-        self._runs: list[Future[None]] = [pool.submit(self._draw, *row) for row in PICTURES.items()]
+        self._runs: list[Future[None]] = [pool.submit(self._draw, "history", "-m benchmarks.history")]
+        for example, arguments in PICTURES.items():
+            self._runs.append(pool.submit(self._draw, example, f"examples/{example}.py {arguments}"))
 
-    def _draw(self, example: str, arguments: str) -> None:
-        given = [*arguments.format(folder=self.folder).split(), "--plot", str(self.folder / f"{example}.svg")]
-        command = [sys.executable, str(ROOT / "examples" / f"{example}.py"), *given]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
+    def _draw(self, name: str, program: str) -> None:
+        command = [sys.executable, *program.format(folder=self.folder).split(), "--plot", f"{self.folder / name}.svg"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         if done.returncode:
-            raise RuntimeError(f"examples/{example}.py ends with {done.returncode}:\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{program} ends with {done.returncode}:\n{done.stderr[-2000:]}")
 
     def wait(self) -> None:
         """Wait for all pictures. Raises: RuntimeError with the output of an example that fails."""
@@ -215,6 +220,26 @@ def _gallery(examples: list[Path]) -> str:
         *("# Gallery", "", "The tests run each example. The pictures were drawn when this site was built.", ""),
         *('<div class="grid cards" markdown>', "", *cards, "</div>", "", "| more examples | |", "|---|---|", *rows, ""),
     ])  # fmt: skip
+
+
+def _history() -> str:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "history.py"))
+    columns, *rows = [row.split(",") for row in benchmark["HISTORY"].read_text("utf-8").split()]
+    table = [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows)]
+    meanings = [f"- `{name}`: {text}" for name, text in benchmark["FIGURES"].items()]
+    text = "A line is added by `make history`. Times are CPU times, the best of several turns."
+    parts = [
+        "# Benchmarks by commit",
+        "",
+        text,
+        "",
+        "![each figure, by commit](history.svg)",
+        "",
+        *table,
+        "",
+        *meanings,
+    ]
+    return "\n".join([*parts, "", "See also the [comparison with JAX](../benchmarks.md).", ""])
 
 
 def _summary(value: object) -> str:

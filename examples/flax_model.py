@@ -3,9 +3,9 @@
     pip install 'fxad[jax]' flax
     python examples/flax_model.py
 
-`from_jax` translates the model into a program of fxad. `fx.save` writes the program with its parameters: text and arrays,
-no pickle and no code. A second process, where importing JAX fails, loads it, runs it, and computes its derivative,
-which is no part of the file.
+`from_jax` translates the model into a program of fxad. `fx.save` writes the program with its parameters: text and
+arrays, no pickle and no code. A second process, where importing JAX fails, loads it, runs it, and computes its
+derivative, which is no part of the file.
 """
 
 from __future__ import annotations

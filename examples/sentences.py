@@ -108,7 +108,8 @@ def plot(file: str, losses: list[float], padded: list[int]) -> None:
         steps, sizes = np.arange(len(losses)), np.asarray(padded)
         for size, color in zip(sorted(set(padded)), COLORS, strict=False):
             chosen = sizes == size
-            curve.plot(steps[chosen], np.asarray(losses)[chosen], ".", color=color, markersize=3, label=f"padded to {size}")
+            some = np.asarray(losses)[chosen]
+            curve.plot(steps[chosen], some, ".", color=color, markersize=3, label=f"padded to {size}")
         curve.set(xlabel="step", ylabel="loss", title="one compilation for each padded length")
         curve.legend()
 
