@@ -200,8 +200,9 @@ def _example(path: Path) -> str:
     title, _, rest = doc.partition("\n")
     shown = f"![what the example draws]({path.stem}.svg)\n\n" if path.stem in PICTURES else ""
     page = "[The page that it writes](explained_transformer.page.html)\n\n" * (path.stem == "explained_transformer")
+    file = f"[{path.name}]({path.name}){{ download }}"
     return (
-        f"# {title.rstrip('.')}\n\n{shown}{_indented_as_code(rest)}\n\n{page}[{path.name}]({path.name}){{ download }}\n\n"
+        f"# {title.rstrip('.')}\n\n{shown}{_indented_as_code(rest)}\n\n{page}{file}\n\n"
         f'```python title="examples/{path.name}"\n{source}```\n'
     )
 
