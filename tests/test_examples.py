@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def plot(tmp_path: Path) -> Iterator[list[str]]:
         return
     file = tmp_path / "picture.svg"
     yield ["--plot", str(file)]
-    assert ElementTree.parse(file).getroot().tag.endswith("svg")
+    assert ET.parse(file).getroot().tag.endswith("svg")
     assert 4_000 < file.stat().st_size < 400_000
 
 
