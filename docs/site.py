@@ -34,7 +34,17 @@ ROOT: Final = Path(__file__).parents[1]
 PUBLIC: Final = (
     *("fxad", "fxad.numpy", "fxad.numpy.fft", "fxad.numpy.linalg", "fxad.lax", "fxad.lax.linalg", "fxad.random"),
     *("fxad.nn", "fxad.nn.initializers", "fxad.optim", "fxad.tree", "fxad.sharding", "fxad.distributed"),
-    *("fxad.debug", "fxad.passes", "fxad.text", "fxad.extend", "fxad.testing", "fxad.image", "fxad.scipy.fft"),
+    *(
+        "fxad.debug",
+        "fxad.passes",
+        "fxad.text",
+        "fxad.extend",
+        "fxad.testing",
+        "fxad.image",
+        "fxad.errors",
+        "fxad.interop.jax",
+        "fxad.scipy.fft",
+    ),
     *("fxad.scipy.integrate", "fxad.scipy.interpolate", "fxad.scipy.linalg", "fxad.scipy.ndimage"),
     *("fxad.scipy.optimize", "fxad.scipy.signal", "fxad.scipy.special", "fxad.scipy.stats"),
 )
@@ -269,13 +279,19 @@ def _as_block(match: re.Match[str]) -> str:
 
 def _reference(name: str) -> str:
     module = importlib.import_module(name)
-    names = sorted(
-        set(getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]), key=str.lower
-    )
+    names = sorted(_names(module), key=str.lower)
     parts = [f"# `{name}`", "", _with_examples(inspect.getdoc(module) or ""), ""]
     for member in names:
         parts += _member(name, member, getattr(module, member))
     return "\n".join(parts)
+
+
+def _names(module: ModuleType) -> set[str]:
+    """Return the public names of a module; those of `fxad.errors` are its classes."""
+    if module.__name__ == "fxad.errors":
+        return {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+                and isinstance(value, type)}  # fmt: skip
+    return set(getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")])
 
 
 def _member(module: str, name: str, value: Any) -> list[str]:
