@@ -42,21 +42,7 @@ peers:
 	FXAD_PEERS=required python -m pytest tests/interop/test_packages.py tests/interop/test_training.py
 
 examples:
-	python examples/checkpointing.py
-	python examples/digits.py
-	python examples/per_example_gradients.py
-	python examples/newton.py
-	python examples/characters.py
-	python examples/orbits.py
-	python examples/sampler.py
-	python examples/ridge.py
-	python examples/equilibrium.py
-	python examples/revnet.py
-	python examples/leapfrog.py
-	python examples/data_parallel.py
-	python examples/tensor_parallel.py
-	python examples/pipeline_parallel.py
-	python examples/two_processes.py
+	for file in $$(ls examples/*.py | grep -vE 'pictures|side_by_side|flax_model'); do python $$file || exit 1; done
 
 # The laws at 2,000 examples each, and the full lists of which ordinary runs test a sample.
 deep:

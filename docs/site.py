@@ -107,7 +107,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in [*files.documentation_pages()]:
         text = page.content_string
         if "```python" in text and "/" not in page.src_uri:
-            notebook = jupytext.writes(jupytext.reads(text, fmt="md"), fmt="ipynb")
+            # commands for a shell are to be read: as cells, "Run all" would run them
+            notebook = jupytext.writes(jupytext.reads(text.replace("```sh\n", "```text\n"), fmt="md"), fmt="ipynb")
             add(f"notebooks/{Path(page.src_uri).stem}.ipynb", notebook)
         for linked in _linked(text, page.src_uri):
             if files.get_file_from_path(_made(linked)) is None and (ROOT / linked).is_file():

@@ -86,10 +86,9 @@ def test_a_notebook_has_the_blocks_of_its_page(site: Path) -> None:
     assert runs - {"contributing"} <= set(notebooks)
     for name in runs:
         blocks = re.findall(r"^```python\n(.*?)\n```", pages[name].read_text("utf-8"), re.MULTILINE | re.DOTALL)
-        cells = [
-            cell for cell in json.loads(notebooks[name].read_text("utf-8"))["cells"] if cell["cell_type"] == "code"
-        ]
-        assert ["".join(cell["source"]) for cell in cells] == [block.strip("\n") for block in blocks], name
+        cells = json.loads(notebooks[name].read_text("utf-8"))["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        assert code == [block.strip("\n") for block in blocks], name
         assert f"notebooks/{name}.ipynb" in (site / f"{name}.html").read_text("utf-8")
 
 
