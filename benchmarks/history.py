@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from importlib import import_module, metadata
 from pathlib import Path
@@ -97,8 +97,8 @@ def measured(tree: Path) -> dict[str, float]:
         kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         env = {**kept, "PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": cache, "FXAD_CACHE_DIR": cache}
         command = [sys.executable, "-P", __file__, "--figures"]
-        for _ in range(2):
-            done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tree, env=env)
+        subprocess.run(command, capture_output=True, text=True, check=True, cwd=tree, env=env)  # compiles the modules
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tree, env=env)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -125,7 +125,7 @@ def history() -> list[dict[str, str]]:
 def append(lines: Sequence[dict[str, object]]) -> None:
     """Write the history with these lines, which replace those of the same commits."""
     new = {str(row["commit"]): row for row in lines}
-    rows = [*[row for row in history() if row["commit"] not in new], *lines]
+    rows: list[Mapping[str, object]] = [*[row for row in history() if row["commit"] not in new], *lines]
     rows.sort(key=lambda row: int(git("show", "-s", "--format=%ct", str(row["commit"]))))
     HISTORY.parent.mkdir(exist_ok=True)
     with HISTORY.open("w", encoding="utf-8", newline="") as file:

@@ -29,7 +29,7 @@ def explained(lean: bool) -> tuple[Any, int]:
     params = characters.initial(random.key(0))
     text = fx.Spec((characters.BATCH, characters.CONTEXT + 1), "int32")
     gradient = fx.value_and_grad(fx.trace(partial(characters.loss, lean=lean), params, text))
-    executable = fx.lower(gradient).compile()
+    executable: fx.Executable[..., object] = fx.lower(gradient).compile()
     return fx.explain(executable), executable.memory().temp_bytes
 
 

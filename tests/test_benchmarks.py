@@ -100,9 +100,9 @@ def test_the_history_has_a_line_for_each_commit(
 ) -> None:
     """A commit that is measured again replaces its line; lines are in the order of the commits' dates."""
     monkeypatch.setattr(history, "HISTORY", tmp_path / "history.csv")
-    monkeypatch.setattr(history, "measured", lambda tree: dict.fromkeys(history.FIGURES, next(figures)))
     dates = {"aaaaaaaa": ("2026-11-02", "2"), "bbbbbbbb": ("2026-11-01", "1")}
     head, figures = iter(["aaaaaaaa", "bbbbbbbb", "aaaaaaaa"]), iter([1.0, 2.0, 3.0])
+    monkeypatch.setattr(history, "measured", lambda tree: dict.fromkeys(history.FIGURES, next(figures)))
 
     def git(*arguments: str) -> str:
         if arguments[0] == "rev-parse":

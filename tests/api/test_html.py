@@ -170,7 +170,7 @@ class _Values:
     def all(self) -> dict[str, Any]:
         nan = fx.explain_nan(lambda x: fnp.log(x), -SQUARE)
         wide = fx.trace(many, {}, fx.Spec((100,)), axis_env={"i": 2})
-        other = fx.trace(lambda x: many(dict.fromkeys(map(str, range(300)), x), x), SQUARE)
+        other = fx.trace(lambda x: many({str(k): x for k in range(300)}, x), SQUARE)
         executable = self.lowered.compile()
         args = {"<b>": np.float32(1)}, SQUARE
         small = fx.trace(many, *args)
