@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, Final, final
+from typing import Final, Protocol, final
 
 from fxad.core.dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Table:
         row = [f"<{tag}{_RIGHT if k in self.right else ''}>{escaped(cut(c))}</{tag}>" for k, c in enumerate(cells)]
         return f"<tr>{''.join(row)}</tr>"
 
-    def rich(self) -> Any:
+    def rich(self) -> object:
         """Return the table as one of rich."""
         text = import_module("rich.text").Text  # a string would be read as markup: f32[3] as f32
         table = import_module("rich.table").Table(box=import_module("rich.box").SIMPLE_HEAD)
@@ -57,21 +58,27 @@ class Table:
         return table
 
 
-class Shown:
+class _ConsoleOptions(Protocol):
+    """What rich passes: the characters that a line has."""
+
+    max_width: int
+
+
+class Shown(ABC):
     """A value that is a heading and tables. Notebooks show it as HTML; `rich.print` shows its tables where a terminal
     is wide, and its text elsewhere."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _shown(self) -> tuple[str, Sequence[Table]]:
         """Return the heading, which may be empty, and the tables."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         head, tables = self._shown()
         return headed(head, *[table.html() for table in tables])
 
-    def __rich_console__(self, _console: object, options: Any) -> Iterator[object]:
+    def __rich_console__(self, _console: object, options: _ConsoleOptions) -> Iterator[object]:
         text = import_module("rich.text").Text
         if options.max_width < WIDE:
             yield text(str(self))
