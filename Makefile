@@ -1,7 +1,7 @@
 # `make setup` makes an environment, `.venv`, and installs the hooks. `make check` is the command while you work: what is
 # fast, and the test files that differ from the branch main. `make everything` is what must hold before a change lands.
 PYTHON ?= python
-.PHONY: sif site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
+.PHONY: history sif site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
 setup:
 	$(PYTHON) -m venv .venv
@@ -42,21 +42,7 @@ peers:
 	FXAD_PEERS=required python -m pytest tests/interop/test_packages.py tests/interop/test_training.py
 
 examples:
-	python examples/checkpointing.py
-	python examples/digits.py
-	python examples/per_example_gradients.py
-	python examples/newton.py
-	python examples/characters.py
-	python examples/orbits.py
-	python examples/sampler.py
-	python examples/ridge.py
-	python examples/equilibrium.py
-	python examples/revnet.py
-	python examples/leapfrog.py
-	python examples/data_parallel.py
-	python examples/tensor_parallel.py
-	python examples/pipeline_parallel.py
-	python examples/two_processes.py
+	for file in $$(ls examples/*.py | grep -vE 'pictures|side_by_side|flax_model'); do python $$file || exit 1; done
 
 # The laws at 2,000 examples each, and the full lists of which ordinary runs test a sample.
 deep:
@@ -101,6 +87,10 @@ sif:
 # fxad compared with JAX: pip install -e '.[bench]'. For some modules only: make bench MODULES="models units"
 bench:
 	python -m benchmarks.run $(MODULES) --write docs/benchmarks.md
+
+# A line for this commit in docs/benchmarks/history.csv; the site shows the table and a plot.
+history:
+	python -m benchmarks.history
 
 # Memory against time, compared with JAX: the data, the page, and the plots of the tutorial.
 # For some parts only: make memory PARTS="mlp loops"

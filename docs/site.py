@@ -1,7 +1,8 @@
 """The pages of the site that are not files in `docs`: a hook of mkdocs, which `mkdocs.yml` names.
 
 - the start page, from README.md;
-- a page for each example, with its text and its source: the gallery;
+- a page for each example, with its text, its source, and the picture that it draws: the gallery;
+- the page of the benchmarks' history;
 - a page for each public module, with the definition of each name, which mkdocstrings writes;
 - a page for each source file that pages link to;
 - a notebook for each page that runs, made from the same source by jupytext.
@@ -14,6 +15,11 @@ import importlib
 import inspect
 import posixpath
 import re
+import runpy
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -28,7 +34,17 @@ ROOT: Final = Path(__file__).parents[1]
 PUBLIC: Final = (
     *("fxad", "fxad.numpy", "fxad.numpy.fft", "fxad.numpy.linalg", "fxad.lax", "fxad.lax.linalg", "fxad.random"),
     *("fxad.nn", "fxad.nn.initializers", "fxad.optim", "fxad.tree", "fxad.sharding", "fxad.distributed"),
-    *("fxad.debug", "fxad.passes", "fxad.text", "fxad.extend", "fxad.testing", "fxad.image", "fxad.scipy.fft"),
+    *(
+        "fxad.debug",
+        "fxad.passes",
+        "fxad.text",
+        "fxad.extend",
+        "fxad.testing",
+        "fxad.image",
+        "fxad.errors",
+        "fxad.interop.jax",
+        "fxad.scipy.fft",
+    ),
     *("fxad.scipy.integrate", "fxad.scipy.interpolate", "fxad.scipy.linalg", "fxad.scipy.ndimage"),
     *("fxad.scipy.optimize", "fxad.scipy.signal", "fxad.scipy.special", "fxad.scipy.stats"),
 )
@@ -39,16 +55,28 @@ PARTS: Final = {
     " tutorial-sparse tutorial-series tutorial-precision tutorial-mask tutorial-devices tutorial-testing"
     " tutorial-own-primitive tutorial-own-transformation",
     "How to": "coming-from-jax asked-in-jax when-something-is-wrong reduce equal explain jax-names",
-    "Explanation": "architecture glossary memory benchmarks gpu known-faults",
+    "Explanation": "architecture glossary memory benchmarks benchmarks/history gpu known-faults",
 }
 TABLES: Final = ("rule-matrix.md", "numpy-coverage.md")
 TOP: Final = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+# The examples that draw pictures, with the arguments for a quick run. They are run while the pages are made.
+PICTURES: Final = {
+    "optimal_control": "--intervals 300",
+    "helmholtz": "--steps 40 --points 300",
+    "reduced_fault": "",
+    "explained_transformer": "--page {folder}/explained_transformer.page.html",
+    "limited_simulator": "--limit 1MiB",
+    "sentences": "--steps 200",
+    "data_parallel": "--steps 10",
+    "flax_model": "",
+}
 # A link to a file outside of `docs`: it leads to the page that is made for the file.
 _LINK: Final = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and the order of all pages."""
+    _DRAWN.start()
 
     def add(path: str, content: str) -> None:
         files.append(File.generated(config, path, content=content))
@@ -58,7 +86,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     examples = sorted((ROOT / "examples").glob("*.py"))
     for path in examples:
         add(f"gallery/{path.stem}.md", _example(path))
+        add(f"gallery/{path.name}", path.read_text("utf-8"))
+    for name in [*[f"{example}.svg" for example in PICTURES], "explained_transformer.page.html"]:
+        files.append(File.generated(config, f"gallery/{name}", abs_src_path=str(_DRAWN.folder / name)))
     add("gallery/index.md", _gallery(examples))
+    add("benchmarks/history.md", _history())
+    files.append(File.generated(config, "benchmarks/history.svg", abs_src_path=str(_DRAWN.folder / "history.svg")))
     for name in PUBLIC:
         add(f"reference/{name}.md", _reference(name))
     rows = [f"| [`{name}`]({name}.md) | {_summary(importlib.import_module(name))} |" for name in PUBLIC]
@@ -74,7 +107,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in [*files.documentation_pages()]:
         text = page.content_string
         if "```python" in text and "/" not in page.src_uri:
-            notebook = jupytext.writes(jupytext.reads(text, fmt="md"), fmt="ipynb")
+            # commands for a shell are to be read: as cells, "Run all" would run them
+            notebook = jupytext.writes(jupytext.reads(text.replace("```sh\n", "```text\n"), fmt="md"), fmt="ipynb")
             add(f"notebooks/{Path(page.src_uri).stem}.ipynb", notebook)
         for linked in _linked(text, page.src_uri):
             if files.get_file_from_path(_made(linked)) is None and (ROOT / linked).is_file():
@@ -82,6 +116,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 source = (ROOT / linked).read_text("utf-8")
                 add(_made(linked), f"# `{linked}`\n\n````{language}\n{source}\n````\n")
     return files
+
+
+def on_env(env: Any, **_: Any) -> Any:
+    """Wait for the pictures: the files are copied next."""
+    _DRAWN.wait()
+    return env
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
@@ -106,6 +146,32 @@ def on_post_page(output: str, page: Page, **_: Any) -> str:
     """Read the script of the offline search from the site: it needs no network."""
     script = posixpath.relpath("frame-worker.js", posixpath.dirname(page.file.dest_uri) or ".")
     return output.replace("https://unpkg.com/iframe-worker/shim", script)
+
+
+class _Pictures:
+    """Runs the examples that draw, one after another, beside the build."""
+
+    def start(self) -> None:
+        self._home = tempfile.TemporaryDirectory()
+        self.folder = Path(self._home.name)
+        pool = ThreadPoolExecutor(1)
+        self._runs: list[Future[None]] = [pool.submit(self._draw, "history", "-m benchmarks.history")]
+        for example, arguments in PICTURES.items():
+            self._runs.append(pool.submit(self._draw, example, f"examples/{example}.py {arguments}"))
+
+    def _draw(self, name: str, program: str) -> None:
+        command = [sys.executable, *program.format(folder=self.folder).split(), "--plot", f"{self.folder / name}.svg"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        if done.returncode:
+            raise RuntimeError(f"{program} ends with {done.returncode}:\n{done.stderr[-2000:]}")
+
+    def wait(self) -> None:
+        """Wait for all pictures. Raises: RuntimeError with the output of an example that fails."""
+        for run in self._runs:
+            run.result()
+
+
+_DRAWN: Final = _Pictures()
 
 
 def _outside_of_code(markdown: str, change: Any) -> str:
@@ -143,8 +209,12 @@ def _example(path: Path) -> str:
     source = path.read_text("utf-8")
     doc = ast.get_docstring(ast.parse(source)) or path.stem
     title, _, rest = doc.partition("\n")
+    shown = f"![what the example draws]({path.stem}.svg)\n\n" if path.stem in PICTURES else ""
+    page = "[The page that it writes](explained_transformer.page.html)\n\n" * (path.stem == "explained_transformer")
+    file = f"[{path.name}]({path.name}){{ download }}"
     return (
-        f'# {title.rstrip(".")}\n\n{_indented_as_code(rest)}\n\n```python title="examples/{path.name}"\n{source}```\n'
+        f"# {title.rstrip('.')}\n\n{shown}{_indented_as_code(rest)}\n\n{page}{file}\n\n"
+        f'```python title="examples/{path.name}"\n{source}```\n'
     )
 
 
@@ -153,13 +223,35 @@ def _indented_as_code(text: str) -> str:
 
 
 def _gallery(examples: list[Path]) -> str:
-    rows = []
+    titles = {}
     for path in examples:
-        doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or path.stem
-        rows.append(f"| [{path.stem.replace('_', ' ')}]({path.stem}.md) | {doc.splitlines()[0]} |")
-    return "\n".join(
-        ["# Gallery", "", "Each example is run by the tests.", "", "| example | |", "|---|---|", *rows, ""]
-    )
+        titles[path.stem] = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or path.stem).splitlines()[0]
+    cards = [f"- [![{name}]({name}.svg)]({name}.md)\n\n    [{titles[name]}]({name}.md)\n" for name in PICTURES]
+    rows = [f"| [{n.replace('_', ' ')}]({n}.md) | {title} |" for n, title in titles.items() if n not in PICTURES]
+    return "\n".join([
+        *("# Gallery", "", "The tests run each example. The pictures were drawn when this site was built.", ""),
+        *('<div class="grid cards" markdown>', "", *cards, "</div>", "", "| more examples | |", "|---|---|", *rows, ""),
+    ])  # fmt: skip
+
+
+def _history() -> str:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "history.py"))
+    columns, *rows = [row.split(",") for row in benchmark["HISTORY"].read_text("utf-8").split()]
+    table = [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows)]
+    meanings = [f"- `{name}`: {text}" for name, text in benchmark["FIGURES"].items()]
+    text = "A line is added by `make history`. Times are CPU times, the best of several turns."
+    parts = [
+        "# Benchmarks by commit",
+        "",
+        text,
+        "",
+        "![each figure, by commit](history.svg)",
+        "",
+        *table,
+        "",
+        *meanings,
+    ]
+    return "\n".join([*parts, "", "See also the [comparison with JAX](../benchmarks.md).", ""])
 
 
 def _summary(value: object) -> str:
@@ -188,13 +280,19 @@ def _as_block(match: re.Match[str]) -> str:
 
 def _reference(name: str) -> str:
     module = importlib.import_module(name)
-    names = sorted(
-        set(getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]), key=str.lower
-    )
+    names = sorted(_names(module), key=str.lower)
     parts = [f"# `{name}`", "", _with_examples(inspect.getdoc(module) or ""), ""]
     for member in names:
         parts += _member(name, member, getattr(module, member))
     return "\n".join(parts)
+
+
+def _names(module: ModuleType) -> set[str]:
+    """Return the public names of a module; those of `fxad.errors` are its classes."""
+    if module.__name__ == "fxad.errors":
+        return {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+                and isinstance(value, type)}  # fmt: skip
+    return set(getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")])
 
 
 def _member(module: str, name: str, value: Any) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import characters
 from characters import Params
+from pictures import add_option
 from side_by_side import compare
 
 import fxad as fx
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Trains on 8 devices and on one, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=20)
+    add_option(parser)
     options = parser.parse_args(argv)
     fx.set_cpu_devices(8)  # with accelerators, leave this line out
     mesh = make_mesh((8,), ("data",))
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
     parallel = fx.shard_map(loss, mesh, in_specs=(P(), P("data")), out_specs=P())
     params = characters.initial(random.key(0))
-    return compare(parallel, characters.loss, params, NamedSharding(mesh, P()), options.steps)
+    return compare(parallel, characters.loss, params, NamedSharding(mesh, P()), options)
 
 
 if __name__ == "__main__":

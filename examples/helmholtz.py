@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from pictures import add_option, drawing
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -86,11 +87,26 @@ def relative_error(params: Params) -> float:
     return float(fnp.linalg.norm(found - exact) / fnp.linalg.norm(exact))
 
 
+def plot(file: str, params: Params) -> None:
+    """Draws the solution that the network has found, and its error."""
+    axis = np.linspace(-1, 1, 101)
+    grid = fnp.asarray(np.stack(np.meshgrid(axis, axis), axis=-1))
+    found = np.asarray(fx.vmap(fx.vmap(u, (None, 0)), (None, 0))(params, grid))
+    error = found - np.asarray(solution(grid))
+    with drawing(file) as axes:
+        for ax, values, title in zip(axes, (found, error), ("the network", "its error"), strict=True):
+            size = np.abs(values).max()
+            shown = ax.imshow(values, extent=(-1, 1, -1, 1), origin="lower", cmap="RdBu", vmin=-size, vmax=size)
+            ax.set(title=title, xlabel="x", ylabel="y")
+            ax.figure.colorbar(shown, ax=ax, format="%.2g")
+
+
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Trains, and returns the relative error of the solution, the first loss and the last one."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--points", type=int, default=600)
+    add_option(parser)
     options = parser.parse_args(argv)
 
     begun = time.perf_counter()
@@ -105,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         losses.append(float(loss))
         if k % 20 == 0 or k == options.steps:
             print(f"{k:4d}   {losses[-1]:9.1e}   {relative_error(params):14.1e}   {time.perf_counter() - begun:7.1f}")
+    if options.plot:
+        plot(options.plot, params)
     return {"error": relative_error(params), "first": losses[0], "last": losses[-1]}
 
 

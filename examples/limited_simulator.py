@@ -14,6 +14,9 @@ import argparse
 import time
 from collections.abc import Sequence
 
+import numpy as np
+from pictures import BLUE, INK, ORANGE, add_option, drawing
+
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, optim
@@ -47,14 +50,29 @@ def kib(program: fx.Program[..., object]) -> float:
     return fx.lower(program).compile().memory().temp_bytes / 1024
 
 
+def plot(file: str, known: fx.Array, guess: fx.Array, kib: dict[str, float]) -> None:
+    """Draws the conductivity that is fitted, and the temporaries of the gradient."""
+    with drawing(file) as (rod, bars):
+        rod.plot(np.asarray(known), color=INK, linestyle=":", label="conductivity of the rod")
+        rod.plot(np.exp(np.asarray(guess)), color=BLUE, label="fitted")
+        rod.plot(np.asarray(simulate(known)), color=ORANGE, linewidth=1, label="the rod after all steps")
+        rod.set(xlabel="place", title=f"{STEPS:,} steps, fitted by gradient", ylim=(-0.05, 1.6))
+        rod.legend(loc="upper left")
+        shown = bars.barh([*kib], [*kib.values()], color=[INK, BLUE][: len(kib)], height=0.5)
+        bars.bar_label(shown, fmt="{:,.0f} KiB", color=INK, padding=3)
+        bars.set(xscale="log", xlabel="temporaries of the gradient", xlim=(10, 20 * max(kib.values())))
+
+
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Fits the conductivity of a rod under a limit."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--fits", type=int, default=12, help="steps of the optimiser")
     parser.add_argument("--limit", default=LIMIT, help="of the temporaries of the gradient")
+    add_option(parser)
     options = parser.parse_args(argv)
     place = fnp.arange(CELLS, dtype="float32")
-    seen = fx.jit(simulate)(0.6 + 0.3 * fnp.sin(place / 25))
+    known = 0.6 + 0.3 * fnp.sin(place / 25)
+    seen = fx.jit(simulate)(known)
 
     guess = fnp.full((CELLS,), -0.5, "float32")
     program = fx.trace(misfit, guess, seen)
@@ -76,6 +94,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         guess = optim.apply_updates(guess, updates)
         errors.append(float(error))
     print(f"misfit: {errors[0]:.2e} at first, {errors[-1]:.2e} after {options.fits} steps of Adam")
+    if options.plot:
+        plot(options.plot, known, guess, {"without a limit": plain, f"limit {options.limit}": held})
     return {"KiB": held, "plain KiB": plain, "first": errors[0], "last": errors[-1]}
 
 

@@ -18,6 +18,7 @@ import argparse
 from collections.abc import Sequence
 
 import numpy as np
+from pictures import BLUE, GREEN, INK, ORANGE, add_option, drawing
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -52,11 +53,34 @@ def lagrangian(z: fx.Array, mu: fx.Array) -> fx.Array:
     return fnp.sum(a**2) / n - mu * barrier + y @ defects(x)
 
 
+def plot(file: str, x: fx.Array, pattern: fx.Pattern) -> None:
+    """Draws the motion of the cart, and where the Hessian of L has entries."""
+    position, speed, a = map(np.asarray, parts(x))
+    time = np.linspace(0, 1, len(position))
+    with drawing(file) as (motion, entries):
+        for values, at, color, name in (
+            (position, time, BLUE, "position"),
+            (speed, time, GREEN, "speed"),
+            (a, (time[1:] + time[:-1]) / 2, ORANGE, "acceleration"),
+        ):
+            motion.plot(at, values, color=color, label=name)
+        for bound in (-BOUND, BOUND):
+            motion.axhline(bound, color=INK, linestyle=":", linewidth=1)
+        motion.set(xlabel="time", title=f"the cart, |a| <= {BOUND:g}")
+        motion.legend()
+        found = pattern.to_scipy().tocoo()
+        entries.plot(found.col, found.row, ".", color=BLUE, markersize=0.7, rasterized=True)
+        entries.set(aspect="equal", title=f"Hessian of L: {pattern.nnz:,} of {pattern.shape[0]:,}² entries")
+        entries.invert_yaxis()
+
+
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Solves, and returns cost, violation of the equations, and the largest acceleration."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--intervals", type=int, default=1000)
-    n = parser.parse_args(argv).intervals
+    add_option(parser)
+    options = parser.parse_args(argv)
+    n = options.intervals
 
     time = np.linspace(0, 1, n + 1)
     start = np.concatenate([time, np.ones(n + 1), np.zeros(n), np.zeros(2 * n + 4)])
@@ -83,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         print(f"{float(mu):.1e}   {steps:5d}   {float(size):10.1e}   {np.mean(a**2):.6f}   {np.abs(a).max():.6f}")
         mu = mu * 0.2
     x = z[: 3 * n + 2]
+    if options.plot:
+        plot(options.plot, x, fx.sparsity(gradient))
     a = np.asarray(parts(x)[2])
     violation = float(fnp.abs(defects(x)).max())
     return {"cost": float(np.mean(a**2)), "violation": violation, "largest": float(np.abs(a).max())}

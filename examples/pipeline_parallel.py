@@ -15,6 +15,7 @@ from typing import Any
 
 import characters
 from characters import Params
+from pictures import add_option
 from side_by_side import compare
 
 import fxad as fx
@@ -53,13 +54,14 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Trains on 8 devices and on one, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=10)
+    add_option(parser)
     options = parser.parse_args(argv)
     fx.set_cpu_devices(STAGES)  # with accelerators, leave this line out
     mesh = make_mesh((STAGES,), ("stage",))
     parallel = fx.shard_map(loss, mesh, in_specs=(DIVISION, P()), out_specs=P())
     places = fx.tree.map(lambda spec: NamedSharding(mesh, spec), DIVISION, is_leaf=lambda x: isinstance(x, fx.P))
     params = characters.initial(random.key(0), layers=STAGES)
-    return compare(parallel, characters.loss, params, places, options.steps)
+    return compare(parallel, characters.loss, params, places, options)
 
 
 if __name__ == "__main__":

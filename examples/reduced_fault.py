@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import BLUE, INK, RED, add_option, drawing
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -96,14 +97,41 @@ def loss(params: Params, text: fx.Array) -> fx.Array:
     return -fnp.mean(fnp.take_along_axis(logs, text[1:, None], axis=-1))
 
 
+def plot(file: str, before: Jaxpr, after: Jaxpr) -> None:
+    """Draws each equation, at its number and its distance from the arguments, with lines to those that it reads."""
+    with drawing(file) as axes:
+        for ax, jaxpr in zip(axes, (before, after), strict=True):
+            depth: dict[Atom, int] = {}
+            at: dict[Atom, int] = {}
+            for k, eqn in enumerate(jaxpr.eqns):
+                level = 1 + max([depth.get(a, 0) for a in eqn.ins], default=0)
+                for a in eqn.ins:
+                    ax.plot([at.get(a, k), k], [depth.get(a, 0), level], color=INK, linewidth=0.4, zorder=1)
+                depth.update(dict.fromkeys(eqn.outs, level))
+                at.update(dict.fromkeys(eqn.outs, k))
+                small = jaxpr is after
+                wrong = eqn.prim is ew.ADD and small
+                ax.plot(k, level, "o", color=RED if wrong else BLUE, markersize=8 if small else 2, zorder=2)
+                if small:
+                    ax.annotate(eqn.prim.name, (k, level), (10, 0), textcoords="offset points", va="center")
+            ax.margins(0.4 if jaxpr is after else 0.02)
+            ax.set(xlabel="equation", title=f"{len(jaxpr.eqns)} equations")
+            ax.locator_params(integer=True)
+        axes[0].set(ylabel="distance from the arguments")
+
+
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Reduces a fault in the gradient of a transformer."""
-    argparse.ArgumentParser(description=main.__doc__).parse_args(argv)
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    add_option(parser)
+    options = parser.parse_args(argv)
     params = initial(random.key(0))
     text = random.randint(random.key(1), (LENGTH,), 0, LETTERS)
     gradient = fx.inline(fx.grad(fx.trace(loss, params, text)))
     small = fx.reduce_program(gradient, fails, (params, text))
     print(small)
+    if options.plot:
+        plot(options.plot, gradient.jaxpr, small.jaxpr)
 
     path = Path(tempfile.mkdtemp()) / "test_fewer_negations.py"
     small.as_test(path)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
+from pictures import BLUE, COLORS, INK, add_option, drawing
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -95,27 +96,49 @@ def difference(params: Params, seed: int = 1) -> float:
     )
 
 
+def plot(file: str, losses: list[float], padded: list[int]) -> None:
+    """Draws the lengths of the sentences of some batches, and the loss of each step by the padded length."""
+    with drawing(file) as (ragged, curve):
+        row = 0
+        for (words, _), lengths in fx.ragged_batches(sentences(256, 0), 32, length=lambda s: len(s[0])):
+            rows = range(row, row := row + len(lengths))
+            ragged.barh(rows, words.shape[1], color=INK, alpha=0.25, height=1)
+            ragged.barh(rows, lengths, color=BLUE, height=1)
+        ragged.set(xlabel="words, and padding in grey", ylabel="sentences", title="eight batches of similar lengths")
+        steps, sizes = np.arange(len(losses)), np.asarray(padded)
+        for size, color in zip(sorted(set(padded)), COLORS, strict=False):
+            chosen = sizes == size
+            some = np.asarray(losses)[chosen]
+            curve.plot(steps[chosen], some, ".", color=color, markersize=3, label=f"padded to {size}")
+        curve.set(xlabel="step", ylabel="loss", title="one compilation for each padded length")
+        curve.legend()
+
+
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=400)
-    steps: int = parser.parse_args(argv).steps
+    add_option(parser)
+    options = parser.parse_args(argv)
+    steps: int = options.steps
     params = init(random.key(0))
     gap = difference(params)
     print(f"gradient of a ragged batch against a loop over its sentences: {gap:.1e}")
     losses: list[float] = []
-    shapes: set[tuple[int, ...]] = set()
+    padded: list[int] = []
     while len(losses) < steps:
         for (words, labels), lengths in fx.ragged_batches(
             sentences(1024, len(losses)), 32, length=lambda s: len(s[0]), drop_last=True
         ):
             value, params = step(params, fnp.asarray(words), fnp.asarray(labels), fnp.asarray(lengths))
             losses.append(float(value))
-            shapes.add(words.shape)
+            padded.append(words.shape[1])
             if len(losses) == steps:
                 break
     first, last = float(np.mean(losses[:20])), float(np.mean(losses[-20:]))
-    print(f"loss {first:.3f} -> {last:.3f} in {steps} steps, {len(shapes)} compilations for 19 lengths")
-    return {"difference": gap, "first": first, "last": last, "compilations": len(shapes)}
+    print(f"loss {first:.3f} -> {last:.3f} in {steps} steps, {len(set(padded))} compilations for 19 lengths")
+    if options.plot:
+        plot(options.plot, losses, padded)
+    return {"difference": gap, "first": first, "last": last, "compilations": len(set(padded))}
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 from characters import BATCH, CONTEXT, TEXT, Params, encode, windows
+from pictures import BLUE, INK, ORANGE, drawing
 
 import fxad as fx
 from fxad import random
@@ -36,8 +38,24 @@ def trained(loss: Loss, params: Params, division: Any, steps: int) -> tuple[Para
     return params, values
 
 
-def compare(parallel: Loss, plain: Loss, params: Params, division: Any, steps: int) -> dict[str, float]:
+def plot(file: str, values: list[float], alone: list[float], traffic: Any) -> None:
+    """Draws both losses, and the bytes that a device sends in a step."""
+    with drawing(file) as (curve, bars):
+        curve.plot(alone, color=INK, linewidth=5, alpha=0.4, label="on one device")
+        curve.plot(values, color=BLUE, label=f"on {fx.device_count()} devices")
+        curve.set(xlabel="step", ylabel="loss", title="the same training")
+        curve.legend()
+        rows = [(f"{row.runs} x {row.collective}", row.bytes / 1024) for row in traffic]
+        shown = bars.barh([f"{k}: {name}" for k, (name, _) in enumerate(rows)], [n for _, n in rows], color=ORANGE)
+        bars.bar_label(shown, fmt="{:,.0f} KiB", color=INK, padding=3)
+        bars.margins(x=0.3)
+        bars.set_ylim(-1, len(rows))
+        bars.set(xlabel="KiB that a device sends in a step", title="communication, by collective")
+
+
+def compare(parallel: Loss, plain: Loss, params: Params, division: Any, options: Namespace) -> dict[str, float]:
     """Trains with both losses. Prints the communication of a step, and checks that the parameters agree."""
+    steps: int = options.steps
     example = fx.Spec((BATCH, CONTEXT + 1), "int32")
     traffic = fx.comm(fx.trace(fx.value_and_grad(parallel), params, example))
     print(f"a step on {fx.device_count()} devices sends:\n{traffic}\n")
@@ -52,4 +70,6 @@ def compare(parallel: Loss, plain: Loss, params: Params, division: Any, steps: i
     print(f"loss, first and last of {steps} steps: {values[0]:.4f}, {values[-1]:.4f}")
     print(f"on one device:                    {alone[0]:.4f}, {alone[-1]:.4f}")
     print(f"the parameters differ by {off:.1e} at most; {time.perf_counter() - start:.1f} s")
+    if options.plot:
+        plot(options.plot, values, alone, traffic)
     return {"first": values[0], "last": values[-1], "alone": alone[-1], "off": off, "bytes": traffic.bytes}

@@ -16,6 +16,7 @@ from typing import Any
 
 import characters
 from characters import HEADS, LAYERS, WIDTH, Block, Params
+from pictures import add_option
 from side_by_side import compare
 
 import fxad as fx
@@ -75,12 +76,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Trains on 8 devices and on one, and returns the figures."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--steps", type=int, default=20)
+    add_option(parser)
     options = parser.parse_args(argv)
     fx.set_cpu_devices(8)  # with accelerators, leave this line out
     mesh = make_mesh((2, 4), ("data", "model"))
     parallel = fx.shard_map(loss, mesh, in_specs=(DIVISION, P("data")), out_specs=P())
     places = fx.tree.map(lambda spec: NamedSharding(mesh, spec), DIVISION, is_leaf=lambda x: isinstance(x, fx.P))
-    return compare(parallel, plain, by_head(characters.initial(random.key(0))), places, options.steps)
+    return compare(parallel, plain, by_head(characters.initial(random.key(0))), places, options)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Final, final
 
@@ -29,7 +29,7 @@ from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
 from fxad.support.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
-from fxad.support.tables import Table
+from fxad.support.tables import Shown, Table
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.outlining.merge_bodies import merge_bodies
@@ -213,7 +213,7 @@ def _written(jaxpr: Jaxpr) -> list[Aval]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(Shown):
     """A program, and the result of each pass on it, in order. `str(stages)` is a table."""
 
     stages: tuple[Stage, ...]
@@ -243,8 +243,8 @@ class Stages:
     def __str__(self) -> str:
         return self.table()
 
-    def _repr_html_(self) -> str:
-        return self._table(True).html()
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return "", [self._table(True)]
 
     def _table(self, times: bool) -> Table:
         rows = [

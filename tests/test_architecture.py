@@ -33,7 +33,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 TOP_LEVEL = {
-    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "SECURITY.md",
     "mkdocs.yml", "pyproject.toml",
     "benchmarks", "docs", "examples", "fxad", "stubs", "tests",
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import coverage, run
+from benchmarks import coverage, history, run
 from benchmarks.harness import Row
 from benchmarks.memory_page import read, replaced, tables, write
 from benchmarks.page import page, save, section, sections
@@ -93,6 +93,36 @@ def test_a_module_that_does_not_exist_is_refused_before_any_work(capsys: pytest.
     with pytest.raises(SystemExit):
         run.main(["trace", "nonesuch"], of)
     assert "no such benchmark: nonesuch; there are trace, interfaces," in capsys.readouterr().err
+
+
+def test_the_history_has_a_line_for_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A commit that is measured again replaces its line; lines are in the order of the commits' dates."""
+    monkeypatch.setattr(history, "HISTORY", tmp_path / "history.csv")
+    dates = {"aaaaaaaa": ("2026-11-02", "2"), "bbbbbbbb": ("2026-11-01", "1")}
+    head, figures = iter(["aaaaaaaa", "bbbbbbbb", "aaaaaaaa"]), iter([1.0, 2.0, 3.0])
+    monkeypatch.setattr(history, "measured", lambda tree: dict.fromkeys(history.FIGURES, next(figures)))
+
+    def git(*arguments: str) -> str:
+        if arguments[0] == "rev-parse":
+            return next(head)
+        return dates[arguments[-1]][arguments[2] == "--format=%ct"]
+
+    monkeypatch.setattr(history, "git", git)
+    for _ in range(3):
+        history.main([])
+    assert [(row["commit"], row["date"], row["trace_us"]) for row in history.history()] == [
+        ("bbbbbbbb", "2026-11-01", "2.0"),
+        ("aaaaaaaa", "2026-11-02", "3.0"),
+    ]
+    assert capsys.readouterr().out.count("bbbbbbbb") == 2
+
+
+def test_the_history_on_the_site_has_all_figures() -> None:
+    rows = history.history()
+    assert len({row["commit"] for row in rows}) == len(rows) >= 4
+    assert all([float(row[name]) > 0 for row in rows for name in history.FIGURES])
 
 
 def test_every_benchmark_is_run() -> None:

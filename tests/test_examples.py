@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -30,6 +33,27 @@ def load(name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look up the names in their annotations in `sys.modules`
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def plot(tmp_path: Path) -> Iterator[list[str]]:
+    """The arguments with which an example draws, where matplotlib is installed. Its picture is read at the end."""
+    if importlib.util.find_spec("matplotlib") is None:
+        yield []
+        return
+    file = tmp_path / "picture.svg"
+    yield ["--plot", str(file)]
+    assert ET.parse(file).getroot().tag.endswith("svg")
+    assert 4_000 < file.stat().st_size < 400_000
+
+
+def test_an_example_that_cannot_draw_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    pictures, parser = load("pictures"), argparse.ArgumentParser()
+    pictures.add_option(parser)
+    assert parser.parse_args([]).plot is None
+    with pytest.raises(SystemExit, match="pip install 'fxad\\[examples\\]'"), pictures.drawing(tmp_path / "p.svg"):
+        pass
 
 
 def test_digits_learns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,8 +158,8 @@ def test_revnet_needs_the_same_memory_at_all_depths() -> None:
     assert figures["accuracy"] > 0.8
 
 
-def test_a_simulator_is_fitted_under_a_limit() -> None:
-    figures = load("limited_simulator").main(["--fits", "3"])
+def test_a_simulator_is_fitted_under_a_limit(plot: list[str]) -> None:
+    figures = load("limited_simulator").main(["--fits", "3", *plot])
     assert figures["KiB"] <= 1024 < figures["plain KiB"] / 20
     assert figures["last"] < figures["first"]
 
@@ -147,10 +171,11 @@ def test_a_transformer_is_trained_under_a_limit() -> None:
 
 
 def test_every_example_is_tested() -> None:
-    # tests/spmd/test_processes.py runs the example of two processes; side_by_side is a module of the parallel ones
+    # tests/spmd/test_processes.py runs the example of two processes, tests/interop/test_packages.py that of flax;
+    # side_by_side is a module of the parallel ones
     here = Path(__file__).read_text(encoding="utf-8")
     untested = {p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here}
-    assert untested - {f"{kind}_parallel" for kind in PARALLEL} == {"side_by_side", "two_processes"}
+    assert untested - {f"{kind}_parallel" for kind in PARALLEL} == {"flax_model", "side_by_side", "two_processes"}
 
 
 PARALLEL = {
@@ -162,10 +187,10 @@ PARALLEL = {
 
 
 @pytest.mark.parametrize("kind", PARALLEL)
-def test_parallel_training_equals_that_on_one_device(kind: str) -> None:
+def test_parallel_training_equals_that_on_one_device(kind: str, plot: list[str]) -> None:
     """The example asserts that the parameters agree. It needs 8 devices, so it runs in a process of its own."""
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{kind}_parallel.py"), "--steps", "3"],
+        [sys.executable, str(EXAMPLES / f"{kind}_parallel.py"), "--steps", "3", *plot],
         env={**os.environ, "FXAD_PLATFORM": "cpu"}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -235,8 +260,10 @@ def test_an_equilibrium_layer_learns() -> None:
     assert figures["implicit"] < figures["unrolled"] / 2, "temporary bytes"
 
 
-def test_sentences_of_every_length_share_a_few_compilations(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = load("sentences").main(["--steps", "20"])
+def test_sentences_of_every_length_share_a_few_compilations(
+    capsys: pytest.CaptureFixture[str], plot: list[str]
+) -> None:
+    figures = load("sentences").main(["--steps", "20", *plot])
     assert figures["difference"] < 1e-5, "the gradient of a ragged batch is that of its sentences"
     assert figures["compilations"] <= 3, "8, 16, 32"
     assert "19 lengths" in capsys.readouterr().out
@@ -256,8 +283,8 @@ def test_a_reaction_diffusion_equation_is_stepped_implicitly() -> None:
     assert figures["largest"] < 1
 
 
-def test_a_cart_is_controlled_within_its_bounds() -> None:
-    figures = load("optimal_control").main(["--intervals", "300"])
+def test_a_cart_is_controlled_within_its_bounds(plot: list[str]) -> None:
+    figures = load("optimal_control").main(["--intervals", "300", *plot])
     assert figures["violation"] < 1e-10
     assert 4.99 < figures["largest"] < 5
 
@@ -268,16 +295,23 @@ def test_bundles_are_adjusted_to_the_noise() -> None:
     assert figures["after"] < 1 < figures["before"]
 
 
-def test_reduced_fault_finds_the_two_equations() -> None:
-    figures = load("reduced_fault").main([])
+def test_reduced_fault_finds_the_two_equations(plot: list[str]) -> None:
+    figures = load("reduced_fault").main(plot)
     assert figures["before"] > 400
     assert figures["after"] == 2
     assert figures["minimal"]
     assert figures["test"].startswith("it fails: 'the pass changes a result'")
 
 
-def test_a_network_solves_the_helmholtz_equation() -> None:
-    figures = load("helmholtz").main(["--steps", "40", "--points", "200"])
+def test_a_page_explains_a_transformer(plot: list[str], tmp_path: Path) -> None:
+    figures = load("explained_transformer").main(["--page", str(tmp_path / "page.html"), *plot])
+    assert figures["missing"] == 0, "the lines sum to the temporaries of the executables"
+    assert figures["lean"] < figures["plain"] / 2
+    assert (tmp_path / "page.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_network_solves_the_helmholtz_equation(plot: list[str]) -> None:
+    figures = load("helmholtz").main(["--steps", "40", "--points", "200", *plot])
     assert figures["error"] < 0.2, "40 steps give 5 %, the full run 0.02 %"
     assert figures["last"] < 1e-2 * figures["first"]
 

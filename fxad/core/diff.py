@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from html import escape
 from typing import TypeAlias, final
 
 from fxad.core import printing
 from fxad.core.alignment import DiffLine, aligned, programs_in
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, Jaxpr, Param, Record, params, source_text
+from fxad.support.tables import LINES, cut, escaped, first_lines
 
 
 @final
@@ -50,8 +50,10 @@ class Diff:
 
     def _repr_html_(self) -> str:
         colors = {"-": "#c0392b", "+": "#1e8449", " ": "inherit"}
-        rows = [f'<span style="color:{colors[line.mark]}">{escape(str(line))}</span>' for line in self.lines]
-        return f"<pre>{escape(str(self.first))}\n" + "\n".join(rows) + "</pre>"
+        shown = [(colors[line.mark], escaped(cut(str(line)))) for line in self.lines[:LINES]]
+        rows = [f'<span style="color:{color}">{text}</span>' for color, text in shown]
+        more = [escaped(line) for line in first_lines([""] * len(self.lines))[LINES:]]
+        return f"<pre>{escaped(cut(str(self.first)))}\n" + "\n".join([*rows, *more]) + "</pre>"
 
 
 def side_by_side(a: Jaxpr, b: Jaxpr) -> Diff | None:

@@ -1,19 +1,18 @@
-"""What people look at: tables and texts, as plain text and as HTML for notebooks, and bars of progress on terminals."""
+"""Tables and texts for people: as plain text, as HTML for notebooks, and as tables of rich for wide terminals."""
 
 from __future__ import annotations
 
-import sys
-import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from types import TracebackType
 from typing import Final, Protocol, final
 
 from fxad.core.dataclasses import dataclass
 
-BAR_SECONDS: Final = 1.5  # without a bar
-
 ROWS: Final = 50  # of a table, in HTML
 LINES: Final = 60  # of a text, in HTML
+CHARACTERS: Final = 400  # of a cell, of a heading, and of a line of a text, in HTML
+WIDE: Final = 100  # characters of a terminal: rich shows tables from here on, and plain text below
 _NAMES: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;"))
 _RIGHT: Final = ' style="text-align: right"'
 
@@ -45,8 +44,54 @@ class Table:
         return f"<table><thead>{self._row(self.head, 'th')}</thead><tbody>{''.join([*rows, *more])}</tbody></table>"
 
     def _row(self, cells: tuple[str, ...], tag: str) -> str:
-        row = [f"<{tag}{_RIGHT if k in self.right else ''}>{escaped(c)}</{tag}>" for k, c in enumerate(cells)]
+        row = [f"<{tag}{_RIGHT if k in self.right else ''}>{escaped(cut(c))}</{tag}>" for k, c in enumerate(cells)]
         return f"<tr>{''.join(row)}</tr>"
+
+    def rich(self) -> object:
+        """Return the table as one of rich."""
+        text = import_module("rich.text").Text  # a string would be read as markup: f32[3] as f32
+        table = import_module("rich.table").Table(box=import_module("rich.box").SIMPLE_HEAD)
+        for k, name in enumerate(self.head):
+            table.add_column(text(name), justify="right" if k in self.right else "left", overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(text, row))
+        return table
+
+
+class _ConsoleOptions(Protocol):
+    """What rich passes: the characters that a line has."""
+
+    max_width: int
+
+
+class Shown(ABC):
+    """A value that is a heading and tables. Notebooks show it as HTML; `rich.print` shows its tables where a terminal
+    is wide, and its text elsewhere."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        """Return the heading, which may be empty, and the tables."""
+
+    def _repr_html_(self) -> str:
+        head, tables = self._shown()
+        return headed(head, *[table.html() for table in tables])
+
+    def __rich_console__(self, _console: object, options: _ConsoleOptions) -> Iterator[object]:
+        text = import_module("rich.text").Text
+        if options.max_width < WIDE:
+            yield text(str(self))
+            return
+        head, tables = self._shown()
+        if head:
+            yield text(head)
+        yield from [table.rich() for table in tables]
+
+
+def cut(text: str) -> str:
+    """Return the first `CHARACTERS` characters of a text."""
+    return text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]} ... {len(text) - CHARACTERS:,} more characters"
 
 
 def escaped(text: str) -> str:
@@ -58,62 +103,16 @@ def escaped(text: str) -> str:
 
 def preformatted(text: str) -> str:
     """Return a text of many lines as HTML, with its first `LINES` lines."""
-    lines = text.splitlines()
+    return f"<pre>{escaped(chr(10).join(first_lines(text.splitlines())))}</pre>"
+
+
+def first_lines(lines: Sequence[str]) -> list[str]:
+    """Return the first `LINES` lines, each cut, and how many are left out."""
     more = [f"... {len(lines) - LINES:,} more lines"] if len(lines) > LINES else []
-    return f"<pre>{escaped(chr(10).join([*lines[:LINES], *more]))}</pre>"
+    return [*map(cut, lines[:LINES]), *more]
 
 
 def headed(head: str, *parts: str) -> str:
     """Return a heading, which is a text, above parts, which are HTML."""
-    return f"<div><div><code>{escaped(head)}</code></div>{''.join(parts)}</div>"
-
-
-class _Bar(Protocol):
-    """A bar of `tqdm`."""
-
-    def set_description(self, desc: str, refresh: bool) -> None: ...
-
-    def update(self) -> object: ...
-
-    def close(self) -> None: ...
-
-
-@final
-class Progress:
-    """A bar of progress on standard error, if that is a terminal, once the work takes `BAR_SECONDS`. It disappears at
-    the end.
-
-    what:  a text beside the bar, which may change. total: the number of steps, or None if it is not known.
-    """
-
-    __slots__ = ("_bar", "_is_terminal", "_n", "_start", "_total", "_unit", "what")
-
-    def __init__(self, what: str, total: int | None = None, unit: str = "unit") -> None:
-        self.what, self._total, self._unit = what, total, unit
-        self._start, self._n = time.perf_counter(), 0
-        self._bar: _Bar | None = None
-        try:
-            self._is_terminal = sys.stderr.isatty()
-        except (AttributeError, ValueError):  # there is no standard error, or it is closed
-            self._is_terminal = False
-
-    def step(self) -> None:
-        """Count a step."""
-        if not self._is_terminal:
-            return
-        self._n += 1
-        if self._bar is not None:
-            self._bar.set_description(self.what, refresh=False)
-            self._bar.update()
-        elif self._n != self._total and time.perf_counter() - self._start > BAR_SECONDS:
-            # importing it takes 40 ms, a quarter of what importing fxad takes
-            self._bar = import_module("tqdm").tqdm(
-                desc=self.what, total=self._total, initial=self._n, unit=self._unit, leave=False
-            )
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    heads = [f"<div><code>{escaped(line)}</code></div>" for line in first_lines(head.splitlines())]
+    return f"<div>{''.join([*heads, *parts])}</div>"

@@ -17,7 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atoms, Aval, Jaxpr, Lit, Source, source_text
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
-from fxad.support.tables import Table, headed
+from fxad.support.tables import ROWS, Shown, Table, headed
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.cost_rule import check_steps
 from fxad.units.min_cut_recompute import recompute
@@ -57,7 +57,7 @@ class UnitCall:
 
 @final
 @dataclass(frozen=True, slots=True)
-class UnitPlan:
+class UnitPlan(Shown):
     """The units and steps of a program. `str(plan)` is a table.
 
     `slots` are the types of all values: operands, constants, results of steps. `outs` are the slots of the results.
@@ -117,8 +117,12 @@ class UnitPlan:
         return units.picture.picture(named, [(s.unit, s.live_bytes) for s in self.steps])
 
     def _repr_html_(self) -> str:
-        drawn = [self.svg()] if len(self.steps) > 1 else []
-        return headed(self._head, *drawn, *[table.html() for table in self._tables(True)])
+        head, tables = self._shown()
+        drawn = [self.svg()] if 1 < len(self.steps) <= ROWS else []
+        return headed(head, *drawn, *[table.html() for table in tables])
+
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return self._head, self._tables(True)
 
     @property
     def _head(self) -> str:

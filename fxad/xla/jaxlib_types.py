@@ -12,7 +12,7 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Shape
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.support.tables import Table
+from fxad.support.tables import Shown, Table
 
 Buffer: TypeAlias = _jax.ArrayImpl
 ResultHandler: TypeAlias = _jax.ResultHandler  # makes an array of a result
@@ -108,7 +108,7 @@ class CostStats:
 
 @final
 @dataclass(frozen=True, slots=True)
-class MemoryStats:
+class MemoryStats(Shown):
     """Bytes that a compiled program uses. `peak_bytes` is the peak of a call, with operands and results."""
 
     argument_bytes: int
@@ -118,9 +118,9 @@ class MemoryStats:
     peak_bytes: int
     generated_code_bytes: int
 
-    def _repr_html_(self) -> str:
+    def _shown(self) -> tuple[str, Sequence[Table]]:
         rows = [(f.name.removesuffix("_bytes").replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self)]
-        return Table(("memory", "bytes"), tuple(rows), right=(1,)).html()
+        return "", [Table(("memory", "bytes"), tuple(rows), right=(1,))]
 
 
 class CountsMemory(Protocol):

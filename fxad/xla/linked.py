@@ -15,7 +15,7 @@ from fxad import xla
 from fxad.errors import CompileError
 from fxad.ir import Aval, source_text
 from fxad.lower import aliases
-from fxad.support.tables import Progress
+from fxad.support.progress import Progress
 from fxad.units.plan import UnitCall, UnitPlan
 from fxad.xla.buffers import constant_buffer, delete
 from fxad.xla.cache import active_cache

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.core.diff import side_by_side
+from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.support.tables import LINES, ROWS, Table, escaped, preformatted
 
 
@@ -144,6 +149,83 @@ def test_an_explanation_of_a_nan() -> None:
     explanation = fx.explain_nan(lambda x: fnp.log(x) * 2, -SQUARE)
     assert explanation is not None
     assert shown(explanation) == [str(explanation)]
+
+
+def many(leaves: dict[str, fx.Array], x: fx.Array) -> fx.Array:
+    for leaf in leaves.values():
+        x = fnp.sin(x + leaf)
+    return lax.psum(x, "i") if x.size > 64 else x.sum()
+
+
+class _Values:
+    """A value of each class that notebooks show, of a program that is long and has names like tags."""
+
+    def __init__(self) -> None:
+        self.args = {f"<b>{k}": np.float32(k) for k in range(80)}, SQUARE
+        self.program = fx.trace(many, *self.args)
+        self.name = "<script>&" * 200
+        self.hostile = self.program.replace(self.program.jaxpr, name=self.name)
+        self.lowered = fx.lower(fx.grad(fx.trace(layers, SQUARE, SQUARE)), units=lambda body: True)
+
+    def all(self) -> dict[str, Any]:
+        nan = fx.explain_nan(lambda x: fnp.log(x), -SQUARE)
+        wide = fx.trace(many, {}, fx.Spec((100,)), axis_env={"i": 2})
+        other = fx.trace(lambda x: many({str(k): x for k in range(300)}, x), SQUARE)
+        executable = self.lowered.compile()
+        args = {"<b>": np.float32(1)}, SQUARE
+        small = fx.trace(many, *args)
+        small = small.replace(small.jaxpr, name=self.name)
+        return {
+            "Array": fnp.zeros((300, 300)),
+            "Program": self.hostile,
+            "Jaxpr": self.hostile.jaxpr,
+            "Lowered": self.lowered,
+            "Executable": executable,
+            "MemoryStats": executable.memory(),
+            "UnitPlan": self.lowered.units,
+            "Stages": self.lowered.stages,
+            "Residuals": fx.residuals(self.hostile),
+            "MemoryPlan": fx.plan_memory(self.hostile, budget=10**6),
+            "Communication": fx.comm(wide),
+            "NanExplanation": nan,
+            "Divergence": Divergence("<b>", self.program.jaxpr, (), failure=self.name, lines=()),
+            "Diff": side_by_side(self.program.jaxpr, other.jaxpr),
+            "Page": fx.explain(executable),
+            "Pattern": fx.sparsity(fx.trace(lambda x: fnp.sin(x), fx.Spec((300,)))),
+            "RoundingErrors": fx.rounding_errors(small, *args),
+            "Shadow": fx.shadow(self.hostile, *self.args),
+            "PrecisionPlan": fx.plan_precision(small, *args, tolerance=1e-1),
+        }
+
+
+def test_what_notebooks_show_is_escaped_and_short() -> None:
+    """Each class with `_repr_html_` is in the list; a tracer is tested above."""
+    values = _Values().all()
+    found = set()
+    for path in Path(fx.__file__).parent.rglob("*.py"):
+        for part in path.read_text("utf-8").split("\nclass ")[1:]:
+            if re.search(r"    def (_repr_html_|_shown)\(self", part):
+                found.update(re.findall(r"^\w+", part))
+    assert found - {"Shown", "Tracer"} <= set(values)
+    for name, value in values.items():
+        html = value._repr_html_()
+        assert len(html) < (500_000 if name == "Page" else 50_000), (name, len(html))
+        assert "<script>&" not in html, name
+        assert "<b>" not in html, name
+        shown(value)
+
+
+def test_rich_shows_tables_where_a_terminal_is_wide() -> None:
+    """rich reads no cell as markup, and a narrow terminal shows the text."""
+    console = pytest.importorskip("rich.console")
+    value = fx.residuals(fx.trace(layers, SQUARE, SQUARE))
+    for width in (60, 160):
+        out = io.StringIO()
+        console.Console(file=out, width=width).print(value)
+        text = out.getvalue()
+        assert "f32[8,8]" in text
+        assert ("─" in text) == (width == 160)
+        assert ("Residuals of layers" in text) == (width == 160)
 
 
 def test_a_table() -> None:

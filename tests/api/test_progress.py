@@ -13,8 +13,8 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.support import tables
-from fxad.support.tables import Progress
+from fxad.support import progress
+from fxad.support.progress import Progress
 
 pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
 termios = pytest.importorskip("termios", reason="no pseudo-terminals on this system")
@@ -22,8 +22,8 @@ termios = pytest.importorskip("termios", reason="no pseudo-terminals on this sys
 TEXT = """
 import sys
 import numpy as np, fxad as fx, fxad.numpy as fnp
-from fxad.support import tables
-tables.BAR_SECONDS = float(sys.argv[1])
+from fxad.support import progress
+progress.BAR_SECONDS = float(sys.argv[1])
 @fx.jit
 def layer(w, x):
     return fnp.tanh(x @ w)
@@ -93,7 +93,7 @@ def test_long_searches_show_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(tables, "BAR_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "BAR_SECONDS", -1.0)
     program = fx.trace(lambda x: fnp.sin(fnp.cos(x)) * 2, fx.Spec(()))
     fx.reduce_program(program, lambda program, args: "sin" if "sin" in str(program.jaxpr) else None)
     assert "\rreducing: " in stream.getvalue()

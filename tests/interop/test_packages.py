@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,17 @@ def test_a_recurrent_network_of_linen() -> None:
     rnn = nn.RNN(nn.LSTMCell(5))
     params = numpied(rnn.init(jax.random.key(0), X))
     agree(from_jax(rnn.apply, params, X), rnn.apply, (params, X), stack=False)
+
+
+def test_the_example_of_flax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is trained in JAX, saved, and run and differentiated in a process that has no JAX."""
+    package("flax.linen")
+    examples = Path(__file__).parents[2] / "examples"
+    monkeypatch.syspath_prepend(examples)
+    figures = runpy.run_path(str(examples / "flax_model.py"))["main"](["--steps", "1000"])
+    assert figures["values"] < 1e-5
+    assert figures["slopes"] < 1e-4
+    assert figures["misfit"] < 0.05, "the noise is 0.01"
 
 
 def test_a_model_of_nnx() -> None:

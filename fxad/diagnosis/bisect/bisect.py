@@ -24,7 +24,7 @@ from fxad.execution.executable import Executable, Lowered
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, Device, check_options
-from fxad.support.tables import Progress
+from fxad.support.progress import Progress
 from fxad.tracing.program import Choices, Program, numpy_operands
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan

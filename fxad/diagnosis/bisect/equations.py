@@ -21,7 +21,7 @@ from fxad.core.layout import PREDICATE
 from fxad.diagnosis.bisect.closeness import Closeness, Mismatch, largest
 from fxad.diagnosis.bisect.sides import Failure, InChild, InProcess, Operands, Outcome, Side
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
-from fxad.support.tables import Progress
+from fxad.support.progress import Progress
 from fxad.transforms.locate import body_label
 
 _AT_ONCE: Final = 256  # runs of a child

@@ -23,7 +23,7 @@ from fxad.primitives.check import Check
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Permutation
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.support.tables import Progress
+from fxad.support.progress import Progress
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60

@@ -16,7 +16,7 @@ from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
-from fxad.support.tables import Progress
+from fxad.support.progress import Progress
 from fxad.tracing.program import Program, flatten_arguments
 from fxad.tracing.tracer import Tracer
 

@@ -21,7 +21,7 @@ from fxad.diagnosis.reduce.candidate import Candidate, equations, is_finite, siz
 from fxad.diagnosis.reduce.recorded import Recording, Run
 from fxad.errors import TypecheckError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, distinct_jaxprs
-from fxad.support.tables import Progress
+from fxad.support.progress import Progress
 from fxad.tracing.program import Program
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
-from fxad.support.tables import Table, headed
+from fxad.support.tables import Shown, Table
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline
@@ -67,7 +67,7 @@ class Residual:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Residuals(Sequence[Residual]):
+class Residuals(Shown, Sequence[Residual]):
     """The residuals of a program: arguments first, then in the order of computation. `print` shows a table.
 
     `without(k, ...)` and `keep(k, ...)` return a copy in which rows are computed again, or stored. Such a copy is a
@@ -148,8 +148,8 @@ class Residuals(Sequence[Residual]):
     def __str__(self) -> str:
         return f"{self._table.text()}\n{self._total}"
 
-    def _repr_html_(self) -> str:
-        return headed(f"Residuals of {self.jaxpr.name}: {self._total}", self._table.html())
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return f"Residuals of {self.jaxpr.name}: {self._total}", [self._table]
 
 
 def as_row_number(k: object) -> int | None:

@@ -14,7 +14,7 @@ from fxad.core.passes import Pass, Passes
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, source_location
 from fxad.primitives.marks import without_budgets
-from fxad.support.tables import Table, escaped, headed
+from fxad.support.tables import Shown, Table
 from fxad.transforms.costs import time_of
 from fxad.transforms.liveness import peak_bytes
 from fxad.transforms.memory.residuals import as_row_number
@@ -47,7 +47,7 @@ def _pass(function: Callable[[Jaxpr], Jaxpr]) -> Pass:
 
 @final
 @dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryPlan(Shown):
     """The values that a program stores and computes again. `print` shows a row for each value that crosses the turn
     from the forward to the backward part, or that lies between two segments.
 
@@ -173,9 +173,8 @@ class MemoryPlan:
     def __str__(self) -> str:
         return "\n".join([*self._lines, self._table.text(), self._estimate])
 
-    def _repr_html_(self) -> str:
-        lines = [f"<div>{escaped(line)}</div>" for line in self._lines]
-        return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *lines, self._table.html())
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return "\n".join([f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *self._lines]), [self._table]
 
 
 @final

@@ -503,6 +503,8 @@ class _Rematerialization:
     def _run_together(self, start: int, stop: int) -> None:
         """Add equations before the turn, as one block if they have no effects."""
         eqns = self.halves.before[start:stop]
+        if not eqns:
+            return
         if any([e.prim.effects for e in eqns]):
             self._add(eqns)
             return

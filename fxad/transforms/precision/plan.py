@@ -13,7 +13,7 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, FxadError, shown
 from fxad.ir import Jaxpr, SourceLocation
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.support.tables import Table, headed
+from fxad.support.tables import Shown, Table
 from fxad.transforms.costs import microseconds
 from fxad.transforms.precision.cast import Decisions
 from fxad.transforms.precision.retype import unit_roundoff
@@ -49,7 +49,7 @@ class PlannedEquation:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PrecisionPlan(Sequence[PlannedEquation]):
+class PrecisionPlan(Shown, Sequence[PlannedEquation]):
     """Which equations of a program compute in `dtype`: a table to print and to edit, in the order of the program.
 
     `fx.cast(program, plan.dtype, keep=plan)` applies it. `error` is the relative error of the compiled program that was
@@ -127,8 +127,8 @@ class PrecisionPlan(Sequence[PlannedEquation]):
     def __str__(self) -> str:
         return f"{self._table.text()}\n{self._total}"
 
-    def _repr_html_(self) -> str:
-        return headed(f"Plan of {self.jaxpr.name}: {self._total}", self._table.html())
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return f"Plan of {self.jaxpr.name}: {self._total}", [self._table]
 
 
 def _place(r: PlannedEquation) -> str:

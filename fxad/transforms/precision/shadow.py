@@ -22,7 +22,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLoc
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.primitives.linalg.lu import Lu
-from fxad.support.tables import Table, headed
+from fxad.support.tables import Shown, Table
 from fxad.transforms.locate import describe, lines_of
 from fxad.transforms.precision import double_double
 from fxad.transforms.precision.local_errors import copies
@@ -63,7 +63,7 @@ class ShadowRow:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Shadow(Sequence[ShadowRow]):
+class Shadow(Shown, Sequence[ShadowRow]):
     """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of
     the program.
 
@@ -117,8 +117,8 @@ class Shadow(Sequence[ShadowRow]):
     def __str__(self) -> str:
         return f"{self._table.text()}\n{self._total}"
 
-    def _repr_html_(self) -> str:
-        return headed(f"Shadow of {self.jaxpr.name}: {self._total}", self._table.html())
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return f"Shadow of {self.jaxpr.name}: {self._total}", [self._table]
 
 
 def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:

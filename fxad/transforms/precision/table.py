@@ -8,7 +8,7 @@ from typing import Final, final, overload
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
-from fxad.support.tables import Table, headed
+from fxad.support.tables import Shown, Table
 from fxad.transforms.locate import body_label, describe, lines_of
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
@@ -67,7 +67,7 @@ class RoundingError:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RoundingErrors(Sequence[RoundingError]):
+class RoundingErrors(Shown, Sequence[RoundingError]):
     """The rounding errors of a program for some operands, a row for each equation that rounds, in the order of the
     program. `print` shows the largest ones first.
 
@@ -143,8 +143,8 @@ class RoundingErrors(Sequence[RoundingError]):
         more = f"\n{shown - _SHOWN:,} more rows" if shown > _SHOWN else ""
         return f"{self._table.text()}{more}\n{self._total}"
 
-    def _repr_html_(self) -> str:
-        return headed(f"Rounding errors of {self.jaxpr.name}: {self._total}", self._table.html())
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return f"Rounding errors of {self.jaxpr.name}: {self._total}", [self._table]
 
 
 def relative_to(error: float, size: float) -> float:

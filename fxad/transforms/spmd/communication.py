@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TypeAlias, final
 
@@ -13,7 +13,7 @@ from fxad.core.sizes import maximum
 from fxad.ir import Aval, HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap, with_whole_operands
-from fxad.support.tables import Table
+from fxad.support.tables import Shown, Table
 
 # A collective: its name, its axes and their sizes.
 _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[int, ...]]
@@ -57,7 +57,7 @@ class Traffic:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(Shown):
     """The collectives of a program. Its `str` is a table."""
 
     rows: tuple[Traffic, ...]
@@ -87,8 +87,8 @@ class Communication:
     def __str__(self) -> str:
         return self._table.text()
 
-    def _repr_html_(self) -> str:
-        return self._table.html()
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return "", [self._table]
 
 
 def communication(jaxpr: Jaxpr) -> Communication:
