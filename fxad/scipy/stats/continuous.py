@@ -271,8 +271,9 @@ def _t_logpdf(y: Array, df: Array) -> Array:
 
 
 def _t_has_normal(y: Array, df: Array) -> Array:
-    """Return True where df / (df + y^2) loses the digits of y: with many degrees of freedom."""
-    return df > (1000 if y.dtype == dtypes.float64 else 50)
+    """Return True where df / (df + y^2) loses the digits of y: with many degrees of freedom, not far in a tail."""
+    many = df > (1000 if y.dtype == dtypes.float64 else 50)
+    return (many & (fnp.abs(y) < 0.5 * fnp.sqrt(df))) | (df == math.inf)
 
 
 def _t_cdf(y: Array, df: Array) -> Array:
@@ -304,7 +305,10 @@ def _t_is_far(y: Array, df: Array) -> Array:
 
 def _t_log_far(y: Array, df: Array) -> Array:
     """Return the logarithm of the probability beyond |y|, where `_t_is_far`."""
-    return _t_logpdf(y, df) + fnp.log(fnp.abs(y)) - fnp.log(df)
+    size = fnp.abs(y)
+    infinite = size == math.inf
+    finite = fnp.where(infinite, 1, size)
+    return fnp.where(infinite, -math.inf, _t_logpdf(finite, df) + fnp.log(finite) - fnp.log(df))
 
 
 def _t_middle(y: Array, df: Array) -> tuple[Array, Array]:
