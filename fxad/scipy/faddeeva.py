@@ -162,7 +162,7 @@ def _angle(x: Array) -> tuple[Array, Array]:
     high = lax.stop_gradient(lax.reduce_precision(x, exponent, mantissa))
     low = x - high  # both squares and the product are exact
     rest = fnp.remainder(high * high, 4) + fnp.remainder(2 * high * low, 4) + low * low
-    rest = fnp.where(near, square, fnp.remainder(rest, 4)) * (math.pi / 2)
+    rest = fnp.where(near, square, rest - 4 * fnp.round(rest / 4)) * (math.pi / 2)
     return fnp.sin(rest), fnp.cos(rest)
 
 
