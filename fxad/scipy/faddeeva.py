@@ -161,9 +161,14 @@ def _angle(x: Array) -> tuple[Array, Array]:
     x = fnp.where(finite, x, 0)
     high = lax.stop_gradient(lax.reduce_precision(x, exponent, mantissa))
     low = x - high  # both squares and the product are exact
-    rest = fnp.remainder(high * high, 4) + fnp.remainder(2 * high * low, 4) + low * low
-    rest = fnp.where(near, square, rest - 4 * fnp.round(rest / 4)) * (math.pi / 2)
+    rest = _off_4(_off_4(high * high) + _off_4(2 * high * low) + low * low)
+    rest = fnp.where(near, square, rest) * (math.pi / 2)
     return fnp.sin(rest), fnp.cos(rest)
+
+
+def _off_4(x: Array) -> Array:
+    """Return x less the nearest multiple of 4."""
+    return x - 4 * fnp.round(x / 4)
 
 
 def _fresnel_terms(x: Array) -> tuple[Array, Array, Array, Array]:
