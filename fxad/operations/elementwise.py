@@ -20,7 +20,7 @@ from fxad.operations.promotion import (
     promote_dtypes,
     to_inexact_dtype,
 )
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, REM, SUB
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P, Log2, Log10
@@ -269,9 +269,11 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
     if dtype in dtypes.COMPLEX:
         return emit(COMPLEX, *[round_to(emit, emit.one(part, x), decimals)[0] for part in (REAL, IMAG)])
     if dtype not in dtypes.INEXACT:
-        if decimals < 0:
-            raise DTypeError(f"round: {decimals} decimals of {x.aval}", remedy="convert to a floating dtype first")
-        return (x,)
+        if decimals >= 0:
+            return (x,)
+        if dtype == dtypes.bool_:
+            raise DTypeError(f"round: {decimals} decimals of {x.aval}", remedy="convert to an integer dtype first")
+        return (_round_integer(emit, x, 10**-decimals),)
     if decimals == 0:
         return emit(Round(TO_NEAREST_EVEN), x)
     power = 10.0 ** min(abs(decimals), 308)
@@ -282,6 +284,32 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
     scale = literal_like(power, x)
     up, down = (MUL, DIV) if decimals > 0 else (DIV, MUL)
     return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
+
+
+def _round_integer(emit: Emit, x: Atom, unit: int) -> Atom:
+    """Return integers rounded to multiples of `unit`, ties to even. A multiple beyond the dtype wraps around."""
+    bits = np.iinfo(x.aval.dtype)
+    low, high, zero = int(bits.min), int(bits.max), literal_like(0, x)
+    signed = low < 0
+
+    def wrapped(value: int) -> Lit:
+        return literal_like((value - low) % (high - low + 1) + low, x)
+
+    if unit > high:
+        half = unit // 2  # at the tie the even multiple is 0
+        up = zero if half >= high else emit_where(emit, emit.one(GT, x, literal_like(half, x)), wrapped(unit), zero)
+        down = signed and half < -low
+        return emit_where(emit, emit.one(LT, x, literal_like(-half, x)), wrapped(-unit), up) if down else up
+    step = literal_like(unit, x)
+    quotient, rest = emit.one(DIV, x, step), emit.one(REM, x, step)
+    size = emit.one(ABS, rest) if signed else rest
+    other = emit.one(SUB, step, size)  # twice the size may not fit
+    odd = emit.one(NE, emit.one(REM, quotient, literal_like(2, x)), zero)
+    away = emit.one(OR, emit.one(GT, size, other), emit.one(AND, emit.one(EQ, size, other), odd))
+    one = literal_like(1, x)
+    towards = emit_where(emit, emit.one(LT, x, zero), literal_like(-1, x), one) if signed else one
+    moved = emit_where(emit, away, emit.one(ADD, quotient, towards), quotient)
+    return emit.one(MUL, moved, step)
 
 
 def times_constant(emit: Emit, x: Atom, factor: float) -> Atoms:

@@ -13,6 +13,18 @@ from fxad.tracing.array import Array, ArrayLike
 
 _FAR: Final = 40.0  # from here on, the asymptotic series of expi has all digits of float64
 
+# the zero of expi, as a sum of two floats of each precision; then its Taylor series there, less the constant and over
+# x - zero, the highest power first: the derivative is exp(x) / x
+_ZERO: Final = (0.3725074107813666, 1.3140183414386028e-17)
+_ZERO_32: Final = (0.3725074231624603, -1.2381093692686445e-08)
+_AROUND_ZERO: Final = (
+    48300034.930860244, -18891727.000381533, 7407692.958000587, -2912721.6638508374, 1148834.5468177444,
+    -454696.21885446657, 180669.55858939196, -72107.9458683716, 28926.95530543545, -11673.463991167164,
+    4743.765650402431, -1943.7966457234988, 804.5318399821382, -337.1558271787469, 143.5349488096751,
+    -62.37880152891542, 27.88629796294205, -12.969697383536516, 6.522376145438925, -3.2816078663985615,
+    3.8962157339071672,
+)  # fmt: skip
+
 
 def expi(x: ArrayLike) -> Array:
     """Return the principal value of the integral of exp(t) / t from -inf to x; -inf at 0."""
@@ -55,6 +67,10 @@ def _expi(x: Array) -> Array:
 
     tail = lax.fori_loop(1, 40, asymptotic, (fnp.ones_like(far), fnp.ones_like(far)))[1]
     positive = fnp.where(size > _FAR, _exp_over(far) * tail, fnp.euler_gamma + fnp.log(near) + total)
+    high, low = _ZERO if x.dtype == np.float64 else _ZERO_32
+    around = fnp.abs(size - high) < 0.07  # there the sum loses its digits
+    h = fnp.where(around, size - high, 0) - low
+    positive = fnp.where(around, h * fnp.polyval(fnp.array(_AROUND_ZERO, x.dtype), h), positive)
     negative = -_expn(fnp.ones(x.shape, np.int32), fnp.where(x < 0, size, 1))
     value = fnp.where(x < 0, negative, fnp.where(size == fnp.inf, fnp.inf, positive))
     return fnp.where(fnp.isnan(x), x, fnp.where(x == 0, -fnp.inf, value)).astype(x.dtype)

@@ -15,9 +15,13 @@ from fxad.operations import special as operations
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import AxisLike
 from fxad.scipy.arguments import broadcast_floats, reals
+from fxad.scipy.bessel import bessel_jn
 from fxad.scipy.dilogarithm import spence
 from fxad.scipy.error_functions import erfcinv, erfcx
 from fxad.scipy.exponential_integrals import exp1, expi, expn
+from fxad.scipy.faddeeva import dawsn, fresnel, wofz
+from fxad.scipy.owens_t import owens_t
+from fxad.scipy.spherical_harmonics import sph_harm_y
 from fxad.scipy.trigonometric_integrals import sici
 from fxad.support.absent import absent
 from fxad.tracing.array import Array, ArrayLike, binder
@@ -318,12 +322,11 @@ if not TYPE_CHECKING:
 
 
 __all__ = [
-    "bernoulli", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "digamma", "entr", "erf", "erfc", "erfcinv",
-    "erfcx", "erfinv",
-    "exp1", "expi", "expit", "expn",
-    "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
-    "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
-    "polygamma", "psi", "rel_entr", "sici", "softmax", "spence", "xlog1py", "xlogy", "zeta",
+    "bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr",
+    "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp1", "expi", "expit", "expn", "factorial", "fresnel", "gamma",
+    "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr", "log_softmax",
+    "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma", "psi",
+    "rel_entr", "sici", "softmax", "spence", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 

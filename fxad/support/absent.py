@@ -131,7 +131,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "sparse": "arrays are dense; scipy.sparse.linalg takes functions in place of matrices",
         },
         "scipy.special": {
-            "bessel_jn dawsn fresnel hyp1f1 hyp2f1 owens_t sph_harm_y wofz": _ON_THE_HOST,
+            "hyp1f1 hyp2f1": _ON_THE_HOST,
         },
         "random": {"key_dtype Key": "keys are uint32 arrays"},
         "nn": {

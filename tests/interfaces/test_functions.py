@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,29 @@ def test_rounding_and_predicates(name: str) -> None:
 
 def test_round_decimals() -> None:
     check(lambda x: fnp.round(x, 2), lambda x: np.round(x, 2), F32)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_tens_of_integers(dtype: str) -> None:
+    """Ties to even; a multiple that does not fit wraps around."""
+    bits = np.iinfo(dtype)
+    low, high = int(bits.min), int(bits.max)
+    near = [*range(-160, 161, 5), low, low + 1, high, high - 1, high // 2 + 1, 5 * 10 ** (len(str(high)) - 1)]
+    values = [v for v in near if low <= v <= high]
+    x = np.array(values, dtype)
+    for decimals in (1, 2, 4, 5, 9, 10, 18, 19, 20, 400):
+        unit = 10**decimals
+        program = fx.trace(lambda x, d=decimals: fnp.round(x, -d), x)
+        want = [int(round(Fraction(v, unit))) * unit for v in values]
+        wrapped = np.array([(w - low) % (high - low + 1) + low for w in want], dtype)
+        np.testing.assert_array_equal(np.asarray(fx.interpret(program, x)), wrapped, strict=True)
+    np.testing.assert_array_equal(np.asarray(fnp.round(np.array([15, 25, -17, 123]), -1)), [20, 20, -20, 120])
+
+
+def test_tens_of_bools_are_refused() -> None:
+    with pytest.raises(fx.errors.DTypeError, match=r"^round: -1 decimals of bool\[1\]") as e:
+        fnp.round(np.array([True]), -1)
+    assert e.value.remedy == "convert to an integer dtype first"
 
 
 def test_bits() -> None:

@@ -19,6 +19,7 @@ from tests.laws.ranges import (
     NAMES,
     ORDER,
     PARTIALS,
+    PRECISION,
     UNARY,
     Law,
     derivatives,
@@ -26,6 +27,7 @@ from tests.laws.ranges import (
     info,
     is_subnormal,
     moderate,
+    mp,
     pairs,
     partials,
     points,
@@ -224,3 +226,51 @@ def test_complex_functions_close_to_their_poles() -> None:
     want = np.sign(w.imag) * (np.log(far) - np.log(near)) / 2
     np.testing.assert_allclose(np.asarray(fx.jit(fnp.arctan)(w)).imag, want, rtol=1e-7)
     np.testing.assert_allclose(np.asarray(fx.jit(fnp.arctanh)(-1j * w)).real, want, rtol=1e-7)
+
+
+# a function, by mpmath, and a zero of it that is no zero of the operand
+ZEROS: dict[str, tuple[Any, Any, float]] = {
+    "digamma": (lax.digamma, mp.digamma, 1.4616321449683622),
+    "lgamma, 1": (lax.lgamma, mp.loggamma, 1.0),
+    "lgamma, 2": (lax.lgamma, mp.loggamma, 2.0),
+    "log": (lax.log, mp.log, 1.0),
+    "log2": (fnp.log2, lambda x: mp.log(x, 2), 1.0),
+    "log10": (fnp.log10, mp.log10, 1.0),
+    "acos": (lax.acos, lambda x: mp.acos(x).real, 1.0),
+    "acosh": (lax.acosh, lambda x: mp.acosh(x).real, 1.0),
+    "logit": (lax.logit, lambda x: mp.log(x / (1 - x)), 0.5),
+    "ndtri": (lax.ndtri, lambda p: mp.sqrt(2) * mp.erfinv(2 * p - 1), 0.5),
+    "erfcinv": (special.erfcinv, lambda x: mp.erfinv(1 - x), 1.0),
+    "expi": (special.expi, mp.ei, 0.37250741078136663),
+    "spence": (special.spence, lambda x: mp.polylog(2, 1 - x), 1.0),
+    "sin": (lax.sin, mp.sin, float(np.pi)),
+    "cos": (lax.cos, mp.cos, float(np.pi) / 2),
+    "tan": (lax.tan, mp.tan, float(np.pi)),
+    "entr": (lax.entr, lambda x: -x * mp.log(x), 1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_close_to_a_zero_keep_their_digits(dtype: str) -> None:
+    """Relative to the value itself: the laws above also allow the change that a rounded operand makes, which is all of
+    the value at a zero."""
+    steps = np.array([s * 2.0**-k for k in (2, 4, 7, 10, 14, 18, 21) for s in (1, -1)])
+    operands = [(zero + steps).astype(dtype) for _, _, zero in ZEROS.values()]
+
+    def together(*xs: Array) -> list[Array]:
+        return [f(x) for (f, _, _), x in zip(ZEROS.values(), xs, strict=True)]
+
+    program = fx.trace(together, *operands)
+    eps = float(np.finfo(dtype).eps)
+    lines = []
+    with mp.workprec(PRECISION):
+        runs = [fx.interpret(program, *operands)]
+        if dtype == "float64" or not quick():
+            runs.append(fx.lower(program).compile()(*operands))
+        for found in runs:
+            for (name, (_, true, _)), xs, results in zip(ZEROS.items(), operands, found, strict=True):
+                for x, have in zip(xs, np.asarray(results), strict=True):
+                    want = true(mp.mpf(float(x)))
+                    if not np.isnan(have) and abs(mp.mpf(float(have)) - want) > 16 * eps * abs(want):
+                        lines.append(f"{name} of {x!r}: {have!r}, by mpmath {float(want)!r}")
+    assert not lines, "\n".join(lines)

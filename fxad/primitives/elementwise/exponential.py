@@ -230,27 +230,39 @@ class Logit(Unary):
 
     Type:   a float or complex operand.
     Rule:   d = 1 / (x (1 - x)).
-    Source: log x - log1p(-x): stablehlo.log, stablehlo.log_plus_one
+    Source: log x - log1p(-x): stablehlo.log, stablehlo.log_plus_one; near 1/2 by one of them
     """
 
     name: ClassVar[str] = "logit"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
 
     def compute(self, x: NDArray) -> object:
-        return np.subtract(np.log(x), np.log1p(np.negative(x)))
+        difference = np.subtract(np.log(x), np.log1p(np.negative(x)))
+        if not np.issubdtype(x.dtype, np.floating):
+            return difference
+        near = np.abs(np.subtract(x, 0.5)) < 0.25
+        inner = np.where(near, x, x.dtype.type(0.5))
+        return np.where(near, np.negative(np.log1p((1 - 2 * inner) / inner)), difference)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        # near 1/2 the logarithms cancel: floats below 32 bits would have no digit left
-        small = ins[0].dtype in dtypes.FLOATING and ins[0].dtype.itemsize <= 2
-        wide = (ins[0].with_dtype(dtypes.float32),) if small else ins
-        xs = hlo.op("stablehlo.convert", args, wide) if small else args
-        (log,) = LOG.lower(hlo, xs, wide, wide)
-        (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", xs, wide), wide, wide)
-        difference = hlo.op("stablehlo.subtract", (log, rest), wide)
-        return hlo.op("stablehlo.convert", difference, outs) if small else difference
+        if ins[0].dtype in dtypes.COMPLEX:
+            (log,) = LOG.lower(hlo, args, ins, ins)
+            (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", args, ins), ins, ins)
+            return hlo.op("stablehlo.subtract", (log, rest), outs)
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _lower_logit(HloReal(hlo, wide[0], t)))
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, literal_like(1.0, x), x)))
+
+
+def _lower_logit(x: HloReal) -> HloValue:
+    """Return log x - log1p(-x); near 1/2, where the two cancel, -log1p((1 - 2x) / x), whose numerator is exact."""
+    near = (x > 0.25) & (x < 0.75)
+    inner = near.where(x, x.like(0.5))
+    t = (x.aval,)
+    (log,) = LOG.lower(x.hlo, (near.where(1, x).value,), t, t)
+    (rest,) = LOG1P.lower(x.hlo, (near.where((1 - (inner + inner)) / inner, -x).value,), t, t)
+    return x.hlo.op("stablehlo.subtract", (log, rest), t)[0]
 
 
 class _TimesLog(Binary):

@@ -120,6 +120,20 @@ LGAM1P: Final = tuple(
 )
 
 
+# the positive zero of digamma, as a sum of two floats of each precision; then its Taylor series there, less the
+# constant and over x, the highest power first: -(-1)^n zeta(n, root) for n = 22, ..., 2
+_ROOT: Final = (1.4616321449683622, 9.549995429965697e-17)
+_ROOT_32: Final = (1.4616321325302124, 1.2438149938918909e-08)
+_AROUND_ROOT: Final = (
+    0.00023635601564027053, -0.0003454680251063077, 0.000504953265834602, -0.0007380709389960052,
+    0.0010788252019162967, -0.0015769367714301972, 0.002305126326734928, -0.003369801655439328,
+    0.004926781395729853, -0.007204534386356869, 0.010538791616612175, -0.01542476490594896,
+    0.022597648232218104, -0.03316112647484736, 0.04880428816414311, -0.07219956125645471,
+    0.10782405069126237, -0.16394270544240652, 0.258499760955651, -0.4427631689835921, 0.9676722454476212,
+)  # fmt: skip
+_REACH: Final = 0.25
+
+
 def _lower_lgamma(x: HloReal) -> HloReal:
     """Return the function of XLA, and around its zeros 1 and 2 a series: there XLA has no correct digit."""
     around = (x > 0.5) & (x < 2.5)
@@ -162,9 +176,10 @@ class Lgamma(Unary):
 class Digamma(Unary):
     """The derivative of lgamma at x; -inf at 0, inf at -0.0, nan at -1, -2, ...
 
-    Type:   a float operand.
+    Type:   a float operand. The result is accurate relative to itself for x > 0, relative to 1 at its zeros below.
     Rule:   d = polygamma(1, x).
-    Source: chlo.digamma, which is nan at 0 on some versions of jaxlib
+    Source: chlo.digamma, which is nan at 0 on some versions of jaxlib; near the zero at 1.46 the Taylor series,
+            whose coefficients are values of Hurwitz' zeta function (DLMF 5.15.1 and 25.11.12)
     """
 
     name: ClassVar[str] = "digamma"
@@ -214,7 +229,14 @@ class Polygamma(Binary):
 
 
 def _lower_digamma(x: HloReal) -> HloReal:
-    return _at_zero(x, x.equals(0), x.op("chlo.digamma"))
+    high, low = _ROOT if x.aval.dtype == dtypes.float64 else _ROOT_32
+    distance = x - x.like(high)
+    around = (distance > -_REACH) & (distance < _REACH)
+    h = around.where(distance - x.like(low), x.like(0))
+    total = h.like(_AROUND_ROOT[0])
+    for coefficient in _AROUND_ROOT[1:]:
+        total = total * h + h.like(coefficient)
+    return _at_zero(x, x.equals(0), around.where(h * total, x.op("chlo.digamma")))
 
 
 def _at_zero(x: HloReal, zero: HloReal, elsewhere: HloReal) -> HloReal:
@@ -261,6 +283,12 @@ def _erf_inv(x: float) -> float:
 def _lgamma(x: float) -> float:
     if x <= 0 and x.is_integer():
         return math.inf
+    if 0.5 < x < 2.5:  # around the zeros 1 and 2, as in `_lower_lgamma`
+        below = x - 1 if x <= 1.5 else 0.0
+        b, total = (x - 1 if x <= 1.5 else x - 2), 0.0
+        for coefficient in LGAM1P:
+            total = total * b + coefficient
+        return b * (1 - EULER + b * total) - math.log1p(below)
     try:
         return math.lgamma(x)
     except OverflowError:
@@ -274,6 +302,12 @@ def _digamma(x: float) -> float:
         if x.is_integer() or math.isinf(x):
             return math.nan
         return _digamma(1 - x) - math.pi / math.tan(math.pi * math.fmod(x, 1.0))
+    distance = x - _ROOT[0]
+    if abs(distance) < _REACH:
+        h, total = distance - _ROOT[1], 0.0
+        for coefficient in _AROUND_ROOT:
+            total = total * h + coefficient
+        return h * total
     below = 0.0
     while x < 10:
         below += 1 / x

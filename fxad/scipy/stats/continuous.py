@@ -46,7 +46,8 @@ def beta_sf(y: Array, a: Array, b: Array) -> Array:
     return fnp.where(below < 0.9, 1 - below, special.betainc(b, a, 1 - y))  # 1 - y loses the digits of a small y
 
 
-def _beta_logsf(y: Array, a: Array, b: Array) -> Array:
+def beta_logsf(y: Array, a: Array, b: Array) -> Array:
+    """Return the logarithm of `beta_sf`, also where that is below the smallest float."""
     below = special.betainc(a, b, y)
     small = below < 0.25  # 1 - y loses the digits of a small y
     above = log_betainc(b, a, fnp.where(small, 0.5, 1 - y))
@@ -61,7 +62,7 @@ beta: Final = Continuous(
         "cdf": lambda y, a, b: special.betainc(a, b, y),
         "sf": beta_sf,
         "logcdf": lambda y, a, b: log_betainc(a, b, y),
-        "logsf": _beta_logsf,
+        "logsf": beta_logsf,
     },
     support=(0.0, 1.0),
     inside=0.5,
@@ -269,9 +270,14 @@ def _t_logpdf(y: Array, df: Array) -> Array:
     return -lax.betaln(df / 2, 0.5) - 0.5 * fnp.log(df) - (df + 1) / 2 * _log1p_square(y / fnp.sqrt(df))
 
 
-def _t_cdf(y: Array, df: Array) -> Array:
-    # with many degrees of freedom, df / (df + y^2) loses the digits of y
+def _t_has_normal(y: Array, df: Array) -> Array:
+    """Return True where df / (df + y^2) loses the digits of y: with many degrees of freedom, not far in a tail."""
     many = df > (1000 if y.dtype == dtypes.float64 else 50)
+    return (many & (fnp.abs(y) < 0.5 * fnp.sqrt(df))) | (df == math.inf)
+
+
+def _t_cdf(y: Array, df: Array) -> Array:
+    many = _t_has_normal(y, df)
     by_normal = lax.ndtr(_normal_of_t(y, fnp.where(many, df, 1000)))
     return fnp.where(many, by_normal, _t_cdf_by_beta(y, fnp.where(many, 1, df)))
 
@@ -279,35 +285,77 @@ def _t_cdf(y: Array, df: Array) -> Array:
 def _normal_of_t(y: Array, df: Array) -> Array:
     """Return the value of a standard normal variable with the same cdf, for many degrees of freedom.
 
-    Source: Hill, Algorithm 395: Student's t-distribution (1970).
+    Source: Hill, Algorithm 395: Student's t-distribution (1970), with a = df - 1/2 moved out of the sums, so that no
+            power of it overflows.
     """
-    df = fnp.minimum(df, 1e16)
-    a = df - 0.5
-    b = 48 * a * a
-    square = fnp.minimum(a * _log1p_square(y / fnp.sqrt(df)), 3000)  # beyond, the tail is 0
-    series = ((-0.4 * square - 3.3) * square - 24) * square - 85.5
-    factor = 1 + (square + 3 + series / (0.8 * square * square + 100 + b)) / b
+    a = fnp.minimum(df, 1e16) - 0.5
+    h, s = 1 / a, _log1p_square(y / fnp.sqrt(fnp.minimum(df, 1e16)))
+    series = ((-0.4 * s - 3.3 * h) * s - 24 * h * h) * s - 85.5 * h * h * h
+    factor = 1 + h * (s + 3 * h + series / (0.8 * s * s + 48 + 100 * h * h)) / 48
+    square = a * s
     zero = square == 0
     root = fnp.where(zero, y, fnp.sign(y) * fnp.sqrt(fnp.where(zero, 1, square)))
-    return root * factor
+    return fnp.where(df == math.inf, y, root * factor)
+
+
+def _t_is_far(y: Array, df: Array) -> Array:
+    """Return True where 1 + df / y^2 is 1: the cdf is the first term of its series."""
+    return fnp.abs(y) > fnp.sqrt(df) * (1e9 if y.dtype == dtypes.float64 else 1e5)
+
+
+def _t_log_far(y: Array, df: Array) -> Array:
+    """Return the logarithm of the probability beyond |y|, where `_t_is_far`."""
+    size = fnp.abs(y)
+    infinite = size == math.inf
+    finite = fnp.where(infinite, 1, size)
+    return fnp.where(infinite, -math.inf, _t_logpdf(finite, df) + fnp.log(finite) - fnp.log(df))
+
+
+def _t_middle(y: Array, df: Array) -> tuple[Array, Array]:
+    """Return True where y is near 0; and the argument of the incomplete beta function there and elsewhere."""
+    square = y * y
+    middle = square < fnp.minimum(df, 1)
+    return middle, fnp.where(middle, square, df) / (df + square)
 
 
 def _t_cdf_by_beta(y: Array, df: Array) -> Array:
     # from the middle near 0, where df / (df + y^2) loses the digits of y; else from the tail, which may be tiny
-    square, half = y * y, df / 2
-    middle = square < fnp.minimum(df, 1)
-    x = fnp.where(middle, square, df) / (df + square)
+    far, half = _t_is_far(y, df), df / 2
+    far_tail = fnp.exp(_t_log_far(fnp.where(far, y, 1e12), df))
+    middle, x = _t_middle(fnp.where(far, 2, y), df)
     part = special.betainc(fnp.where(middle, 0.5, half), fnp.where(middle, half, 0.5), x)
-    upper = 0.5 + 0.5 * fnp.where(middle, part, 1 - part)
-    lower = fnp.where(middle, 0.5 - 0.5 * part, 0.5 * part)
-    return fnp.where(y < 0, lower, upper)
+    tail = fnp.where(far, far_tail, fnp.where(middle, 0.5 - 0.5 * part, 0.5 * part))
+    return fnp.where(y < 0, tail, fnp.where(middle & ~far, 0.5 + 0.5 * part, 1 - tail))
+
+
+def _t_log_tail(y: Array, df: Array) -> Array:
+    """Return the logarithm of the probability beyond |y| on one side."""
+    many, y = _t_has_normal(y, df), -fnp.abs(y)
+    by_normal = lax.log_ndtr(_normal_of_t(y, fnp.where(many, df, 1000)))
+    df = fnp.where(many, 1, df)
+    far = _t_is_far(y, df)
+    far_tail = _t_log_far(fnp.where(far, y, 1e12), df)
+    middle, x = _t_middle(fnp.where(far, 2, y), df)
+    of_middle = fnp.log(_t_cdf_by_beta(fnp.where(middle, y, 0), df))
+    of_tail = log_betainc(df / 2, fnp.full_like(df, 0.5), fnp.where(middle, 0.5, x)) - math.log(2)
+    return fnp.where(many, by_normal, fnp.where(far, far_tail, fnp.where(middle, of_middle, of_tail)))
+
+
+def _t_logcdf(y: Array, df: Array) -> Array:
+    tail, low = _t_log_tail(y, df), y < 0
+    return fnp.where(low, tail, fnp.log1p(-fnp.exp(fnp.where(low, -1, tail))))
 
 
 t: Final = Continuous(
     "t",
     ("df",),
     log_density=_t_logpdf,
-    functions={"cdf": _t_cdf, "sf": lambda y, df: _t_cdf(-y, df)},
+    functions={
+        "cdf": _t_cdf,
+        "sf": lambda y, df: _t_cdf(-y, df),
+        "logcdf": _t_logcdf,
+        "logsf": lambda y, df: _t_logcdf(-y, df),
+    },
 )
 
 

@@ -11,12 +11,14 @@ from typing import Final, final
 
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.nn.activations import log1mexp
 from fxad.numpy.composites import jit_composite
 from fxad.scipy import special
 from fxad.scipy.arguments import broadcast_floats
-from fxad.scipy.stats.continuous import beta_sf
+from fxad.scipy.stats.continuous import beta_logsf, beta_sf
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
 from fxad.scipy.stats.distribution import Discrete
+from fxad.scipy.stats.tails import log_betainc, log_gammainc, log_gammaincc
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -48,6 +50,8 @@ bernoulli: Final = Discrete(
     log_mass=lambda k, p: lax.xlogy(k, p) + lax.xlog1py(1 - k, -p),
     functions={
         "cdf": lambda k, p: fnp.where(k < 1, 1 - p, 1.0),
+        "sf": lambda k, p: fnp.where(k < 1, p, 0.0),
+        "logcdf": lambda k, p: fnp.where(k < 1, fnp.log1p(-p), 0.0),
         "ppf": lambda q, p: fnp.where(q <= 0, -1.0, fnp.where(q <= 1 - p, 0.0, 1.0)),
     },
     support=(0.0, 1.0),
@@ -58,7 +62,12 @@ binom: Final = Discrete(
     "binom",
     ("n", "p"),
     log_mass=_binom_logpmf,
-    functions={"cdf": lambda k, n, p: beta_sf(p, k + 1, n - k)},
+    functions={
+        "cdf": lambda k, n, p: beta_sf(p, k + 1, n - k),
+        "sf": lambda k, n, p: special.betainc(k + 1, n - k, p),
+        "logcdf": lambda k, n, p: beta_logsf(p, k + 1, n - k),
+        "logsf": lambda k, n, p: log_betainc(k + 1, n - k, p),
+    },
     support=lambda n, *_: (0.0, n),
     possible=lambda n, p: _is_count(n) & _is_probability(p),
 )
@@ -89,6 +98,9 @@ geom: Final = Discrete(
     log_mass=lambda k, p: lax.xlog1py(k - 1, -p) + fnp.log(p),
     functions={
         "cdf": _geom_cdf,
+        "sf": lambda k, p: fnp.exp(k * fnp.log1p(-p)),
+        "logcdf": lambda k, p: log1mexp(-k * fnp.log1p(-p)),
+        "logsf": lambda k, p: k * fnp.log1p(-p),
         "ppf": _geom_ppf,
     },
     support=(1.0, math.inf),
@@ -99,7 +111,12 @@ nbinom: Final = Discrete(
     "nbinom",
     ("n", "p"),
     log_mass=_nbinom_logpmf,
-    functions={"cdf": lambda k, n, p: special.betainc(n, k + 1, p)},
+    functions={
+        "cdf": lambda k, n, p: special.betainc(n, k + 1, p),
+        "sf": lambda k, n, p: beta_sf(p, n, k + 1),
+        "logcdf": lambda k, n, p: log_betainc(n, k + 1, p),
+        "logsf": lambda k, n, p: beta_logsf(p, n, k + 1),
+    },
     possible=lambda n, p: (n > 0) & (p > 0) & (p <= 1),
 )
 
@@ -145,6 +162,11 @@ poisson: Final = Poisson(
     "poisson",
     ("mu",),
     log_mass=lambda k, mu: gamma_log_pdf(k + 1, mu),
-    functions={"cdf": lambda k, mu: special.gammaincc(k + 1, mu)},
+    functions={
+        "cdf": lambda k, mu: special.gammaincc(k + 1, mu),
+        "sf": lambda k, mu: special.gammainc(k + 1, mu),
+        "logcdf": lambda k, mu: log_gammaincc(k + 1, mu),
+        "logsf": lambda k, mu: log_gammainc(k + 1, mu),
+    },
     possible=lambda mu: mu >= 0,
 )

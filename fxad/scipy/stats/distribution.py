@@ -137,6 +137,23 @@ def _exp(log: Function, x: Array, *parameters: Array) -> Array:
     return _with_slope(lambda *args: fnp.exp(log(*args)), slope, x, *parameters)
 
 
+def _from_formulas(functions: Mapping[str, Function], formula: Function, method: str, *operands: Array) -> Array:
+    """Return cdf, sf, logcdf or logsf from those that have a formula; `formula` reports one that is missing."""
+    if method in functions:
+        return functions[method](*operands)
+    kind = method.removeprefix("log")
+    other = {"sf": "cdf", "cdf": "sf"}[kind]
+    if kind not in functions:
+        rest = formula(other if other in functions else kind, *operands)
+        return fnp.log1p(-rest) if method.startswith("log") else 1 - rest
+    value = functions[kind](*operands)
+    if other not in functions:
+        return fnp.log(value)
+    near_1 = value > 0.5  # there the other probability has the digits
+    rest = fnp.where(near_1, functions[other](*operands), 0)
+    return fnp.where(near_1, fnp.log1p(-rest), fnp.log(fnp.where(near_1, 1, value)))
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Continuous(Distribution):
@@ -213,22 +230,7 @@ class Continuous(Distribution):
 
     def _probability_value(self, method: str, y: Array, *shapes: Array) -> Array:
         low, high = self._ends(*shapes)
-        kind = method.removeprefix("log")
-        y = fnp.clip(y, low, high)
-        if method in self.functions:
-            return self.functions[method](y, *shapes)
-        other = {"sf": "cdf", "cdf": "sf"}[kind]
-        if kind not in self.functions:
-            rest = self._formula(other, y, *shapes)
-            return fnp.log1p(-rest) if method.startswith("log") else 1 - rest
-        value = self.functions[kind](y, *shapes)
-        if kind == method:
-            return value
-        if other not in self.functions:
-            return fnp.log(value)
-        near_1 = value > 0.5  # there the other probability has the digits
-        rest = fnp.where(near_1, self.functions[other](y, *shapes), 0)
-        return fnp.where(near_1, fnp.log1p(-rest), fnp.log(fnp.where(near_1, 1, value)))
+        return _from_formulas(self.functions, self._formula, method, fnp.clip(y, low, high), *shapes)
 
     def pdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
         """Return the density at x."""
@@ -268,7 +270,7 @@ class Discrete(Distribution):
     """A distribution of whole numbers. Functions take k - loc, then shapes.
 
     `log_mass`:  the logarithm of the probability of a whole number in the support.
-    `functions`: those of cdf and ppf that have a formula.
+    `functions`: those of cdf sf logcdf logsf ppf that have a formula.
     `support`:   the first and the last whole number, from the shapes.
     `possible`:  True for the shapes for which the distribution exists; by default for positive ones.
     """
@@ -286,11 +288,13 @@ class Discrete(Distribution):
             return fnp.where(valid, self._formula(method, x, *shapes) + loc, fnp.nan)
         k = x - loc
         low, high = self.support if isinstance(self.support, tuple) else self.support(*shapes)
-        if method == "cdf":
+        if method not in ("pmf", "logpmf"):
             whole = fnp.floor(k)
             inside = (whole >= low) & (whole < high)
-            value = self._formula(method, fnp.where(inside, whole, low), *shapes)
-            return fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, fnp.where(whole < low, 0.0, 1.0)))
+            value = _from_formulas(self.functions, self._formula, method, fnp.where(inside, whole, low), *shapes)
+            below, above = {"cdf": (0, 1), "sf": (1, 0), "logcdf": (-fnp.inf, 0), "logsf": (0, -fnp.inf)}[method]
+            beyond = fnp.where(whole < low, below, above)
+            return fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, beyond)).astype(k.dtype)
         inside = (k >= low) & (k <= high) & (k == fnp.floor(k))
         value = self.log_mass(fnp.where(inside, k, low), *shapes)
         result = fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, -fnp.inf))
@@ -319,6 +323,18 @@ class Discrete(Distribution):
     def cdf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
         """Return the probability of values up to k."""
         return self._apply("cdf", k, args, named)
+
+    def logcdf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """Return the logarithm of `cdf`."""
+        return self._apply("logcdf", k, args, named)
+
+    def sf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """Return the probability of values above k."""
+        return self._apply("sf", k, args, named)
+
+    def logsf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """Return the logarithm of `sf`."""
+        return self._apply("logsf", k, args, named)
 
     def ppf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
         """Return the least k with cdf(k) >= q; nan for q outside of [0, 1]."""
