@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import Field, FrozenInstanceError, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar, final
 
@@ -191,6 +191,10 @@ class Jaxpr:
     def out_avals(self) -> tuple[Aval, ...]:
         """Types of the results."""
         return tuple([a.aval for a in self.outs])
+
+    def with_outs(self, outs: Iterable[Atom]) -> Jaxpr:
+        """Return the program with other results, which are values of it."""
+        return Jaxpr(self.ins, self.eqns, tuple(outs), self.name)
 
     @property
     def symbolic(self) -> bool:

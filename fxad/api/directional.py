@@ -181,7 +181,7 @@ def _jvp(program: Program[..., object]) -> Program[..., Any]:
     tangents = instantiate_outs(
         fused.outs[n_out:], out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
     )
-    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *tangents), fused.name)
+    jaxpr = fused.with_outs((*fused.outs[:n_out], *tangents))
     return Program(
         jaxpr,
         tree.call_structure(tree.tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
@@ -306,7 +306,7 @@ def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linear
     tangents = instantiate_outs(
         split.linear.outs, split.out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
     )
-    linear = Jaxpr(split.linear.ins, split.linear.eqns, tuple(tangents), split.linear.name)
+    linear = split.linear.with_outs(tangents)
     return Linearized(
         primal,
         Program(

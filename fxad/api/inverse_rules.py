@@ -32,7 +32,7 @@ from fxad.core.flags import select_by_flags
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Flags, Jaxpr, Zero
 from fxad.operations.arguments import argument_keys
-from fxad.primitives.control.bodies import reorder_operands, with_outs
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom_rules import Derivative, Rules
 from fxad.tracing.program import function_name, parameter_names
 from fxad.tracing.static_args import ArgumentNames
@@ -194,8 +194,8 @@ def _rules_of_ivjp(what: str, body: Jaxpr, ivjp: Jaxpr, kept: Flags, perturbed: 
     zeros = [Zero(a).instantiate() for a in ivjp.in_avals[n_known:]]
     inverse = dce(b.build(b.inline(ivjp, [*known, *zeros])[:n_others], f"inverse_{body.name}"))
     # the residuals of the derivative are the results and the kept operands
-    forward = with_outs(body, (*body.outs, *body.outs, *select_by_flags(body.ins, kept)))
+    forward = body.with_outs((*body.outs, *body.outs, *select_by_flags(body.ins, kept)))
     backward = reorder_operands(ivjp, (*range(n_known, len(ivjp.ins)), *range(n_known)))
-    maps = cotangent_maps(with_outs(backward, backward.outs[n_others:]), len(ivjp.ins) - n_known, what)
+    maps = cotangent_maps(backward.with_outs(backward.outs[n_others:]), len(ivjp.ins) - n_known, what)
     rule = inverse_rule(body, kept, inverse, ivjp, perturbed)
     return Rules(vjp=(Derivative(perturbed, forward, *maps),), further=(rule,))

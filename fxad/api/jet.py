@@ -20,7 +20,7 @@ from fxad.api.lift import (
 )
 from fxad.core import tree
 from fxad.errors import ArgumentError, shown
-from fxad.ir import Jaxpr, Lit
+from fxad.ir import Lit
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.program import Program, TangentsName, function_name
@@ -178,7 +178,7 @@ def _jet(program: Program[..., object], order: int, given: int) -> Program[..., 
     coefficients = iter(fused.outs[len(outs) :])
     rows = [[next(coefficients) if m else Lit.zero(a) for m in marks] for a, marks in zip(outs, has, strict=True)]
     of_orders = [row[k] for k in range(order) for a, row in zip(outs, rows, strict=True) if a.inexact]
-    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[: len(outs)], *of_orders), fused.name)
+    jaxpr = fused.with_outs((*fused.outs[: len(outs)], *of_orders))
     tangents = tangent_tree(args, program.in_avals[:n_args])
     out_tangents = tangent_tree(program.out_tree, outs)
     return Program(

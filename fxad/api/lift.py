@@ -192,7 +192,7 @@ _NONE: Final = tree.structure(None)
 def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
     """Return the program with the results at the indices `order`."""
     outs = tuple([jaxpr.outs[k] for k in order])
-    return jaxpr if outs == jaxpr.outs else Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
+    return jaxpr if outs == jaxpr.outs else jaxpr.with_outs(outs)
 
 
 def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:

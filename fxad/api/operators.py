@@ -28,7 +28,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.ir import Aval, NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
 from fxad.tracing.array import Array, ArrayLike
@@ -454,7 +454,7 @@ def _biharmonic(
         both = laplacian_of(before_differentiation(laplacian_of(program)))
         m = len(program.out_avals)
         outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :]) if with_value else both.jaxpr.outs[3 * m :]
-        jaxpr = transforms.dce(Jaxpr(both.jaxpr.ins, both.jaxpr.eqns, outs, both.jaxpr.name))
+        jaxpr = transforms.dce(both.jaxpr.with_outs(outs))
         out_tree = tree.tuple_structure(program.out_tree, program.out_tree) if with_value else program.out_tree
         return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, f"{what}_{program.name}")
 

@@ -252,7 +252,7 @@ def rebind_operands(
     program (z, u, x) -> f(x, 2, z), and `rebind_operands(f, (2, 0, 1))` is (z, x, y) -> f(x, y, z).
     """
     keys: Sequence[object] = range(len(jaxpr.ins)) if has is None else has
-    changed = jaxpr if outs is None else Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
+    changed = jaxpr if outs is None else jaxpr.with_outs(outs)
     if tuple(keys) == tuple(wants):
         return changed
     b = Builder()

@@ -94,7 +94,7 @@ def prune(jaxpr: Jaxpr, used: Flags) -> tuple[Jaxpr, Flags]:
     Returns the program and flags for the operands that remain.
     """
     outs = select_by_flags(jaxpr.outs, used)
-    return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
+    return drop_unread_operands(dce(jaxpr.with_outs(outs)))
 
 
 def _shrink(eqn: Eqn, used: Flags) -> Eqn:

@@ -98,7 +98,7 @@ def _result_group(layout: Layout, body: int, role: type[Role]) -> int | None:
 def _move_first_result(body: Jaxpr, to: int) -> Jaxpr:
     """Return a body with its first result at another place."""
     first, *outs = body.outs
-    return Jaxpr(body.ins, body.eqns, (*outs[:to], first, *outs[to:]), body.name)
+    return body.with_outs((*outs[:to], first, *outs[to:]))
 
 
 def with_predicate_in_body(loop: While) -> Jaxpr:

@@ -35,7 +35,7 @@ from fxad.ir import (
     map_parameter,
     record,
 )
-from fxad.primitives.control.bodies import insert_zeros, with_outs
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Call, call_primal, check_body_type
 from fxad.primitives.linear_call import LinearCall, batch_adjoint
 from fxad.primitives.linearity import with_zero_operands
@@ -68,7 +68,7 @@ class RuleProgram(NamedTuple):
     def returning(self, wanted: Sequence[bool]) -> RuleProgram:
         """Return the program with only the marked results."""
         outs = select_by_flags(self.jaxpr.outs, wanted)
-        return self._replace(jaxpr=with_outs(self.jaxpr, outs), gives=select_by_flags(self.gives, wanted))
+        return self._replace(jaxpr=self.jaxpr.with_outs(outs), gives=select_by_flags(self.gives, wanted))
 
     def taking(self, wanted: Sequence[bool]) -> RuleProgram:
         """Return the program with only the marked operands, which include all that it reads and all in which it is

@@ -54,7 +54,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, with_outs
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import Applied, Call, call_primal, check_body_type, check_operands, layout_with_rules
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.linear_call import drop_unused_residuals
@@ -97,7 +97,7 @@ class LinearSolve(Applied, Linear):
     @property
     def without_aux(self) -> LinearSolve:
         """Return the same solve without auxiliary results."""
-        return self.with_bodies((self.matvec, with_outs(self.solve, self.solve.outs[: self.size]), *self.adjoint))
+        return self.with_bodies((self.matvec, self.solve.with_outs(self.solve.outs[: self.size]), *self.adjoint))
 
     @property
     def layout(self) -> Layout:
@@ -254,7 +254,7 @@ class Root(Applied):
             return outs, zeros
         system, needed = drop_unused_residuals(self.system, (len(equation_tangents),) * len(self.system))
         n_at = len(self.at.outs)
-        at = with_outs(self.at, select_by_flags(self.at.outs, needed[:n_at]))
+        at = self.at.with_outs(select_by_flags(self.at.outs, needed[:n_at]))
         _, at_solution = call_primal(ctx, at, 0, solution)
         residuals = (*at_solution, *select_by_flags(primals[:c], needed[n_at:]))
         out_tangents = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_tangents], *residuals)

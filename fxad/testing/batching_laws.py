@@ -85,7 +85,7 @@ def with_tangents(program: Jaxpr, n: int, nonzero: Sequence[bool], avals: Avals)
     """Return a program of `n` results and tangents with zeros for the results, of types `avals`, that have none."""
     remaining = iter(program.outs[n:])
     tangents = [next(remaining) if nz else Lit.zero(a) for nz, a in zip(nonzero, avals, strict=True)]
-    return Jaxpr(program.ins, program.eqns, (*program.outs[:n], *tangents), program.name)
+    return program.with_outs((*program.outs[:n], *tangents))
 
 
 @law

@@ -13,7 +13,7 @@ from fxad.core.builder import Builder
 from fxad.core.flags import leading
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.control.bodies import instantiate_outs, with_outs
+from fxad.primitives.control.bodies import instantiate_outs
 from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.family import FLOAT32_OR_64
@@ -46,7 +46,7 @@ def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
     forward, push = _derivative(aval)
     pull = transpose(push, leading(2, len(push.ins)))
     kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
-    plain = with_outs(forward, forward.outs[: len(body.outs)])
+    plain = forward.with_outs(forward.outs[: len(body.outs)])
     stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
     moving = (False, True, True, False)
     raised = not kinds and draw(st.booleans())

@@ -36,7 +36,7 @@ def _linear_solve(draw: st.DrawFn, smooth: bool) -> Spec:
     solve = b.build((x, y), "solve")
     adjoint = (transpose(matvec, _BOTH), transpose(solve, _BOTH)) if smooth or draw(st.booleans()) else ()
     aux = (*solve.outs, Lit.of(2, aval), Lit.of(7, _COUNT)) if draw(st.booleans()) else solve.outs
-    solve = Jaxpr(solve.ins, solve.eqns, aux, solve.name)
+    solve = solve.with_outs(aux)
     return LinearSolve(matvec, solve, adjoint), [(aval, ORDINARY)] * 3
 
 

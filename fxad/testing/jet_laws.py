@@ -86,7 +86,7 @@ def nested(program: Jaxpr, args: Values, rows: Sequence[Sequence[NDArray]], move
         tangents = iter(fused.outs[len(current.outs) :])
         dots = [next(tangents) if m else None for m in has][-n:]
         slopes = [Zero(a).instantiate() if dot is None else dot for dot, a in zip(dots, outs, strict=True)]
-        current = Jaxpr(fused.ins, fused.eqns, tuple(slopes), fused.name)
+        current = fused.with_outs(slopes)
         values = run(current, [derivatives[i][d] for i, d in operands])
         found.append([_times(x, 1 / factorial(k)) for x in values])
     return found

@@ -355,7 +355,7 @@ class _Results:
     def body(self, old: Jaxpr) -> Jaxpr:
         """Return the body `old` with these results."""
         outs = (*[old.outs[n] for n in self.kept], *self.added)
-        return old if outs == old.outs else Jaxpr(old.ins, old.eqns, outs, old.name)
+        return old if outs == old.outs else old.with_outs(outs)
 
 
 @final

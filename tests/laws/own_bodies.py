@@ -37,7 +37,7 @@ from fxad.ir import (
 )
 from fxad.primitives import elementwise as ew
 from fxad.primitives.check import has_check
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import Scan, scan_over_examples
@@ -174,7 +174,7 @@ class MapOver(HigherOrder, Linear):
         else:
             fused, reached = ctx.recur_fused(self.body, nonzero)
             order = [k for along in (True, False) for half in (0, 1) for k in self._results(along, half, reached)]
-            fused = with_outs(fused, [fused.outs[k] for k in order])
+            fused = fused.with_outs([fused.outs[k] for k in order])
             both = [a + b for a, b in zip(groups, of_dots, strict=True)]
             values = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items() if isinstance(t, Lin)}}
             prim = self._over(fused, (*range(n), *dots), both, self.n_out + sum(reached[: self.n_out]))
@@ -200,7 +200,7 @@ class MapOver(HigherOrder, Linear):
         mask = tuple([isinstance(a, Hole) for a in args])
         live = [not isinstance(ct, Zero) for ct in cts]
         n, layout = len(args), self.layout
-        adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, live, strict=True) if m]), mask)
+        adjoint = ctx.recur(self.body.with_outs([a for a, m in zip(self.body.outs, live, strict=True) if m]), mask)
         values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
         live_cts = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
         groups = [[p for p in layout.operands_of(g) if p in values] for g in range(3)]
@@ -209,7 +209,7 @@ class MapOver(HigherOrder, Linear):
         holes = [p for p, m in enumerate(mask) if m]
         along = [p for p in holes if p in layout.operands_of(1)]
         order = [*along, *[p for p in holes if p not in along]]
-        back = with_outs(adjoint, [adjoint.outs[holes.index(p)] for p in order])
+        back = adjoint.with_outs([adjoint.outs[holes.index(p)] for p in order])
         prim = self._over(back, (*live_cts, *values), groups, len(along))
         every = {**values, **live_cts}
         bars = dict(zip(order, ctx(prim, *[every[p] for group in groups for p in group]), strict=True))
@@ -337,14 +337,14 @@ class Until(HigherOrder):
             counted = b.build((go, b.one(ADD, count, Lit.of(1, COUNT)), *rest), self.body.name)
             steps, *results = ctx(Until(counted, self.most, n), *primals[:n], Lit.of(0, COUNT), *primals[n:])
             outs, residuals = tuple(results[: n_out - 1]), results[n_out - 1 :]
-            linear = with_outs(split.linear, instantiate_linear_outs(split, reached).outs)
+            linear = split.linear.with_outs(instantiate_linear_outs(split, reached).outs)
             scan = Scan(linear, self.most, False, 1, len(of_dots[0]), len(of_dots[1]), True)
             moved = ctx.lin(scan, steps, *[dots[p] for group in of_dots for p in group], *residuals)
         else:
             fused, avals = ctx.recur_fused(self.body, marks)[0], self.body.out_avals
             more = instantiate_outs(fused.outs[n_out:], out_nonzero, avals, reached)
             at = sum(reached[: 1 + m])
-            body = with_outs(fused, (*fused.outs[: 1 + m], *more[:at], *fused.outs[1 + m : n_out], *more[at:]))
+            body = fused.with_outs((*fused.outs[: 1 + m], *more[:at], *fused.outs[1 + m : n_out], *more[at:]))
             groups = [[*range(n), *of_dots[0]], [*range(n, n + m), *of_dots[1]]]
             values: dict[int, Atom] = dict(enumerate(primals))
             values.update({p: t.var if isinstance(t, Lin) else t.instantiate() for p, t in dots.items()})

@@ -13,7 +13,6 @@ from fxad.core.flags import leading, select_by_flags
 from fxad.core.interpreter import run
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Jaxpr, NDArray
-from fxad.primitives.control.bodies import with_outs
 from fxad.testing import STEPS, Case, cases, stacks
 from fxad.testing.sparse_laws import as_mask
 from fxad.tracing.program import Program
@@ -30,7 +29,7 @@ def drawn(case: Case) -> tuple[Jaxpr, tuple[bool, ...], list[NDArray]] | None:
     """A small program with real operands and its real results; None if it has none of them."""
     jaxpr = case.program
     wrt = tuple([a.inexact for a in jaxpr.in_avals])
-    jaxpr = with_outs(jaxpr, [a for a in jaxpr.outs if a.aval.dtype.kind == "f"])
+    jaxpr = jaxpr.with_outs([a for a in jaxpr.outs if a.aval.dtype.kind == "f"])
     size = sum([a.size for a in jaxpr.in_avals if a.inexact])
     if not 0 < size <= _LARGEST or not jaxpr.outs or any([a.dtype.kind == "c" for a in jaxpr.in_avals]):
         return None

@@ -33,7 +33,7 @@ from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.operations.number_types import NumberType
-from fxad.primitives.control.bodies import reorder_operands, with_outs
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules, TransformRule
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
@@ -561,7 +561,7 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: F
         forward, backward = programs
         n = len(whole.ins) - len(sig.in_avals)
         # values that `bwd` closes over are residuals too
-        forward = with_outs(forward, (*forward.outs, *forward.ins[:n]))
+        forward = forward.with_outs((*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))  # cotangents, then residuals
         maps = cotangent_maps(reorder_operands(backward, order), len(inexact(sig.out_avals)), bwd_name)
         return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps),))

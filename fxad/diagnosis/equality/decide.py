@@ -248,7 +248,7 @@ def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], 
         return domain.digest("value", symbol.residues.reshape(1, -1)).tobytes()
 
     evaluate(domain, left, ours, lambda _, outs: values.update(map(key, outs)))
-    needed = dce(Jaxpr(right.ins, right.eqns, right.outs[result : result + 1], right.name))
+    needed = dce(right.with_outs(right.outs[result : result + 1]))
     found: list[Eqn] = []
 
     def look(eqn: Eqn, outs: Sequence[Value]) -> None:

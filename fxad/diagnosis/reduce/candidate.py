@@ -173,4 +173,4 @@ def without_dead_code(c: Candidate) -> Candidate:
 def with_results(c: Candidate, keep: Sequence[int]) -> Candidate:
     """Return the candidate with some of its results."""
     jaxpr = c.jaxpr
-    return c.replace(Jaxpr(jaxpr.ins, jaxpr.eqns, tuple([jaxpr.outs[k] for k in keep]), jaxpr.name))
+    return c.replace(jaxpr.with_outs([jaxpr.outs[k] for k in keep]))

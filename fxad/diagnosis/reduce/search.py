@@ -261,7 +261,7 @@ class Search:
         for at in reversed(range(len(jaxpr.eqns))):  # an earlier value is the result
             for v in jaxpr.eqns[at].outs:
                 if v not in jaxpr.outs:
-                    yield best.replace(Jaxpr(jaxpr.ins, jaxpr.eqns, (v,), jaxpr.name))
+                    yield best.replace(jaxpr.with_outs((v,)))
 
     def _opened(self) -> Iterator[Candidate | None]:
         for at in reversed(range(len(self.best.jaxpr.eqns))):

@@ -16,7 +16,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import rotate_operands, with_outs
+from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.linearity import is_linear
@@ -150,7 +150,7 @@ class Solver:
     def solution(self) -> TracedFunction:
         """Return the body without auxiliary results."""
         n = len(self.body.numbers) - (self.aux_tree.num_leaves if self.aux_tree else 0)
-        jaxpr = with_outs(self.body.jaxpr, self.body.jaxpr.outs[:n])
+        jaxpr = self.body.jaxpr.with_outs(self.body.jaxpr.outs[:n])
         return replace(self.body, jaxpr=jaxpr, numbers=self.body.numbers[:n])
 
 

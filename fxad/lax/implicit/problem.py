@@ -25,7 +25,6 @@ from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     instantiate_outs,
     rotate_operands,
-    with_outs,
 )
 from fxad.primitives.implicit import Root
 from fxad.tracing.program import function_name
@@ -82,13 +81,13 @@ class Problem:
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
             tangents, known = b.inputs(self.x_type.direction.avals), b.inputs(jaxpr.in_avals)
-            linear = with_outs(fused, instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
+            linear = fused.with_outs(instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
             matvec = dce(b.build(b.inline(linear, (*known, *tangents)), f"derivative_{jaxpr.name}"))
-            at = with_outs(jaxpr, jaxpr.ins)
+            at = jaxpr.with_outs(jaxpr.ins)
         else:
             matvec = instantiate_linear_outs(split, (True,) * m)
             at = split.primal
-            at = with_outs(at, at.outs[m:])
+            at = at.with_outs(at.outs[m:])
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
 
     def _system(

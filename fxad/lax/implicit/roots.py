@@ -21,7 +21,6 @@ from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
 from fxad.lax.implicit.maps import trace_function, type_and_leaves
 from fxad.lax.implicit.problem import Problem
 from fxad.operations.arguments import function
-from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import MUL, SUB
 from fxad.primitives.elementwise.logic import NE
 from fxad.primitives.elementwise.select import emit_where
@@ -78,7 +77,7 @@ def custom_root(
     what = "custom_root"
     x_type, guess = type_and_leaves(what, "initial_guess", initial_guess)
     residual = trace_function(what, "f", f, x_type, "initial_guess")
-    equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_flags(residual.jaxpr.outs, x_type.moving)))
+    equation = replace(residual, jaxpr=residual.jaxpr.with_outs(select_by_flags(residual.jaxpr.outs, x_type.moving)))
     problem = Problem(what, x_type, guess, equation, function_name(f))
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 

@@ -27,11 +27,6 @@ T = TypeVar("T")
 A = TypeVar("A", bound=Atom)
 
 
-def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
-    """Return the body with other results."""
-    return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
-
-
 @by_value
 def reorder_operands(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
     """Return the program with reordered operands: operand k of the result is operand `order[k]` of `jaxpr`."""
@@ -63,14 +58,14 @@ def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Flags) -> tuple[li
     for (both, out_nonzero), body in zip(fused, bodies, strict=True):
         n = len(body.outs)
         tangents = instantiate_outs(both.outs[n:], out_nonzero, body.out_avals, any_nonzero)
-        alike.append(with_outs(both, (*both.outs[:n], *tangents)))
+        alike.append(both.with_outs((*both.outs[:n], *tangents)))
     return alike, any_nonzero
 
 
 def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
     """Return the linear half of a body, with a result for each place marked in `wants`."""
     avals = split.primal.out_avals[: len(split.out_nonzero)]
-    return with_outs(split.linear, instantiate_outs(split.linear.outs, split.out_nonzero, avals, wants))
+    return split.linear.with_outs(instantiate_outs(split.linear.outs, split.out_nonzero, avals, wants))
 
 
 def shared_slots(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
@@ -99,7 +94,7 @@ def with_slot_results(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], 
     """Return the branch with its own results, followed by the shared slots. Unused slots are ones. Under vmap a branch
     that is not chosen may divide by a slot, and in reverse mode 0 / 0 is nan."""
     pairs = zip(values, slots, strict=True)
-    return with_outs(branch, (*branch.outs[:n_out], *[Lit.of(1, a) if v is None else v for v, a in pairs]))
+    return branch.with_outs((*branch.outs[:n_out], *[Lit.of(1, a) if v is None else v for v, a in pairs]))
 
 
 def with_slot_operands(branch: Jaxpr, n_in: int, slots: Sequence[Aval]) -> Jaxpr:

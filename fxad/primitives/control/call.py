@@ -128,7 +128,7 @@ def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) 
     nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
     # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
-    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *residuals]
+    return ctx.recur(body.with_outs(outs), mask), [*nonzero_cts, *residuals]
 
 
 def cotangents_of_operands(
@@ -150,7 +150,7 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
     results, residuals = body.outs[:n_out], body.outs[n_out:]
     of_caller = {*body.ins, *results}
     further = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in of_caller]
-    outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *further), body.name)), *primals)
+    outs = ctx(Call(body.with_outs((*results, *further))), *primals)
     env: dict[Atom, Atom] = dict(zip((*results, *further), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
     return outs[:n_out], list(substitute(residuals, env))

@@ -51,7 +51,6 @@ from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     is_zero_in_all,
     shared_slots,
-    with_outs,
     with_slot_results,
 )
 from fxad.primitives.control.call import Call, adjoint_of
@@ -166,7 +165,7 @@ class Cond(HigherOrder, Linear):
         if not same:
             return self._batch_varying(ctx, args, dims)
         others = [k for k in range(len(self.branches[0].outs)) if k not in same]
-        prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in others]) for body in self.branches]))
+        prim = self.with_bodies(tuple([body.with_outs([body.outs[k] for k in others]) for body in self.branches]))
         other_outs, other_dims = prim._batch_varying(ctx, args, dims) if others or self.effects else ((), ())
         outs: dict[int, Atom] = {k: a for k, (a, _) in same.items()}
         out_dims: dict[int, int | None] = {k: None if j is None else operand_dims[j] for k, (_, j) in same.items()}
@@ -290,7 +289,7 @@ class Cond(HigherOrder, Linear):
         pairs = [adjoint_of(ctx, branch, cts, tuple(operands)) for branch in self.branches]
         adjoints, adjoint_operands = [adjoint for adjoint, _ in pairs], pairs[0][1]
         nonzero = [not is_zero_in_all(adjoints, k) for k in range(len(holes))]
-        prim = self.with_bodies(tuple([with_outs(j, select_by_flags(j.outs, nonzero)) for j in adjoints]))
+        prim = self.with_bodies(tuple([j.with_outs(select_by_flags(j.outs, nonzero)) for j in adjoints]))
         bars = insert_zeros(ctx(prim, index, *adjoint_operands) if any(nonzero) else (), nonzero, holes)
         remaining = iter(bars)
         return (None, *[next(remaining) if isinstance(a, Hole) else None for a in operands])

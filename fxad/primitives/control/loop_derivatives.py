@@ -88,7 +88,7 @@ from fxad.core.dce import dependent_values, live_eqns, read_operands, remove_dea
 from fxad.core.flags import select_by_flags, split_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Emit, Flags, Jaxpr, LinearizedBody, Lit, Tangent, Tangents, Var
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_outs
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.loop_steps import (
     LoopInvariants,
     Steps,
@@ -217,7 +217,7 @@ def linearize_steps(
     split, body_out_nonzero, carry = carry_fixpoint(first_carry, linearized)
     in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
     n_out = len(out_nonzero)
-    primal = Steps(with_outs(split.primal, split.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
+    primal = Steps(split.primal.with_outs(split.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
     invariants = loop_invariants(primal)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
     increments = {} if outside.upto and outside.reverse else counters(primal)
@@ -283,7 +283,7 @@ def classify_residuals(
     >>> f32 = fx.Spec((), "float32")
     >>> body = fx.trace(step, f32, fx.Spec((), "int32"), f32, f32).jaxpr
     >>> split = linearize(body, (False, False, True, False))
-    >>> primal = Steps(with_outs(split.primal, split.primal.outs[:3]), n_consts=1, n_carry=2)
+    >>> primal = Steps(split.primal.with_outs(split.primal.outs[:3]), n_consts=1, n_carry=2)
     >>> free = {*primal.body.ins[3:], *counters(primal)}
     >>> split = drop_cheap_residuals(split, 3, free)  # i in place of its conversion to f32
     >>> print(split.primal)  # doctest: +NORMALIZE_WHITESPACE
@@ -375,7 +375,7 @@ def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tu
     body = steps.body
     remaining = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
     if len(remaining) == len(body.eqns):
-        return Steps(with_outs(body, outs), steps.n_consts, steps.n_carry), ()
+        return Steps(body.with_outs(outs), steps.n_consts, steps.n_carry), ()
     read = {*outs, *[a for e in remaining for a in e.ins]}
     further = [v for e in body.eqns if not hoisted.keys().isdisjoint(e.outs) for v in e.outs if v in read]
     consts, carry, xs = steps.split(body.ins)
@@ -401,7 +401,7 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, flags: Flags) -> bo
     linear_carry = flags[n_consts : n_consts + n_carry]
     _, known_has_cotangent = split_by_flags(has_cotangent[:n_carry], linear_carry)
     linear_outs = select_by_flags(body.outs, (*linear_carry, *has_cotangent[n_carry:]))
-    return not any(known_has_cotangent) and is_linear(with_outs(body, linear_outs), flags)
+    return not any(known_has_cotangent) and is_linear(body.with_outs(linear_outs), flags)
 
 
 @final
@@ -432,7 +432,7 @@ def split_known_carries(steps: Steps, flags: Flags) -> SplitKnownCarries:
     consts, carry, xs = steps.split(range(n))
     linear_carry, known_carry = split_by_flags(carry, steps.split(flags)[1])
     next_values, values = [body.outs[k - n_consts] for k in known_carry], [body.ins[k] for k in known_carry]
-    known_body = remove_dead_eqns(with_outs(body, [*next_values, *values]))
+    known_body = remove_dead_eqns(body.with_outs([*next_values, *values]))
     reads = read_operands(known_body)
     known_consts, known_xs = [k for k in consts if reads[k]], [k for k in xs if reads[k]]
     known_operands = (*known_consts, *known_carry, *known_xs)
@@ -473,7 +473,7 @@ def transpose_steps(
     n_linear, n_known = linear_consts.count(True), linear_consts.count(False)
 
     def transposed(carry: Flags) -> tuple[Jaxpr, Flags]:
-        back = recur(with_outs(body, select_by_flags(body.outs, (*carry, *ys_nonzero))), flags)
+        back = recur(body.with_outs(select_by_flags(body.outs, (*carry, *ys_nonzero))), flags)
         return back, tuple([not is_zero(a) for a in back.outs[n_linear:]])
 
     # of the body: (cotangents of the carry and the rows, known operands) -> cotangents of linear consts, carry, xs

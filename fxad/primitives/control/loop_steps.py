@@ -38,7 +38,6 @@ from fxad.core.flags import flags_or, select_by_flags
 from fxad.dtypes import DType
 from fxad.ir import Atom, Eqn, Flags, Jaxpr, LinearizedBody, Lit, Primitive, Var
 from fxad.primitives.check import prim_has_check
-from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
@@ -208,5 +207,5 @@ def _recompute_others(split: LinearizedBody, n_out: int, available: AbstractSet[
     env: dict[Atom, Atom] = {a: b.input(a.aval) for a in leaves}
     b.extend(eqns, env)
     outs = b.inline(linear, [*tangents, *[env[r] for r in residuals]])
-    half: Jaxpr = with_outs(primal, (*primal.outs[:n_out], *leaves))
+    half: Jaxpr = primal.with_outs((*primal.outs[:n_out], *leaves))
     return LinearizedBody(half, b.build(outs, linear.name), len(leaves), split.out_nonzero)

@@ -114,7 +114,7 @@ from fxad.ir import (
     all_prims,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, with_outs
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
@@ -303,10 +303,10 @@ def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stor
     """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
     n_tangents = split.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
-    linear = remove_dead_eqns(with_outs(split.linear, tangents))
+    linear = remove_dead_eqns(split.linear.with_outs(tangents))
     read = read_operands(linear)[n_tangents:]
     resuming = _with_stored_results(split_at_kept(split.primal)[1], n_out, stored)
-    resuming = dce(with_outs(resuming, select_by_flags(resuming.outs[n_out:], read)))
+    resuming = dce(resuming.with_outs(select_by_flags(resuming.outs[n_out:], read)))
     b = Builder()
     in_tangents = b.inputs([v.aval for v in linear.ins[:n_tangents]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))

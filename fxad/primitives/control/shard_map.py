@@ -47,7 +47,7 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.collectives import AllGather, Psum, flat_index
-from fxad.primitives.control.bodies import insert_zeros, with_outs
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.logic import EQ
@@ -295,7 +295,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             # a residual that is an operand of the body is read from there; any other is stored for each index
             sources: dict[Atom, tuple[Atom, MapSpec]] = dict(zip(split.primal.ins, primals_and_specs, strict=True))
             stored = [a for a in dict.fromkeys(residuals) if a not in sources and not isinstance(a, Lit)]
-            primal = with_outs(split.primal, (*split.primal.outs[:n_out], *stored))
+            primal = split.primal.with_outs((*split.primal.outs[:n_out], *stored))
             outs_and_stored = ctx(self.with_bodies((primal,)), *primals)
             outs: Atoms = outs_and_stored[:n_out]
             sources.update({a: (v, STACK) for a, v in zip(stored, outs_and_stored[n_out:], strict=True)})
@@ -318,7 +318,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         is_hole = tuple([isinstance(a, Hole) for a in args])
         nonzero = [not isinstance(ct, Zero) for ct in cts]
-        adjoint = ctx.recur(with_outs(self.body, select_by_flags(self.body.outs, nonzero)), is_hole)
+        adjoint = ctx.recur(self.body.with_outs(select_by_flags(self.body.outs, nonzero)), is_hole)
         cts_and_specs = [(ct, s) for ct, s in zip(cts, self.out_specs, strict=True) if not isinstance(ct, Zero)]
         residuals_and_specs = [(a, s) for a, s in zip(args, self.in_specs, strict=True) if not isinstance(a, Hole)]
         hole_specs = select_by_flags(self.in_specs, is_hole)

@@ -33,7 +33,7 @@ from fxad.core.flags import flags_or, leading, select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, LinearizedBody, Lit, source_text
-from fxad.primitives.control.bodies import instantiate_outs, with_outs
+from fxad.primitives.control.bodies import instantiate_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules, NamedCall
@@ -61,7 +61,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple
     n_in = len(rule.ins) - n_tangents
     flags = (False,) * n_in + (True,) * n_tangents
     for k, out in enumerate(rule.outs[:n_out]):
-        if any(read_operands(dce(without_effects(with_outs(rule, [out]))))[n_in:]):
+        if any(read_operands(dce(without_effects(rule.with_outs([out]))))[n_in:]):
             raise NotLinearError(
                 f"{what}: result {k} depends on the tangents",
                 remedy="return (results, tangents of the results), in this order",
@@ -115,7 +115,7 @@ def _check_linear_results(rule: Jaxpr, flags: Flags, problem: str) -> None:
     """Check the results that do not depend on a loop without a bound or a host function. Raises: NotLinearError if the
     equations of one show that it is not linear."""
     for k in range(len(rule.outs)):
-        one_result = dce(with_outs(rule, rule.outs[k : k + 1]))
+        one_result = dce(rule.with_outs(rule.outs[k : k + 1]))
         if not reaches_unchecked_eqn(one_result, flags):
             linear_form(one_result, sum(flags), problem)
 
@@ -180,7 +180,7 @@ def _linearize_rule(rule: Jaxpr, flags: Flags, n_out: int, problem: str) -> Line
         raise _not_linear(problem, first_nonlinear, _AS_WHOLE)
     split = linearize(flat, flags)
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
-    primal = remove_dead_eqns(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
+    primal = remove_dead_eqns(split.primal.with_outs(outs))
     if any(select_by_flags(read_operands(dce(primal)), flags)):
         raise NotLinearError(
             problem,

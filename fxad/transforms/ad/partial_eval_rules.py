@@ -29,7 +29,6 @@ from fxad.primitives.control.bodies import (
     assign_slots,
     rotate_operands,
     shared_slots,
-    with_outs,
     with_slot_operands,
     with_slot_results,
 )
@@ -94,7 +93,7 @@ class Halves:
         others = b.inline(self.unknown, (*residuals, *b.inputs(self.unknown.in_avals[n_residuals:])))
         is_moved = [k in moved for k, known in enumerate(out_known) if not known]
         return Halves(
-            with_outs(self.known, (*still_known, *self.residual_atoms, *new_residuals.values())),
+            self.known.with_outs((*still_known, *self.residual_atoms, *new_residuals.values())),
             b.build(merge_by_flags(is_moved, moved.values(), others), self.unknown.name),
             (*self.residuals, *[PassedValue(f"result {k}", a.aval, None) for k, a in new_residuals.items()]),
             out_known,
@@ -395,7 +394,7 @@ class _BoundedLoop:
         reads."""
         test, results = self.layout.bodies[self.test_at].jaxpr, self.layout.result_indices(self.test_at)
         predicate = test.outs[results.index(None)]
-        program, is_read = drop_unread_operands(remove_dead_eqns(with_outs(test, [predicate])))
+        program, is_read = drop_unread_operands(remove_dead_eqns(test.with_outs([predicate])))
         return program, select_by_flags(self.layout.operand_indices(self.test_at), is_read)
 
 
@@ -477,7 +476,7 @@ def _known_loop(
     step = rebind_operands(body, loop.step.operands_in(groups), has=step_operands, types=types)
     n_rows = len(step.outs) - len(carries) - loop.predicate_in_step
     if test is None:
-        step = with_outs(step, (step.outs[n_known], *step.outs[:n_known], *step.outs[n_known + 1 :]))
+        step = step.with_outs((step.outs[n_known], *step.outs[:n_known], *step.outs[n_known + 1 :]))
         bodies = {loop.step_at: step}
     else:
         test_groups = layout.bodies[loop.test_at].operands_in(groups)

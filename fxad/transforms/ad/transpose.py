@@ -221,7 +221,7 @@ def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primiti
     (body,), (results,) = prim.bodies, layout.results
     outs = (*[body.ins[k] for k in operands], *body.outs)
     sizes = tuple([g.size for g in layout.operands])
-    return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), sizes, (results.size + len(operands),))
+    return prim.rebuild((body.with_outs(outs),), sizes, (results.size + len(operands),))
 
 
 def accumulate(ctx: TransposeBuilder, ct_env: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:

@@ -500,7 +500,7 @@ def _with_check(program: Jaxpr, results: Atoms, pairs: Sequence[tuple[Var, Atom]
     program that are results of the function."""
     n = len(program.outs) - len(pairs)
     if not n or not pairs:
-        return Jaxpr(program.ins, program.eqns, program.outs[:n], program.name)
+        return program.with_outs(program.outs[:n])
     b = Builder.resume(program)
     sketches = b.inputs([sketched(a.aval) for _, a in pairs])
     accurate = agree(b, sketches, program.outs[n:], results, tolerance)

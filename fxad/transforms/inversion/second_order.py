@@ -90,7 +90,7 @@ def forward_rule(jaxpr: Jaxpr, moving: Flags, linearized: LinearizedBody) -> tup
     dots, primals = b.inputs(select_by_flags(ins, moving)), b.inputs(ins)
     tangents = b.inline(fused, [*primals, *dots])[n:]
     push = dce(b.build(instantiate_outs(tangents, nonzero, jaxpr.out_avals, inexact), f"push_{jaxpr.name}"))
-    return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.ins), jaxpr.name), push
+    return jaxpr.with_outs((*jaxpr.outs, *jaxpr.ins)), push
 
 
 def _has_both_rules(prim: Primitive) -> bool:
@@ -133,7 +133,7 @@ def _differentiable_results(linearized: LinearizedBody, outs: Sequence[Atom], in
     n, primal = len(outs), without_effects(linearized.primal)
     b = Builder()
     identity = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
-    plain = Jaxpr(primal.ins, primal.eqns, primal.outs[:n], primal.name)
+    plain = primal.with_outs(primal.outs[:n])
     n_all, types = len(identity.ins), dict(enumerate(identity.in_avals))
     return _with_derivative_of(identity, rebind_operands(plain, range(n_all), has=range(n, n_all), types=types))
 

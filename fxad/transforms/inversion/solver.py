@@ -134,7 +134,7 @@ def partial_inverse(
     Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
     Cost: one search; linear in the equations if each is inverted once.
     """
-    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_flags(jaxpr.outs, known_outs), jaxpr.name)
+    program = jaxpr.with_outs(select_by_flags(jaxpr.outs, known_outs))
     normal, origins = backward_form(program, located)
     known_operands = select_by_flags(jaxpr.ins, known_ins)
     plan = find_plan(normal, (*known_operands, *normal.outs), rules, measured, origins)

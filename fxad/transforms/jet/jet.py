@@ -573,7 +573,7 @@ def _with_pattern(series: Jaxpr, has: Pattern, wants: Pattern) -> Jaxpr:
     for out, own, marks in zip(series.outs, has, wants, strict=False):
         coefficients = [next(given) if m else Lit.zero(out.aval) for m in own]
         higher += [c for c, m in zip(coefficients, marks, strict=True) if m]
-    return Jaxpr(series.ins, series.eqns, (*series.outs[:n], *higher), series.name)
+    return series.with_outs((*series.outs[:n], *higher))
 
 
 # ------------------------------------------------------------------------------------------------- kinds of equations

@@ -184,7 +184,7 @@ def residuals(jaxpr: Jaxpr, wrt: Flags) -> Residuals:
     flat = inline(jaxpr)
     n, values = len(flat.outs), [v for e in flat.eqns for v in e.outs]
     # every value is made a result, so that the results of the primal program show where each value is computed
-    split = linearize(Jaxpr(flat.ins, flat.eqns, (*flat.outs, *values), flat.name), wrt)
+    split = linearize(flat.with_outs((*flat.outs, *values)), wrt)
     primal, tangents = split.primal, split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
     read = read_operands(drop_derivative_rules(linear, True))

@@ -216,8 +216,8 @@ class _Pair:
         place = dict(zip(order, ins[fixed:], strict=True))
         steps = b.build(b.inline(second.body, [*ins[:fixed], *[place[i] for i in slices]]), second.body.name)
         return _Pair(
-            first.with_bodies((Jaxpr(body.ins, body.eqns, (*rest, *stacked), body.name),)),
-            first.with_bodies((dce(Jaxpr(body.ins, body.eqns, rest, body.name)),)),
+            first.with_bodies((body.with_outs((*rest, *stacked)),)),
+            first.with_bodies((dce(body.with_outs(rest)),)),
             second.with_bodies((steps,)),
             kept,
             order,

@@ -106,7 +106,7 @@ def _with_operands(branch: PartialInverse, solved: Flags, measured: bool) -> Jax
     program = branch.program
     operands = at_positions(program.outs, branch.solved)
     wanted = [a for a, s in zip(operands, solved, strict=True) if s and a is not None]
-    return Jaxpr(program.ins, program.eqns, (*wanted, *program.outs[-1:]) if measured else tuple(wanted), program.name)
+    return program.with_outs((*wanted, *program.outs[-1:]) if measured else tuple(wanted))
 
 
 # -------------------------------------------------------------------------------------------------------------- loops

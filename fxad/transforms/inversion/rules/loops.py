@@ -238,7 +238,7 @@ def _without_constants(loop: BackwardLoop, body: PartialInverse) -> tuple[Backwa
     """Remove the constants from the solved operands: every step has a value for them, but the loop needs one value."""
     consts, carry, xs = loop.prim.steps.split(body.solved)
     n, program = sum(consts), body.program
-    reduced = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
+    reduced = program.with_outs(program.outs[n:])
     return replace(loop, solved=(*[False] * len(consts), *carry, *xs)), reduced
 
 
@@ -265,7 +265,7 @@ def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Flags, *, s
     steps, n = prim.steps, prim.n_carry
     body = steps.body
     initial = select_by_flags(steps.split(body.ins)[1], marks) if stacked else ()
-    loop = prim.with_steps(Steps(Jaxpr(body.ins, body.eqns, (*body.outs[:n], *initial), body.name), steps.n_consts, n))
+    loop = prim.with_steps(Steps(body.with_outs((*body.outs[:n], *initial)), steps.n_consts, n))
     used = (False,) * n + (True,) * len(initial) if stacked else marks
     # the smaller loop does not read unknown values, so they are not its operands
     operands = tuple([Zero(a.aval).instantiate() if isinstance(a, Hole) else a for a in args])

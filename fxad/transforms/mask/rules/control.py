@@ -10,7 +10,7 @@ from fxad.core.layout import Constant
 from fxad.errors import SizeError
 from fxad.ir import Atom, Atoms, Avals, HigherOrder, Jaxpr
 from fxad.primitives.check import Check
-from fxad.primitives.control.bodies import reorder_operands, with_outs
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.loop_steps import Steps
@@ -123,7 +123,7 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
         push, pull = ctx.recur(rule.push), None if rule.pull is None else ctx.recur(rule.pull)
     except SizeError as e:
         return Refusal(moving, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy)
-    forward = with_outs(masked, (*masked.outs, *masked.ins[:n]))
+    forward = masked.with_outs((*masked.outs, *masked.ins[:n]))
     return Derivative(moving, forward, push, pull)
 
 
