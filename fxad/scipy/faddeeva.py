@@ -219,9 +219,7 @@ def _angle_wave(x: Array) -> tuple[Array, Array]:
 
 
 @_angle_wave.defjvp
-def _angle_wave_jvp(
-    primals: tuple[Array], tangents: tuple[Array]
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _angle_wave_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (x,), (dot,) = primals, tangents
     sine, cosine = _angle_wave(x)
     speed = math.pi * x * dot

@@ -419,7 +419,10 @@ def test_log_tails_of_t(dtype: str) -> None:
     low, high, cdf = [np.asarray(v).astype(float) for v in fx.interpret(program, y, df)]
     with mpmath.workprec(120):
         true = np.array([[_log_t_tail(float(v), float(n)) for v in y] for n in df[:, 0]])
-        above, probabilities = np.vectorize(lambda v: mpmath.log1p(-mpmath.exp(v)))(true), np.vectorize(mpmath.exp)(true)
+        above, probabilities = (
+            np.vectorize(lambda v: mpmath.log1p(-mpmath.exp(v)))(true),
+            np.vectorize(mpmath.exp)(true),
+        )
     rtol, least = (1e-5, 1e-37) if dtype == "float32" else (1e-11, 1e-300)
     np.testing.assert_allclose(low, true.astype(float), rtol)
     np.testing.assert_allclose(high, above.astype(float), rtol, least)

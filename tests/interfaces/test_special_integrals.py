@@ -98,7 +98,12 @@ def test_faddeeva(dtype: str) -> None:
 def owen(h: float, a: float) -> Any:
     size, bound = abs(mp.mpf(h)), abs(mp.mpf(a))
     end = min(bound, 40 / size) if h else bound
-    cuts = {mp.mpf(0), end, *[k / max(size, 0.1) for k in (0.5, 1, 2, 4, 8, 16)], *[mp.mpf(10) ** k for k in range(-1, 5)]}
+    cuts = {
+        mp.mpf(0),
+        end,
+        *[k / max(size, 0.1) for k in (0.5, 1, 2, 4, 8, 16)],
+        *[mp.mpf(10) ** k for k in range(-1, 5)],
+    }
     grid = sorted([c for c in cuts if c <= end])
     integral = mp.quad(lambda x: mp.exp(-size * size * (1 + x * x) / 2) / (1 + x * x), grid)
     return mp.sign(a) * integral / (2 * mp.pi)
@@ -110,7 +115,10 @@ def test_owens_t(dtype: str) -> None:
     a = np.concatenate([RNG.uniform(-3, 3, 8), 10 ** RNG.uniform(-4, 4, 8), [0, 1, 1e4, 1]]).astype(dtype)
 
     def of(h: Any, a: Any) -> list[Any]:
-        value, (along_h, along_a) = special.owens_t(h, a), fx.grad(lambda h, a: special.owens_t(h, a).sum(), (0, 1))(h, a)
+        value, (along_h, along_a) = (
+            special.owens_t(h, a),
+            fx.grad(lambda h, a: special.owens_t(h, a).sum(), (0, 1))(h, a),
+        )
         return [value, along_h, along_a]
 
     value, along_h, along_a = both(of, h, a, compiled=dtype == "float64")
