@@ -114,12 +114,12 @@ def test_owens_t(dtype: str) -> None:
     h = np.concatenate([RNG.uniform(-6, 6, 8), 10 ** RNG.uniform(-3, 1, 8), [0, 0, 0, 1]]).astype(dtype)
     a = np.concatenate([RNG.uniform(-3, 3, 8), 10 ** RNG.uniform(-4, 4, 8), [0, 1, 1e4, 1]]).astype(dtype)
 
+    def total(h: Any, a: Any) -> Any:
+        return special.owens_t(h, a).sum()
+
     def of(h: Any, a: Any) -> list[Any]:
-        value, (along_h, along_a) = (
-            special.owens_t(h, a),
-            fx.grad(lambda h, a: special.owens_t(h, a).sum(), (0, 1))(h, a),
-        )
-        return [value, along_h, along_a]
+        slopes: Any = fx.grad(total, argnums=(0, 1))
+        return [special.owens_t(h, a), *slopes(h, a)]
 
     value, along_h, along_a = both(of, h, a, compiled=dtype == "float64")
     pairs = [(mp.mpf(float(p)), mp.mpf(float(q))) for p, q in zip(h, a, strict=True)]
