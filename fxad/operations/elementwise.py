@@ -288,9 +288,9 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
 
 def _round_integer(emit: Emit, x: Atom, unit: int) -> Atom:
     """Return integers rounded to multiples of `unit`, ties to even. A multiple beyond the dtype wraps around."""
-    bits = np.iinfo(x.aval.dtype)
-    low, high, zero = int(bits.min), int(bits.max), literal_like(0, x)
-    signed = low < 0
+    signed, bits = x.aval.dtype in dtypes.SIGNED, 8 * x.aval.dtype.itemsize
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    zero = literal_like(0, x)
 
     def wrapped(value: int) -> Lit:
         return literal_like((value - low) % (high - low + 1) + low, x)

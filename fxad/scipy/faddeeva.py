@@ -172,7 +172,7 @@ def _off_4(x: Array) -> Array:
 
 
 def _fresnel_terms(x: Array) -> tuple[Array, Array, Array, Array]:
-    """Return True where |x| is small, the power series of S and C there, and the rest 1/2 - C + i (1/2 - S) elsewhere."""
+    """Return True where |x| is small, the power series of S and C there, and 1/2 - C + i (1/2 - S) elsewhere."""
     near = fnp.abs(x) < 1.4
     small = fnp.where(near, x, 0)
     half = small * small * (math.pi / 2)

@@ -29,7 +29,7 @@ def sph_harm_y(
             traced. The result is nan for a degree above it.
     Raises: DTypeError for degrees or orders that are not integers; ParameterError for `diff_n`.
     Rule:   differentiable in the angles to any order.
-    Source: DLMF 14.30.1, 14.10.3 and 14.7.15, for the normalized functions. In float32, sin(theta)^m must not underflow.
+    Source: DLMF 14.30.1, 14.10.3 and 14.7.15, for the normalized functions. sin(theta)^m must not underflow.
     """
     if diff_n not in (None, 0):
         raise ParameterError(f"sph_harm_y: diff_n is {diff_n}", remedy="use grad or jvp for derivatives in the angles")

@@ -87,7 +87,7 @@ def test_tens_of_integers(dtype: str) -> None:
     for decimals in (1, 2, 4, 5, 9, 10, 18, 19, 20, 400):
         unit = 10**decimals
         program = fx.trace(lambda x, d=decimals: fnp.round(x, -d), x)
-        want = [int(round(Fraction(v, unit))) * unit for v in values]
+        want = [round(Fraction(v, unit)) * unit for v in values]
         wrapped = np.array([(w - low) % (high - low + 1) + low for w in want], dtype)
         np.testing.assert_array_equal(np.asarray(fx.interpret(program, x)), wrapped, strict=True)
     np.testing.assert_array_equal(np.asarray(fnp.round(np.array([15, 25, -17, 123]), -1)), [20, 20, -20, 120])

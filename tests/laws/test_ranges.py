@@ -255,7 +255,7 @@ def test_values_close_to_a_zero_keep_their_digits(dtype: str) -> None:
     """Relative to the value itself: the laws above also allow the change that a rounded operand makes, which is all of
     the value at a zero."""
     steps = np.array([s * 2.0**-k for k in (2, 4, 7, 10, 14, 18, 21) for s in (1, -1)])
-    operands = [(zero + steps).astype(dtype) for _, _, zero in ZEROS.values()]
+    operands: list[Any] = [(zero + steps).astype(dtype) for _, _, zero in ZEROS.values()]
 
     def together(*xs: Array) -> list[Array]:
         return [f(x) for (f, _, _), x in zip(ZEROS.values(), xs, strict=True)]
