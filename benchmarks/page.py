@@ -47,11 +47,11 @@ NOTES: Final = {
     "takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
     "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the "
     "executable in a bare loop, which no run of units can go below.",
-    "first gradient: transformer, 96": "Both columns are fxad's, in turn, the best of three. What is compiled takes "
-    "as long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: "
-    "2.5 ms a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Three runs gave "
-    "1.40 to 1.46 on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and "
-    "1.75 on a noisy machine.",
+    "first gradient": "Processor time: both compilers use all cores, and other work shares them.",
+    "first gradient: transformer, 12": "Until it runs, without the run: 1,023 and 7,897 ms, 0.13.",
+    "first gradient: transformer, 48": "Both columns are fxad's, each in a process of its own. The run is linear in "
+    "depth.",
+    "first gradient: 64 bodies": "Six of 36 kernels fill the zeros that loops begin with (docs/adr/0116).",
     "step: transformer block": "One program for XLA in both: 0.993 in three runs, 1.055 in one on a noisy machine.",
     "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66, 1.04, 1.055 once each on a noisy machine.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 "
