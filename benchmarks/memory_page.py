@@ -18,9 +18,9 @@ choose among these is in the [tutorial](tutorial-memory.md).
 
 ## Bytes
 
-Temporaries of the compiled gradient, in kilobytes, as XLA reports them; they are the same in every run. On the CPU XLA
-merges the recomputation of `jax.checkpoint` with the first computation. So jax stores the values of its plain gradient
-for unrolled blocks; in a scan the two stay apart.
+Temporaries of the compiled gradient, in kilobytes, as XLA reports them; they are the same in every run. Up to jaxlib
+0.10 XLA merged the recomputation of `jax.checkpoint` with the first computation on CPUs, for unrolled blocks. With the
+versions below the two stay apart.
 
 `remat: nothing` stores the values between blocks. The other policies store these and the values that they select;
 `everything` also stores values that the gradient does not need. `checkpointed_scan` is a loop over the sequence of the

@@ -266,11 +266,10 @@ class _Partition:
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
         if self.freed >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
-        elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
+            return
+        needs = literals or any([a not in self.available for a in unit.ins])
+        if needs or any([self.pending[k].prim.effects for k in self.required]):  # an equation with effects cannot wait
             self._emit_remainder(list(self.required), literals)
-
-    def _has_pending_effects(self) -> bool:
-        return any([self.pending[k].prim.effects for k in self.required])  # an equation with effects cannot wait
 
     def _wait(self, k: int, eqn: Eqn) -> None:
         """Make an equation pending."""

@@ -7,7 +7,7 @@ memory for results. So a unit has one signature, and is compiled once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from operator import add
 from typing import Literal, TypeAlias, final
@@ -251,9 +251,5 @@ def _units(
         freed = {*dead}
         here = {k for k, slot in enumerate(ins) if slot in freed and ins.count(slot) == 1}
         dying[p.body] = dying.get(p.body, here) & here
-    return tuple([Unit(b, _reused_operands(b, dying[b]), n, remainder[b]) for b, n in uses.items()])
-
-
-def _reused_operands(body: Jaxpr, dying: Iterable[int]) -> tuple[int, ...]:
-    """Return the operands among `dying` whose memory a result reuses."""
-    return tuple(aliases(body.in_avals, body.out_avals, sorted(dying)))
+    reused = {b: tuple(aliases(b.in_avals, b.out_avals, sorted(dying[b]))) for b in uses}
+    return tuple([Unit(b, reused[b], n, remainder[b]) for b, n in uses.items()])

@@ -10,7 +10,6 @@ from typing import Final, SupportsIndex, cast, final, overload
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
-from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
@@ -302,7 +301,8 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
         level += layout.remat
         at = eqn.outs.index(v)
         # branches share residuals: take the first branch that computes a variable for this result
-        pairs = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _results_of_body(layout, k) if q == at]
+        bodies = [(layout.bodies[k].jaxpr, layout.result_indices(k)) for k in layout.running]
+        pairs = [(body, a) for body, to in bodies for q, a in zip(to, body.outs, strict=True) if q == at]
         body, out = next(((body, a) for body, a in pairs if isinstance(a, Var)), pairs[0])
         producer = {w: e for e in body.eqns for w in e.outs}
         while out in producer and isinstance(producer[out].prim, Mark):
@@ -317,11 +317,6 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
         eqn, v = producer[out], out
         producers.append(eqn)
     return producers, by
-
-
-def _results_of_body(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
-    """Pair each result of a body with the number of the equation's result that it becomes."""
-    return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 
 def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:

@@ -44,16 +44,13 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
     if covered < n // 2 or period < 2:
         return cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
     # layers begin where the fewest bytes live on average; of equal offsets from the start of the run, at the first
-    mean_bytes = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
+    offsets = [range(first + k, first + covered + 1, period) for k in range(period)]
+    mean_bytes = [sum([live[c] for c in places]) / max(1, len(places)) for places in offsets]
     phase = mean_bytes.index(min(mean_bytes))
     cuts = list(range(first + phase, first + covered + 1, period))
     before = _cuts_between(kinds, live, start, cuts[0]) if cuts[0] - start > 2 * period else [start]
     after = _cuts_between(kinds, live, cuts[-1], stop) if stop - cuts[-1] > 2 * period else [stop]
     return [*before, *cuts, *after]
-
-
-def _mean(numbers: Sequence[int]) -> float:
-    return sum(numbers) / max(1, len(numbers))
 
 
 def cuts_at_minima(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
