@@ -136,6 +136,17 @@ def test_sparse_under_transformations(tmp_path: Path) -> None:
     np.testing.assert_allclose(rows.to_dense(), dense, rtol=1e-12)
 
 
+def test_a_second_derivative_program_is_the_first_one() -> None:
+    x = fnp.asarray(X)
+    places = fnp.asarray([0, 2])
+    program = fx.trace(lambda x: x[places] ** 2, x)
+    first = fx.sparse_jacobian(program, at=(x,))
+    assert fx.sparse_jacobian(program, at=(x,)).jaxpr is first.jaxpr
+    assert fx.sparse_jacobian(program, at=(x,), check=True).jaxpr is not first.jaxpr
+    rows = fx.sparsity(program, at=(x,)).color("rows")
+    assert fx.sparse_jacobian(program, coloring=rows, at=(x,)).jaxpr is not first.jaxpr
+
+
 def test_a_wrong_pattern_is_found_at_run_time() -> None:
     x = fnp.asarray(X)
     wrong = fx.Pattern.from_scipy(np.eye(6))
