@@ -7,7 +7,9 @@ def test_gradients(case):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import lcm, prod
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -17,8 +19,11 @@ from fxad.core.builder import Builder
 from fxad.core.flags import leading
 from fxad.core.interpreter import run
 from fxad.diagnosis.equality.decide import Proof
-from fxad.ir import Atom, Jaxpr, NDArray
+from fxad.diagnosis.equality.domain import Domain, Symbolic
+from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
+from fxad.ir import Atom, Jaxpr, Lit, NDArray
 from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.shape import emit_reshape
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.testing.derivative_laws import differentiable_flags
@@ -106,6 +111,62 @@ def tangents(case: Case) -> Iterator[Pair]:
         yield pushed, together, known
 
 
+def differences(case: Case) -> Iterator[Pair]:
+    """Give the tangents of a program of polynomials, and exact differences, in which no rule of a tangent is used: a
+    polynomial of degree d on a line is known by its values at d + 1 points, and so is its derivative."""
+    program, flags = case.program, differentiable_flags(case)
+    known = known_operands(program, case.args)
+    degree = _degree(program, known)
+    if degree is None or degree > _MOST_POINTS or not any(flags):
+        return
+    pushed, nonzero = jvp(program, flags)
+    scale, weights = _derivative_weights(degree)
+    a, b, n = Builder(), Builder(), len(program.ins)
+    tangents = a.inline(pushed, a.inputs(pushed.in_avals))[len(program.outs) :]
+    ins = b.inputs(pushed.in_avals)
+    exact: list[Atom] = [Lit.of(0, t.aval) for t in tangents]
+    for k, weight in enumerate(weights):
+        steps = iter([b.one(MUL, t, Lit.of(k, t.aval)) for t in ins[n:]])
+        moved = [b.one(ADD, x, next(steps)) if f else x for x, f in zip(ins[:n], flags, strict=True)]
+        outs = [y for y, moves in zip(b.inline(program, moved), nonzero, strict=True) if moves]
+        exact = [b.one(ADD, total, b.one(MUL, y, Lit.of(weight, y.aval))) for total, y in zip(exact, outs, strict=True)]
+    yield (
+        a.build([a.one(MUL, t, Lit.of(scale, t.aval)) for t in tangents], "jvp"),
+        b.build(exact, "differences"),
+        [*known, *[None] * (len(pushed.ins) - n)],
+    )
+
+
+def _degree(program: Jaxpr, known: Sequence[NDArray | None]) -> int | None:
+    """Return a bound of the degree of a program of polynomials; None for other programs."""
+    domain = Domain(2)
+    args = [
+        domain.variable(k, a) if x is None else x for k, (a, x) in enumerate(zip(program.in_avals, known, strict=True))
+    ]
+    try:
+        outs = evaluate(domain, program, args)
+    except UndecidedError:
+        return None
+    if domain.calls or domain.quotients or domain.effects:
+        return None
+    return int(max([x.degree for x in outs if isinstance(x, Symbolic)], default=0.0))
+
+
+def _derivative_weights(degree: int) -> tuple[int, list[int]]:
+    """Return m, and the integers w[k] with m p'(0) = sum of w[k] p(k), for polynomials p of a degree."""
+    points = range(degree + 1)
+    weights = []
+    for k in points:
+        others = [j for j in points if j != k]
+        terms = [prod([Fraction(-i, k - i) for i in others if i != j], start=Fraction(1, k - j)) for j in others]
+        weights.append(sum(terms, Fraction(0)))
+    scale = lcm(*[w.denominator for w in weights])
+    return scale, [int(w * scale) for w in weights]
+
+
+_MOST_POINTS: Final = 8
+
+
 def halves(case: Case) -> Iterator[Pair]:
     """Give a program, and both halves of its partial evaluation, where every second operand is known."""
     program = case.program
@@ -128,6 +189,7 @@ EQUAL_PAIRS: Final[Mapping[str, Pairs]] = MappingProxyType(
         "gradients": gradients,
         "transposes": transposes,
         "tangents": tangents,
+        "differences": differences,
         "halves": halves,
     }
 )

@@ -17,8 +17,8 @@ import pytest
 from fxad.core.builder import Builder
 from fxad.diagnosis.equality.decide import Proof
 from fxad.ir import Aval
-from fxad.primitives.elementwise import COS, SIN
-from fxad.testing import Case, check_equal_pairs
+from fxad.primitives.elementwise import COS, MUL, SIN, SQUARE, Square
+from fxad.testing import EQUAL_PAIRS, Case, check_equal_pairs
 from fxad.testing.equality_laws import verdict
 from tests.equal.sweep import LAWS, judge, mutants_portion, twins_portion
 
@@ -47,6 +47,19 @@ def test_planted_faults_are_not_proved() -> None:
     counts = mutants_portion(0, 40)
     assert counts["faults that floats show"] >= 15
     assert counts["Counterexample of what floats show"] == counts["faults that floats show"], counts
+
+
+def test_a_wrong_tangent_differs_from_exact_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Builder()
+    (x,) = b.inputs([Aval((3,), "float64")])
+    program = b.build([b.one(MUL, b.one(SQUARE, x), x)], "cube")
+    case = Case(program, (np.zeros(3),), 0, True)
+    assert len(list(EQUAL_PAIRS["differences"](case))) == 1
+    assert check_equal_pairs("differences", case) == 0
+    program._memo.clear()
+    monkeypatch.setattr(Square, "tangent", lambda self, ctx, x, y, t: ctx.lin_one(MUL, t, x))
+    with pytest.raises(AssertionError, match="the programs are not equal: different: result 0"):
+        check_equal_pairs("differences", case)
 
 
 def test_the_law_of_users_counts_what_is_not_decided() -> None:
