@@ -31,18 +31,18 @@ def sph_harm_y(
     Rule:   differentiable in the angles to any order.
     Source: DLMF 14.30.1, 14.10.3 and 14.7.15, for the normalized functions. sin(theta)^m must not underflow.
     """
-    if diff_n not in (None, 0):
+    if diff_n is not None and to_int("sph_harm_y", "diff_n", diff_n) != 0:
         raise ParameterError(f"sph_harm_y: diff_n is {diff_n}", remedy="use grad or jvp for derivatives in the angles")
+    degree, order = fnp.asarray(n), fnp.asarray(m)
+    for name, value in (("n", degree), ("m", order)):
+        if value.dtype not in dtypes.INTEGER:
+            raise DTypeError(f"sph_harm_y: {name} must be integers, got {value.dtype}", remedy="convert them first")
     if n_max is not None:
         most = to_int("sph_harm_y", "n_max", n_max)
     elif isinstance(n, Tracer):
         raise TracerError("sph_harm_y: n is traced", remedy="give n_max=, the greatest degree")
     else:
         most = int(np.max(np.asarray(n), initial=0))
-    degree, order = fnp.asarray(n), fnp.asarray(m)
-    for name, value in (("n", degree), ("m", order)):
-        if value.dtype not in dtypes.INTEGER:
-            raise DTypeError(f"sph_harm_y: {name} must be integers, got {value.dtype}", remedy="convert them first")
     polar, azimuth = broadcast_floats("sph_harm_y", *reals("sph_harm_y", theta, phi))
     wide = dtypes.accumulated(polar.dtype)
     degree, order, polar, azimuth = fnp.broadcast_arrays(degree, order, polar.astype(wide), azimuth.astype(wide))

@@ -382,8 +382,17 @@ def names(source: str, name: str) -> bool:
             },
         ),
         (TridiagonalSolve, {"transforms/mask/rules/linalg.py"}),
-        # products are inverted by the structure of the matrix
-        (DotGeneral, {"transforms/inversion/rules/products.py", "transforms/jet/collapse.py"}),
+        # products are inverted by the structure of the matrix; axes of sums and directions; convolutions in float64
+        (
+            DotGeneral,
+            {
+                "transforms/inversion/rules/products.py",
+                "transforms/jet/along.py",
+                "transforms/jet/collapse.py",
+                "transforms/jet/directions.py",
+                "transforms/precision/wide.py",
+            },
+        ),
         *[(kind, set()) for kind in (CumMax, CumMin, ReduceAnd, ReduceXor, ArgMax, ArgMin, ScatterMin, Igamma, Pmin)],
         *[(kind, set()) for kind in (Floor, Ceil, Lt, Ge, ShiftLeft, ReduceWindowProd)],
     ],
