@@ -44,7 +44,6 @@ from benchmarks.models.networks import mlp, residual, rnn, transformer, transfor
 from fxad.api import lift
 from fxad.primitives import dot
 from fxad.primitives.control import loop_derivatives
-from fxad.transforms.ad import transpose
 from fxad.transforms.inversion import derivatives_from_results, invertible as inversion, solver
 from fxad.transforms.inversion.rules import products
 from fxad.transforms.outlining import incomplete_match, outline, shared_body
@@ -276,7 +275,6 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "merge_invertible": Mechanism(lambda: _without_pass("merge_invertible"), ("revnet, by block",)),
         "segments": Mechanism(_no_segments, ("couplings", "revnet")),
         "matrices": Mechanism(lambda: _replace(dot.Matrices, of=lambda *_: None), ("block", "mixture")),
-        "pieces": Mechanism(lambda: _replace(transpose, PARTS=()), ("bundle",)),
         "reconstruction_check": Mechanism(_no_checks, ("revnet",)),
     }
 )

@@ -40,7 +40,6 @@ from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros, vanishes, zero_values
 from fxad.primitives.shape import BroadcastInDim
-from fxad.transforms.ad.cotangent_pieces import PARTS, CotangentPieces
 from fxad.transforms.ad.partial_eval import partial_eval
 from fxad.transforms.locate import check_counts, describe, locate
 
@@ -103,20 +102,10 @@ def backward(
                 remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",
             )
     start = len(ctx.eqns)
-    pieces = CotangentPieces(ctx, ct_env)
     for eqn in reversed(tape):
-        if type(eqn.prim) in PARTS and eqn.ins[0] in linear_values:
-            pieces.settle(*eqn.outs)
-            total = ct_env.pop(eqn.ins[0], None)
-            backward_eqn(ctx, eqn, linear_values, env, ct_env)
-            pieces.take(eqn.ins[0], total)
-            continue
-        if pieces.waiting:
-            pieces.settle(*eqn.outs, *eqn.ins)
         negated = type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, ct_env)
         adjoint = _backward_negated_eqn if negated else backward_eqn
         adjoint(ctx, eqn, linear_values, env, ct_env)
-    pieces.settle(*pieces.waiting)
     return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
