@@ -216,3 +216,14 @@ def test_series_under_other_transformations() -> None:
     bounded = fx.lower(program).compile(budget=10_000)
     assert bounded.memory().temp_bytes <= 10_000
     np.testing.assert_allclose(bounded(x), jacobian.data, rtol=1e-12)
+
+
+def test_a_factor_has_directions_too() -> None:
+    """The derivatives of the sum are a number for each direction. The program that carries them has this value."""
+
+    def f(x: Any) -> Any:
+        return fnp.cumsum(x.sum(0, keepdims=True) * x, 0)
+
+    x = RNG.normal(size=(N, 1))
+    laplacian = fx.laplacian(fx.trace(f, x))
+    np.testing.assert_allclose(fx.interpret(laplacian, x)[:, 0], 2.0 * np.arange(1, N + 1))

@@ -232,15 +232,15 @@ def is_constant(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> bool:
     return to is not None and (to.axes[0] is None or is_constant(defs, eqn.ins[0], to.axes[0]))
 
 
-def slice_of(b: Builder, defs: Mapping[Atom, Eqn], env: Mapping[Atom, Atom], a: Atom, axis: int) -> Atom:
-    """Return one slice of a value that is constant along an axis. `env` gives the values of the new program."""
+def slice_of(b: Builder, defs: Mapping[Atom, Eqn], value_of: Callable[[Atom], Atom], a: Atom, axis: int) -> Atom:
+    """Return one slice of a value that is constant along an axis. `value_of` gives the values of the new program."""
     if isinstance(a, Lit):
         return a.with_shape(without(a.aval.shape, axis))
     eqn = defs[a]
     to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
     assert to is not None
     (x,) = eqn.ins
-    source = env.get(x, x) if to.axes[0] is None else slice_of(b, defs, env, x, to.axes[0])
+    source = value_of(x) if to.axes[0] is None else slice_of(b, defs, value_of, x, to.axes[0])
     if source.aval.shape == without(a.aval.shape, axis):
         same = isinstance(to.prim, BroadcastInDim) and to.prim.dims == tuple(range(source.aval.ndim))
         if same or isinstance(to.prim, Reshape):

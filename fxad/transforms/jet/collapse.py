@@ -497,7 +497,7 @@ class _Collapse:
             if isinstance(how, _Sum):
                 args.append(self._sum_of(b, env, sums, a, how))
             else:
-                args.append(env.get(a, a) if how is None else slice_of(b, self.defs, env, a, how))
+                args.append(env.get(a, a) if how is None else slice_of(b, self.defs, lambda x: env.get(x, x), a, how))
         out: Atom = b.one(moved.prim, *args)
         if moved.copies is None:
             return out

@@ -184,7 +184,7 @@ class _Sparse:
             if x is not None:
                 fixed.append(Lit.zero(Aval(x.shape, a.aval.dtype)))
             else:
-                fixed.append(self.env.get(a, a) if at is None else slice_of(self.b, self.defs, self.env, a, at))
+                fixed.append(self.dense(a) if at is None else slice_of(self.b, self.defs, self.dense, a, at))
         (out,) = to.prim.abstract_eval(*[a.aval for a in fixed])
         maps = [along(to.prim, [a.aval for a in fixed], o) for o in range(out.ndim)]
         args: dict[_At, dict[int, Atom]] = {}
@@ -291,7 +291,7 @@ class _Sparse:
         numbers = weights_along(self.defs, eqn.ins[1 - p], x.axis)
         if numbers is None or prod(x.dims) == 1:
             return None
-        weights = emit_reshape(self.b, self.env.get(numbers, numbers), x.dims)
+        weights = emit_reshape(self.b, self.dense(numbers), x.dims)
         parts: dict[_At, Atom] = {}
         for at, c in x.parts.items():
             own = _own(at)
