@@ -28,10 +28,13 @@ def wofz(z: ArrayLike) -> Array:
         a = a.astype(dtypes.complex128 if a.dtype == dtypes.float64 else dtypes.complex64)
     low = a.imag < 0
     upper = _upper(fnp.where(low, -a, a))
-    x, y = fnp.where(low, a.real, 0), fnp.where(low, a.imag, 0)
-    growth = fnp.exp((y - x) * (y + x))
-    phase = -2 * x * y
-    mirrored = lax.complex(2 * growth * fnp.cos(phase), 2 * growth * fnp.sin(phase)) - upper
+    across, down = fnp.abs(a.real), fnp.abs(a.imag)
+    gone = (across - down) * (across + down) > 800  # exp(-z^2) is 0
+    x, y = fnp.where(low & ~gone, a.real, 0), fnp.where(low & ~gone, a.imag, 0)
+    growth = 2 * fnp.exp((y - x) * (y + x))
+    phase = -2 * x * fnp.where(x == 0, fnp.maximum(y, -fnp.finfo(y.dtype).max), y)
+    sine = fnp.where(fnp.isinf(growth) & (phase == 0), 0, growth) * fnp.sin(phase)
+    mirrored = fnp.where(gone, 0, lax.complex(growth * fnp.cos(phase), sine)) - upper
     return fnp.where(low, mirrored, upper)
 
 

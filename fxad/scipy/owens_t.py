@@ -44,7 +44,8 @@ def _owens_t(h: Array, a: Array) -> Array:
     value = total * half * fnp.exp(-fnp.square(falling) / 2) / (2 * math.pi)
     near, far = lax.ndtr(-size), lax.ndtr(-product)
     reflected = (near + far) / 2 - near * far - value
-    return fnp.where(a < 0, -1, 1) * fnp.where(above, reflected, value) + 0 * (fnp.where(fnp.isnan(h + a), fnp.nan, 0))
+    found = fnp.where(a < 0, -1, 1) * fnp.where(above, reflected, value)
+    return fnp.where(fnp.isnan(h) | fnp.isnan(a), fnp.nan, found).astype(value.dtype)
 
 
 @_owens_t.defjvp

@@ -43,6 +43,8 @@ def sph_harm_y(
         raise TracerError("sph_harm_y: n is traced", remedy="give n_max=, the greatest degree")
     else:
         most = int(np.max(np.asarray(n), initial=0))
+    if order.dtype.itemsize < 4:
+        order = order.astype(dtypes.int32)  # int8 has no absolute value of -128
     polar, azimuth = broadcast_floats("sph_harm_y", *reals("sph_harm_y", theta, phi))
     wide = dtypes.accumulated(polar.dtype)
     degree, order, polar, azimuth = fnp.broadcast_arrays(degree, order, polar.astype(wide), azimuth.astype(wide))

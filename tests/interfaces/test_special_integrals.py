@@ -12,6 +12,7 @@ import scipy.special
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.errors import DTypeError, FxadError, ParameterError, TracerError
 from fxad.scipy import special
 
@@ -244,3 +245,32 @@ def test_half_types_and_maps() -> None:
         np.testing.assert_allclose(found.astype(float), want, rtol=2e-3)
     for found, want in zip(both(fx.vmap(of), wide, compiled=False), both(of, wide, compiled=False), strict=True):
         np.testing.assert_allclose(found, want.T, 1e-14)
+
+
+@pytest.mark.parametrize("z", [complex(np.inf, -1), complex(-np.inf, -2), complex(1e308, -3), complex(np.inf, -1e308)])
+def test_faddeeva_vanishes_far_from_the_imaginary_axis(z: complex) -> None:
+    """exp(-z^2) is 0 there; its angle is infinite."""
+    wide = np.complex128(z)
+    found = fx.interpret(fx.trace(special.wofz, wide), wide)
+    np.testing.assert_allclose(found, 0, atol=1e-300)
+
+
+def test_faddeeva_on_the_lower_imaginary_axis() -> None:
+    for y in (-np.inf, -1e308):
+        z = np.complex128(complex(0, y))
+        assert fx.interpret(fx.trace(special.wofz, z), z) == complex(np.inf, 0)
+    # w' = -2 z w + 2 i / sqrt(pi)
+    slope = fx.interpret(fx.trace(fx.grad(lambda x: special.wofz(lax.complex(x, -1.0 + 0 * x)).imag), 0.0), 0.0)
+    np.testing.assert_allclose(slope, 2 * scipy.special.wofz(-1j).real + 2 / np.sqrt(np.pi), rtol=1e-6)
+
+
+def test_owens_t_at_opposite_infinities() -> None:
+    h, a = np.array([-np.inf, np.inf, np.nan, 1.0]), np.array([np.inf, -np.inf, 1.0, np.nan])
+    np.testing.assert_array_equal(fx.interpret(fx.trace(special.owens_t, h, a), h, a), [0, 0, np.nan, np.nan])
+
+
+def test_spherical_harmonics_of_narrow_orders() -> None:
+    """int8 has no absolute value of -128."""
+    m = np.array([-128, -1], np.int8)
+    found = fx.interpret(fx.trace(lambda m: special.sph_harm_y(np.array([2, 2]), m, 0.5, 0.3), m), m)
+    np.testing.assert_allclose(found, [0, scipy.special.sph_harm_y(2, -1, 0.5, 0.3)], rtol=1e-6)
