@@ -150,7 +150,9 @@ class Jaxpr:
     outs: tuple[Atom, ...]
     name: str  # the user's function, for messages and metadata; not part of the value
     _hash: int
-    _memo: dict[Hashable, Any]  # results of memoised transforms; they have the lifetime of the program
+    # Results that have the lifetime of the program: those of transforms under (function, arguments), see
+    # `fxad.core.memo.by_value`, and those of this module, which it cannot import, under a name, see `once`.
+    _memo: dict[Hashable, Any]
     _bucket: _Bucket
 
     if not TYPE_CHECKING:

@@ -1,4 +1,22 @@
-"""Linearity of programs, which decides if an equation with a body can be transposed; values that are zero."""
+"""Linearity of programs, which decides if an equation with a body can be transposed; values that are zero.
+
+Linear in operands:
+
+    is_linear           program, operands   -> bool: linear in them, taken together
+    is_linear_eqn       equation, operands  -> the same of an equation, whose zeros may count as linear
+    linear_with_zeros   equation, operands  -> the operands with the zeros that must count as linear
+    affine_operands     program             -> the operands in each of which, taken alone, the program is affine
+
+Zero:
+
+    is_zero             atom                -> bool: the literal 0.0
+    vanishes            atom                -> bool: the literal 0.0 or -0.0
+    zero_mask           atoms, zeros        -> which of them are zero, given the values that are
+    zero_results        equation, zeros     -> which results are zero because operands are
+    zero_values         equations, zeros    -> the zeros, and the results that are zero because these are
+    zero_outs           program, operands   -> which results are zero if these operands are
+    with_zero_operands  program, operands   -> the linear program without the operands that are zero
+"""
 
 from __future__ import annotations
 
