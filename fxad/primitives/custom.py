@@ -91,8 +91,8 @@ from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_reshape
 from fxad.primitives.slicing import emit_slice
 
-# `vmap` of a program: `batch(program, size, in_dims, out_dims, axis)`. It is an argument because primitives may not import
-# transformations. It is a function of a module, so that what is memoised with it is found again.
+# `vmap` of a program: `batch(program, size, in_dims, out_dims, axis)`. It is an argument because primitives do not
+# import transformations. It is a function of a module, so that what is memoised with it is found again.
 Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims, str | None], Jaxpr]
 
 NamedAxes: TypeAlias = tuple[tuple[str, int], ...]  # names with their sizes
