@@ -77,21 +77,29 @@ _SWEEPS: Final = {
 }
 
 
+# Folders of functions and samplers: of the tests without parameters, an ordinary run draws a half too.
+_HALVED: Final = frozenset({"conformance", "interfaces", "random"})
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects parameter sets of sweeps: of a test marked `sweep(of)`, or in a folder of sweeps, 1/`of` of them run,
     at least 2. The oldest and the newest version of Python run different sets. All run in `make deep`, and when the
-    command names a set.
+    command names a set; tests without parameters also when it names their file.
     """
     if not quick() or any("[" in arg for arg in config.args):
         return
+    of_files = {Path(arg.partition("::")[0]).name for arg in config.args}
     functions: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
-        functions.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+        name = getattr(item, "originalname", item.name)
+        alone = item.path.parent.name in _HALVED and "[" not in item.name and item.path.name not in of_files
+        functions.setdefault((item.path, "" if alone else name), []).append(item)
     left_out: set[pytest.Item] = set()
     turn = sys.version_info.minor // 2  # of 3.11 and 3.13, which CI runs, the one takes the sets after the other's
     for (path, name), sets in functions.items():
         marker = sets[0].get_closest_marker("sweep")
-        kept = max(2, -(-len(sets) // (marker.args[0] if marker else _SWEEPS.get(path.parent.name, 1))))
+        of = marker.args[0] if marker else _SWEEPS.get(path.parent.name, 1) if name else 2
+        kept = max(2 if name else 1, -(-len(sets) // of))
         if kept < len(sets):
             random.Random(f"{path.name} {name}").shuffle(sets)
             start = kept * turn % len(sets)
