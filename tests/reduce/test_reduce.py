@@ -373,7 +373,7 @@ def test_other_bad_arguments() -> None:
     with pytest.raises(ArgumentError) as e:
         fx.reduce_program(fx.trace(lambda *, x: fnp.tanh(x), x=X), has_tanh, ())
     assert "takes the keyword arguments x" in messages(e)
-    assert "trace it with positional arguments" in messages(e)
+    assert "trace it with positional arguments: fx.trace(lambda x, y: program(x, name=y), x, y)" in messages(e)
 
 
 def test_a_program_inside_of_a_trace() -> None:

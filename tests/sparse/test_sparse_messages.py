@@ -66,7 +66,7 @@ def anything_of(value: object) -> Any:
         (
             lambda: S @ S,
             [
-                "Sparse @ Sparse: shapes (6, 6) and (6, 6)",
+                "Sparse @ Sparse: shapes (6, 6) and (6, 6): the right operand is not an array",
                 "take other.to_dense(), or multiply matrices of SciPy: to_scipy(",
             ],
         ),
