@@ -77,8 +77,9 @@ _SWEEPS: Final = {
 }
 
 
-# Folders of functions and samplers: of the tests without parameters, an ordinary run draws a half too.
-_HALVED: Final = frozenset({"conformance", "interfaces", "random"})
+# Folders of functions, samplers and maps over devices: of their tests without parameters an ordinary run draws a half,
+# except of those that depend on the version of Python or jaxlib (`smoke`).
+_HALVED: Final = frozenset({"conformance", "interfaces", "random", "spmd"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -92,7 +93,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     functions: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", item.name)
-        alone = item.path.parent.name in _HALVED and "[" not in item.name and item.path.name not in of_files
+        alone = (
+            item.path.parent.name in _HALVED
+            and item.path.name not in of_files
+            and "[" not in item.name
+            and not item.get_closest_marker("smoke")
+        )
         functions.setdefault((item.path, "" if alone else name), []).append(item)
     left_out: set[pytest.Item] = set()
     turn = sys.version_info.minor // 2  # of 3.11 and 3.13, which CI runs, the one takes the sets after the other's
