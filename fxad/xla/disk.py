@@ -141,7 +141,7 @@ class Directory:
                 _remove(path)
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
-        """Return the time of last use, the bytes and the path of each file."""
+        """Yield the time of last use, the bytes and the path of each file."""
         with os.scandir(self.path) as items:
             for item in items:
                 if _OURS.fullmatch(item.name):

@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def completed(run: Callable[[T], R], items: Iterable[T], threads: int) -> Generator[R, None, None]:
-    """Return the results of a function on each item, in order of completion. The first items are started first, each in
+    """Yield the results of a function on each item, in order of completion. The first items are started first, each in
     a copy of the caller's context. After an error, or if the caller stops, items that have not started are not run."""
     with ThreadPoolExecutor(threads, "fxad-compile") as pool:
         waiting = [pool.submit(copy_context().run, run, item) for item in items]

@@ -223,7 +223,7 @@ def link(plan: UnitPlan, device: Device, options: CompileOptions = DEFAULT_OPTIO
 
 
 def _compiled(plan: UnitPlan, device: Device, options: CompileOptions) -> Iterator[tuple[int, XlaExecutable]]:
-    """Return the number and the executable of each unit, in order of completion. The largest are started first."""
+    """Yield the number and the executable of each unit, in order of completion. The largest are started first."""
 
     def compile_unit(k: int) -> tuple[int, XlaExecutable]:
         unit = plan.units[k]

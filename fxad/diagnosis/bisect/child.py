@@ -42,7 +42,7 @@ _PROGRAM: Final = "import sys; from fxad.diagnosis.bisect.child import main; mai
 def run_in_child(
     runs: Sequence[tuple[Jaxpr, Sequence[NDArray]]], choices: Choices, device: runtime.Device | None, seconds: float
 ) -> Iterator[_Found]:
-    """Return the results of each run, up to the first that fails, and its failure."""
+    """Yield the results of each run, up to the first that fails, and its failure."""
     with tempfile.TemporaryDirectory(prefix="fxad-bisect-") as folder:
         written: dict[str, str] = {}
         for k, (jaxpr, operands) in enumerate(runs):

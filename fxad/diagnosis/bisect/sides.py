@@ -55,7 +55,7 @@ class Side:
         """Return the results of a program, or the failure of its run."""
 
     def run_all(self, runs: Sequence[tuple[Jaxpr, Operands]]) -> Iterator[Outcome]:
-        """Return the outcomes of several runs, up to the first failure."""
+        """Yield the outcomes of several runs, up to the first failure."""
         for jaxpr, operands in runs:
             outcome = self.run(jaxpr, operands)
             yield outcome

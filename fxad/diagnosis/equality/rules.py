@@ -124,7 +124,7 @@ class HasDefinition(Primitive):
 def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
     """Return the results of a primitive without bodies that run."""
     arrays = [x for x in args if not isinstance(x, Symbolic)]
-    if len(arrays) == len(args) and not prim.effects and not _rounds(domain, prim, outs):
+    if len(arrays) == len(args) and not prim.effects and not _keeps_exact(domain, prim, outs):
         return list(map(np.asarray, prim.impl(*arrays)))
     if domain.interpreted:
         rule = of_family(RULES, type(prim))
@@ -151,8 +151,8 @@ def _assume_finite(domain: Domain, ins: Avals, outs: Avals) -> None:
 _FINITE: Final = "no operand or computed value is nan or infinite, and -0 is 0"
 
 
-def _rounds(domain: Domain, prim: Primitive, outs: Avals) -> bool:
-    """Return True if a primitive of constants is evaluated exactly, because constants are."""
+def _keeps_exact(domain: Domain, prim: Primitive, outs: Avals) -> bool:
+    """Return True if a primitive of constants is evaluated as a rational number, and not rounded as floats are."""
     return domain.exact_constants and type(prim) in _ROUNDING and outs[0].inexact
 
 

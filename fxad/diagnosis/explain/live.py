@@ -30,7 +30,7 @@ class _Node:
         self.own, self.parts = own, parts
 
     def leaves(self) -> Iterator[Buffer]:
-        """Return all buffers."""
+        """Yield all buffers."""
         yield from self.own
         for part in self.parts:
             yield from part.leaves()

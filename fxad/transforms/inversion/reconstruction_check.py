@@ -30,7 +30,7 @@ from fxad.primitives.elementwise.complex_parts import IMAG, REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
 from fxad.primitives.elementwise.logic import GE, IS_FINITE, LE, SHIFT_RIGHT_LOGICAL, XOR
 from fxad.primitives.elementwise.powers import ABS, RSQRT
-from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -70,7 +70,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
         parts = [_flattened(b, b.one(prim, x)) for prim in (REAL, IMAG)]
         x = b.one(Concatenate(0), *parts)
     line = _flattened(b, b.one(STOP_GRADIENT, x))
-    line = _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
+    line = emit_where(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
     n = line.aval.size
     if type(n) is int and n <= SUMS:
         return line
@@ -80,7 +80,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
     i: Atom = b.one(MUL, b.one(Iota((n,), dtypes.uint32, 0)), Lit.of(0x9E3779B1, number))
     i = b.one(XOR, i, b.one(SHIFT_RIGHT_LOGICAL, i, Lit.of(15, number)))
     i = b.one(MUL, i, Lit.of(0x85EBCA77, number))
-    signed = _chosen(b, b.one(GE, i, Lit.of(1 << 31, number)), b.one(NEG, line), line)
+    signed = emit_where(b, b.one(GE, i, Lit.of(1 << 31, number)), b.one(NEG, line), line)
     whole = b.one(Pad((0,), (rows * SUMS - n,), (0,)), signed, Lit.of(0, line.aval.with_shape(())))
     return b.one(ReduceSum((0,)), emit_reshape(b, whole, (rows, SUMS)))
 
@@ -89,10 +89,6 @@ def _flattened(b: Builder, x: Atom) -> Atom:
     """Flatten an array, in a dtype in which its sums do not overflow."""
     wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
     return emit_reshape(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
-
-
-def _chosen(b: Builder, where: Atom, yes: Atom, no: Atom) -> Atom:
-    return b.one(SELECT_N, where, no, yes)
 
 
 def agree(
@@ -120,13 +116,13 @@ def agree(
     size = _largest(b, [_peak(b, _finite_magnitudes(b, x), wide) for x in reconstructed])
     other_sizes = [_peak(b, _finite_magnitudes(b, x), wide) for x in others if compared(x.aval)]
     size_with_others = _largest(b, [size, *other_sizes])
-    size = _chosen(b, b.one(LE, original_size, Lit.of(0.0, original_size.aval)), size_with_others, size)
+    size = emit_where(b, b.one(LE, original_size, Lit.of(0.0, original_size.aval)), size_with_others, size)
     return b.one(LE, _largest(b, errors), size)
 
 
 def _finite_magnitudes(b: Builder, x: Atom) -> Atom:
     line = _flattened(b, b.one(ABS, b.one(STOP_GRADIENT, x)))
-    return _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
+    return emit_where(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
 
 
 def _peak(b: Builder, x: Atom, dtype: DType) -> Atom:
@@ -155,7 +151,7 @@ def nan_unless(b: Builder, accurate: Atom, values: Sequence[Atom]) -> list[Atom]
             out.append(x)
             continue
         one = x.aval.with_shape(())
-        factor = _chosen(b, accurate, Lit.of(1.0, one), Lit.of(math.nan, one))
+        factor = emit_where(b, accurate, Lit.of(1.0, one), Lit.of(math.nan, one))
         if not x.aval.ndim:
             out.append(b.one(MUL, x, factor))
         elif type(x.aval.size) is Size and not at_least(x.aval.size, 1):  # there may be no first element

@@ -49,7 +49,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Primitive,
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.complex_parts import Conj, Imag, Real
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linearity import is_zero
@@ -507,7 +507,7 @@ class _Collapse:
         """Return the sum of `count` equal slices."""
         if form.weights is not None:
             weights = env.get(form.weights, form.weights)
-            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), _converted(b, weights, a.aval.dtype))
+            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), emit_convert(b, weights, a.aval.dtype))
             return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
@@ -530,7 +530,7 @@ class _Collapse:
                 x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
                 axis += 1
             if form.weights is not None:
-                weights = _converted(b, env.get(form.weights, form.weights), x.aval.dtype)
+                weights = emit_convert(b, env.get(form.weights, form.weights), x.aval.dtype)
                 weights = emit_reshape(b, weights, (size,))
                 x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
             sums[a, form] = emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
@@ -545,10 +545,6 @@ def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
         (x,) = eqn.ins
         return x.aval.dtype == eqn.prim.dtype or x.aval.dtype.itemsize > eqn.prim.dtype.itemsize
     return True
-
-
-def _converted(b: Builder, a: Atom, dtype: DType) -> Atom:
-    return a if a.aval.dtype == dtype else b.one(ConvertElementType(dtype), a)
 
 
 def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:

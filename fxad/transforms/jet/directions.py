@@ -587,7 +587,7 @@ def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | N
 
 
 def _with_dims(b: Builder, x: _Parts, dims: tuple[int, ...]) -> _Parts:
-    """Return the only part of a dense value, for directions with several indices."""
+    """Return a dense value, which is its only part, for directions with several indices."""
     ((_, c),) = x.parts.items()
     return _Parts(x.axis, dims, x.shape, {(None,) * len(dims): emit_reshape(b, c, (*dims, *x.shape))})
 

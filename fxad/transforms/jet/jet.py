@@ -75,7 +75,7 @@ from fxad.primitives.custom_rules import Function, Rules
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.ad.jvp import ForwardBuilder, check_differentiable, jvp
-from fxad.transforms.jet.rows import ROWS, Emitter, Series
+from fxad.transforms.jet.rows import ROWS, Emitter, OneOrder
 from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
 
@@ -146,10 +146,10 @@ class _Node:
     __slots__ = ("ahead", "at", "compute", "operands", "outs", "running", "source")
 
     def __init__(
-        self, compute: Callable[[int], Series], source: Source, operands: Operands = (), ahead: int = 0
+        self, compute: Callable[[int], OneOrder], source: Source, operands: Operands = (), ahead: int = 0
     ) -> None:
         self.compute, self.source, self.operands, self.ahead = compute, source, operands, ahead
-        self.at: dict[int, Series] = {}
+        self.at: dict[int, OneOrder] = {}
         self.outs: Operands = ()
         self.running = False
 
@@ -214,7 +214,7 @@ class _SeriesBuilder(Emitter):
             self.coefficient(a, k)
 
     @with_enough_stack
-    def _coefficients(self, node: _Node, k: int) -> Series:
+    def _coefficients(self, node: _Node, k: int) -> OneOrder:
         found = node.at.get(k)
         if found is None:
             source, self.builder.source = self.builder.source, node.source
@@ -275,7 +275,7 @@ class _SeriesBuilder(Emitter):
         return self._node(prim, operands, compute, has, source)
 
     def _node(
-        self, prim: Primitive, operands: Operands, compute: Callable[[int], Series], has: Flags | None, source: Source
+        self, prim: Primitive, operands: Operands, compute: Callable[[int], OneOrder], has: Flags | None, source: Source
     ) -> Operands:
         """Return the results of a new node. Those that do not vary are atoms. `has` marks those that vary; None: all of
         an inexact type."""
@@ -310,8 +310,8 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------- linear and products
 
-    def _linear_part(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], Series]:
-        def compute(k: int) -> Series:
+    def _linear_part(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], OneOrder]:
+        def compute(k: int) -> OneOrder:
             cs = [self.coefficient(a, k) if isinstance(a, Value) or not k else None for a in operands]
             has = tuple([c is not None for c in cs])
             if k == 0 and (all(has) or not _is_linear(prim, varies)):
@@ -339,7 +339,7 @@ class _SeriesBuilder(Emitter):
             env.update(zip(eqn.outs, self.emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
-    def _product(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], Series]:
+    def _product(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], OneOrder]:
         i, j = [k for k, v in enumerate(varies) if v]
         squared = prim == MUL and operands[i] is operands[j]
 
@@ -350,7 +350,7 @@ class _SeriesBuilder(Emitter):
             args = [self.at_zero(o) if k not in (i, j) else a if k == i else b for k, o in enumerate(operands)]
             return self.emit(prim, *args)[0]
 
-        def compute(k: int) -> Series:
+        def compute(k: int) -> OneOrder:
             pairs = [(p, k - p) for p in range(k + 1)]
             if not squared:
                 return (self.sum([t for p, q in pairs if (t := term(p, q)) is not None]),)
@@ -360,11 +360,11 @@ class _SeriesBuilder(Emitter):
 
         return compute
 
-    def _by_row(self, series: Callable[..., Atom | None], operands: Operands) -> Callable[[int], Series]:
+    def _by_row(self, series: Callable[..., Atom | None], operands: Operands) -> Callable[[int], OneOrder]:
         getters = [lambda k, a=a: self.coefficient(a, k) if k else self.at_zero(a) for a in operands]
         known: list[Atom | None] = []
 
-        def compute(k: int) -> Series:
+        def compute(k: int) -> OneOrder:
             while len(known) <= k:
                 known.append(series(self, len(known), getters, known))
             return (known[k],)
@@ -375,7 +375,7 @@ class _SeriesBuilder(Emitter):
 
     def _by_tangent(
         self, prim: Primitive, operands: Operands, varies: Flags, source: Source
-    ) -> Callable[[int], Series]:
+    ) -> Callable[[int], OneOrder]:
         expanded: list[tuple[Operands, list[Operand | None]]] = []
 
         def expansion() -> tuple[Operands, list[Operand | None]]:
@@ -394,7 +394,7 @@ class _SeriesBuilder(Emitter):
 
         started: list[bool] = []
 
-        def compute(k: int) -> Series:
+        def compute(k: int) -> OneOrder:
             if k == 0:
                 if isinstance(prim, CallWithRules) and not started:
                     # the rule computes the results too
@@ -420,7 +420,7 @@ class _SeriesBuilder(Emitter):
         node = self._nodes.get(key)
         if node is None:
 
-            def compute(k: int) -> Series:
+            def compute(k: int) -> OneOrder:
                 c = self.coefficient(a, k + 1)
                 return (None if c is None else self.scaled(c, k + 1),)
 
@@ -445,10 +445,10 @@ class _SeriesBuilder(Emitter):
             return self.apply(Call(prim.body), operands, source, whole)
         return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
 
-    def _over_stacks(self, prim: CallWithRules, operands: Operands) -> Callable[[int], Series]:
+    def _over_stacks(self, prim: CallWithRules, operands: Operands) -> Callable[[int], OneOrder]:
         """A function with batch rules alone: its series has batch rules, which are the series of those."""
 
-        def compute(k: int) -> Series:
+        def compute(k: int) -> OneOrder:
             cs = self._known(operands, self.order)
             pattern = tuple([tuple([c is not None for c in higher]) for _, higher in cs])
             programs = [prim.body, *[prim.complete(rule.body, over_stack) for rule in prim.rules.batch]]
@@ -474,11 +474,11 @@ class _SeriesBuilder(Emitter):
             (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
         ]  # fmt: skip
 
-    def _by_layout(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], Series]:
+    def _by_layout(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], OneOrder]:
         """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
-        def compute(k: int) -> Series:
+        def compute(k: int) -> OneOrder:
             order = self.order if whole else max(k, self._available(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])

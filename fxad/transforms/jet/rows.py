@@ -16,7 +16,7 @@ from fxad.ir import Atom, Flags, Primitive, Var
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB
 
 # The coefficients of one order, of all results; None is zero.
-Series: TypeAlias = tuple[Atom | None, ...]
+OneOrder: TypeAlias = tuple[Atom | None, ...]
 # Coefficient k of an operand.
 Coefficient: TypeAlias = Callable[[int], Atom | None]
 

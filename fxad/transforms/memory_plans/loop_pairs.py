@@ -83,8 +83,8 @@ def _can_run_again(eqn: Eqn) -> bool:
 
 
 def _fixed(eqn: Eqn) -> tuple[int, int]:
-    """Return the operands of an equation before the slices of its steps, or before the operands of its branches, and
-    the results before the stacked ones."""
+    """Return the number of operands of an equation before the slices of its steps, or before the operands of its
+    branches, and the number of results before the stacked ones."""
     prim = eqn.prim
     if isinstance(prim, Scan):
         return prim.upto + prim.n_consts + prim.n_carry, prim.n_carry

@@ -407,8 +407,8 @@ class _PlannedBlock:
 class _Rematerialization:
     """A flat program under a schedule, as `blocks`.
 
-    `level` is the segment of each residual: the last one that reads it, or the one that computes it. `available` are
-    the values from before the turn that need not be computed again, at the place that is reached.
+    `segment_of` is the segment of each residual: the last one that reads it, or the one that computes it. `available`
+    are the values from before the turn that need not be computed again, at the place that is reached.
     """
 
     def __init__(self, halves: _Halves, schedule: SegmentSchedule) -> None:
@@ -416,11 +416,11 @@ class _Rematerialization:
         cuts, made_by, before = schedule.cuts, halves.made_by, halves.before
         self.cuts = cuts
         segment = [s for s, (a, b) in enumerate(pairwise(cuts)) for _ in range(a, b)]
-        self.level = {v: segment[max(made_by[v], halves.last_before.get(v, 0))] for v in halves.residuals}
+        self.segment_of = {v: segment[max(made_by[v], halves.last_before.get(v, 0))] for v in halves.residuals}
         largest = max([v.aval.nbytes for v in halves.residuals], default=0)
         small = {v for v in made_by if v.aval.nbytes * SMALL <= largest}
         large = [v for v in halves.residuals if v not in small]
-        in_order = _in_order(large, self.level, halves.first_after, len(cuts) - 1)
+        in_order = _in_order(large, self.segment_of, halves.first_after, len(cuts) - 1)
         self.starts = self._starts(in_order)
         self.between = self._values_between()
         stored_between, self.returned = schedule.saves()
@@ -450,7 +450,7 @@ class _Rematerialization:
         n, after = len(self.cuts) - 1, self.halves.after
         starts = [len(after)] * n
         for v in in_order:
-            starts[self.level[v]] = min(starts[self.level[v]], self.halves.first_after[v])
+            starts[self.segment_of[v]] = min(starts[self.segment_of[v]], self.halves.first_after[v])
         for s in range(n):
             while 0 < starts[s] < len(after) and _expands(after[starts[s] - 1]):
                 starts[s] -= 1
@@ -464,7 +464,7 @@ class _Rematerialization:
         cuts, last_before = self.cuts, self.halves.last_before
         out: list[set[Atom]] = [set() for _ in cuts]
         for v, k in self.halves.made_by.items():
-            last = max(bisect_right(cuts, last_before.get(v, -1)) - 1, self.level.get(v, -1))
+            last = max(bisect_right(cuts, last_before.get(v, -1)) - 1, self.segment_of.get(v, -1))
             for segment in range(bisect_right(cuts, k), last + 1):
                 out[segment].add(v)
         return out
@@ -604,7 +604,7 @@ def plain_schedule(flat: Jaxpr) -> SegmentSchedule:
     return SegmentSchedule(layers.turn, layers.borders, 0, (), layers.borders)
 
 
-def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
+def _in_order(residuals: Sequence[Var], segment_of: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
     """Return residuals that are read in the opposite order of their segments: of all such sets the one with most
     bytes."""
     # A Fenwick tree over the segments, the last one first: of the sets that end at a segment or later, the largest. It
@@ -617,8 +617,8 @@ def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[
             found, k = max(found, best[k], key=lambda item: item[0]), k & (k - 1)
         return found
 
-    for v in sorted(residuals, key=lambda v: (first_read[v], -level[v])):
-        k = n - level[v]
+    for v in sorted(residuals, key=lambda v: (first_read[v], -segment_of[v])):
+        k = n - segment_of[v]
         size, chain = largest(k)
         extended = size + v.aval.nbytes, (v, chain)
         while k <= n:
@@ -633,7 +633,7 @@ def _in_order(residuals: Sequence[Var], level: dict[Var, int], first_read: dict[
 
 
 def _runs(eqns: Sequence[Eqn], start: int, stop: int, split: bool) -> Iterator[range]:
-    """Return the stretches without effects, and each equation with an effect. With `split`, a stretch has at most one
+    """Yield the stretches without effects, and each equation with an effect. With `split`, a stretch has at most one
     kernel, with which it begins."""
     begin = start
     for k in range(start, stop):

@@ -377,7 +377,8 @@ def _eliminated(a: NDArray, pivots: NDArray) -> NDArray:
 
 
 def _cancels(eqn: Eqn, ins: Sequence[NDArray], out: NDArray) -> NDArray:
-    """Return True where a sum of nonzero operands is zero in the program: that is no underflow."""
+    """Return True where the first operand of a sum is not zero: a result that is zero there has cancelled, and is no
+    underflow."""
     if not isinstance(eqn.prim, Add | Sub):
         return np.zeros(out.shape, bool)
     return np.asarray(_low(ins[0]) != 0)

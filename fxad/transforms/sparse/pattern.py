@@ -22,7 +22,6 @@ from fxad.transforms.sparse.coloring import SYMMETRIC, Coloring, color
 from fxad.transforms.sparse.csr import Csr
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
-    EMPTY,
     Box,
     Relation,
     box,
@@ -340,7 +339,7 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[Known]) -> Pat
         if nonzero:
             parts += [shifted(r, top, lefts[k]) for k, r in next(blocks).items()]
         top += a.aval.size
-    whole = union(EMPTY, *parts) if parts else EMPTY
+    whole = union(*parts)
     return Pattern.of(whole, [a.aval.shape for a in jaxpr.outs], columns, found.notes)
 
 

@@ -46,7 +46,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
-from fxad.transforms.sparse.values import NOTHING, Values
+from fxad.transforms.sparse.values import NOTHING, Values, unknown
 from fxad.transforms.vmap import vmap_named
 
 Block: TypeAlias = "dict[int, Relation]"  # by operand
@@ -78,7 +78,7 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
     notes: list[str] = []
     known = values is not NOTHING
     if not known:
-        values = Values(jaxpr, [_unknown] * len(jaxpr.ins))
+        values = Values(jaxpr, [unknown] * len(jaxpr.ins))
     for eqn in jaxpr.eqns:
         dependent = [k for k, a in enumerate(eqn.ins) if a in env]
         if not dependent:
@@ -95,18 +95,10 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
                 a = eqn.ins[k]
                 for i, before in env.get(a, {}).items():
                     total.setdefault(i, []).append(compose(step, before, a.aval.size))
-            block = {
-                i: u
-                for i, parts in total.items()
-                if not (u := union(*parts, EMPTY) if len(parts) > 1 else parts[0]).empty
-            }
+            block = {i: u for i, parts in total.items() if not (u := union(*parts)).empty}
             if block:
                 env[v] = block
     return Dependence(tuple([env.get(a, {}) for a in jaxpr.outs]), tuple(dict.fromkeys(notes)))
-
-
-def _unknown() -> None:
-    return
 
 
 # ----------------------------------------------------------------------------------------------------------- bodies
@@ -235,7 +227,7 @@ def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: 
 
 def _joined(blocks: Sequence[Block], rows: Sequence[int], columns: Sequence[int]) -> Relation:
     """Return blocks as one relation between the arrays one after the other."""
-    return union(EMPTY, *[
+    return union(*[
         shifted(r, sum(rows[:i]), sum(columns[:j])) for i, block in enumerate(blocks) for j, r in block.items()
     ])  # fmt: skip
 
@@ -443,8 +435,8 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
                 move, size = slices(eqn.ins[p].aval.shape, role.axis)
                 rel = repeated(inner.get(p, EMPTY), (n, slice_size, size))
                 for o, i0, dims in triangle(n, slice_size, size, reverse=reverse, strict=True):
-                    rel = union(rel, shifted(repeated(later, *dims), o, i0), EMPTY)
+                    rel = union(rel, shifted(repeated(later, *dims), o, i0))
                 add(r, p, stacked(compose(rel, move, eqn.ins[p].aval.size)))
             else:
-                add(r, p, stacked(repeated(union(inner.get(p, EMPTY), later, EMPTY), (n, slice_size, 0))))
+                add(r, p, stacked(repeated(union(inner.get(p, EMPTY), later), (n, slice_size, 0))))
     return outs
