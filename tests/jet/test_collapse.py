@@ -22,7 +22,7 @@ from fxad.testing import Application, Case, calls, cases
 from fxad.testing.compare import differ
 from fxad.testing.control_steps import branch_step, scan_step, while_step
 from fxad.testing.steps import GROWTH_STEPS
-from fxad.transforms.jet.along import ROWS, along
+from fxad.transforms.jet.along import AXIS_RULES, along
 from fxad.transforms.jet.collapse import collapse
 from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
@@ -89,7 +89,7 @@ def test_same_value_of_batches(programs: str) -> None:
     law()
 
 
-WITH_ROW = [k for k in ALL if of_family(ROWS, k) is not None and not issubclass(k, HigherOrder)]
+WITH_ROW = [k for k in ALL if of_family(AXIS_RULES, k) is not None and not issubclass(k, HigherOrder)]
 
 
 @pytest.mark.parametrize("kind", WITH_ROW, ids=lambda kind: kind.name)

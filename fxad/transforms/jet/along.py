@@ -188,7 +188,7 @@ def _linear_system(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | N
     return Along(prim, (axis,) * len(ins)) if axis < ins[-1].ndim - 2 else None
 
 
-ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
+AXIS_RULES: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
     {
         Unary: _elementwise,
         Binary: _elementwise,
@@ -213,7 +213,7 @@ ROWS: Final[Mapping[type[Primitive], _Row]] = MappingProxyType(
 
 def along(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     """Return an equation as a map of slices along an axis of its result; None if it is none, or no row says so."""
-    row = of_family(ROWS, type(prim))
+    row = of_family(AXIS_RULES, type(prim))
     return None if row is None else row(prim, ins, axis)
 
 

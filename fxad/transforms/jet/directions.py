@@ -415,7 +415,7 @@ class _Sparse:
                 ])  # fmt: skip
                 order = list(dict.fromkeys([*[same.of((_DIRECTION, k)) for k in _own(new)], *wanted]))
                 term = self.contraction(prim, c, names[0], d, names[1], order)
-                term = self.repeated(term, order, [*order[: len(_own(new))], *wanted])
+                term = self.repeated(term, [*order[: len(_own(new))], *wanted])
                 if shared:
                     total = self.sum(total, term)
                 else:
@@ -530,7 +530,7 @@ class _Sparse:
         total = self.b.one(ReduceSum(tuple([labels.index(label) for label in summed])), a)
         return total, [label for label in labels if label not in summed]
 
-    def repeated(self, a: Atom, labels: Sequence[_Label], order: Sequence[_Label]) -> Atom:
+    def repeated(self, a: Atom, order: Sequence[_Label]) -> Atom:
         """Return an array with an axis for each label in `order`, and zeros where indices with one label differ."""
         for k, label in enumerate(order):
             first = order.index(label)

@@ -253,7 +253,7 @@ class _SeriesBuilder(Emitter):
         varies = tuple([isinstance(a, Value) for a in operands])
         if not prim.effects and (node := self._nodes.get((prim, operands))) is not None:
             return node.outs
-        if isinstance(prim, CallWithRules) and not self._has_rules(prim, varies):
+        if isinstance(prim, CallWithRules) and not self._has_rules(prim):
             return self._apply_function(prim, operands, source, whole)
         if isinstance(prim, Call) and not whole:
             return self.inline(prim.body, operands, source)
@@ -430,7 +430,7 @@ class _SeriesBuilder(Emitter):
 
     # ---------------------------------------------------------------------------------------- functions with rules
 
-    def _has_rules(self, prim: CallWithRules, varies: Flags) -> bool:
+    def _has_rules(self, prim: CallWithRules) -> bool:
         """Return True if the derivative is that of rules which users gave."""
         return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
 

@@ -127,7 +127,7 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     Law:  the results are those of `interpret`.
     Cost: that of `interpret`, for each equation in both precisions.
     """
-    walker = _Walker(jaxpr)
+    walker = _Walker()
     with np.errstate(all="ignore"):
         outs = walker.run(jaxpr, [_both(x) for x in operands], ())
         inexact = [x for x in outs if x.dtype.names]
@@ -240,7 +240,7 @@ class _Walker:
 
     __slots__ = ("approximate", "seen")
 
-    def __init__(self, jaxpr: Jaxpr) -> None:
+    def __init__(self) -> None:
         self.seen: dict[Path, tuple[float, float, tuple[str, ...], bool]] = {}
         self.approximate: set[str] = set()
 
