@@ -242,7 +242,7 @@ class Logit(Unary):
             return difference
         near = np.abs(np.subtract(x, 0.5)) < 0.25
         inner = np.where(near, x, x.dtype.type(0.5))
-        return np.where(near, np.negative(np.log1p((1 - 2 * inner) / inner)), difference)
+        return np.where(near, np.subtract(x.dtype.type(0), np.log1p((1 - 2 * inner) / inner)), difference)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if ins[0].dtype in dtypes.COMPLEX:
