@@ -59,7 +59,7 @@ class Table:
 
 
 class _ConsoleOptions(Protocol):
-    """What rich passes: the characters that a line has."""
+    """The options that rich passes: `max_width` is the number of characters of a line."""
 
     max_width: int
 

@@ -512,7 +512,7 @@ class _Order:
 
     @property
     def key(self) -> tuple[str, bool]:
-        """What tells this order from others."""
+        """The name of the order and its sign: equal for equal orders."""
         return self.name, self.negate
 
     def encode(self, x: Symbolic) -> Residues:
