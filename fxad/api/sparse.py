@@ -441,14 +441,13 @@ def _sparse_program(
             result = Sparse._of(data, own)
         return result
 
-    of_program = program.jaxpr._memo
-    shape_of_call = ("sparse derivative", program.in_tree, program.out_tree, tuple(chosen.leaves), check)
-    held = (own, colors, *program.bound)
-    before: Any = of_program.get(shape_of_call)
-    if before is None or len(before[0]) != len(held) or any([a is not b for a, b in zip(before[0], held, strict=True)]):
+    # of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long
+    kept: dict[Any, Any] = {} if program.bound else program.jaxpr._memo
+    call = ("sparse derivative", program.in_tree, program.out_tree, tuple(chosen.leaves), check, own, colors)
+    if call not in kept:
         args, kwargs = program.args_info
-        of_program[shape_of_call] = before = held, trace_for_call(derivative, args, kwargs)
-    made: Any = before[1]
+        kept[call] = trace_for_call(derivative, args, kwargs)
+    made = kept[call]
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
 
 

@@ -13,7 +13,7 @@ from fxad.core.flags import leading, select_by_flags
 from fxad.core.interpreter import run
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Jaxpr, NDArray
-from fxad.testing import STEPS, Case, cases, stacks
+from fxad.testing import Case, cases, stacks
 from fxad.testing.sparse_laws import as_mask
 from fxad.tracing.program import Program
 from fxad.transforms import transpose
@@ -21,6 +21,7 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.pattern import pattern_of
 from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
+from tests.sparse.stacked import programs_of
 
 _LARGEST = 40  # elements of all operands: one product for each
 
@@ -121,19 +122,10 @@ def check_transposed(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
 @given(cases(differentiable=True, size=6, depth=1), stacks())
 def test_patterns_of_batches_and_of_transposed_programs(case: Case, stack: tuple[str, ...]) -> None:
     """Of what a stack of transformations returns, and of the programs on the way."""
-    for name in (*stack, None):
-        found = drawn(case)
+    for program in programs_of(case, stack):
+        found = drawn(program)
         if found is None:
             return
         jaxpr, wrt, _ = found
         check_batch(jaxpr, wrt)
         check_transposed(jaxpr, wrt)
-        if name is None:
-            return
-        try:
-            after = STEPS[name].apply(case)
-        except (NotDifferentiableError, NotLinearError):
-            return
-        if after is None:
-            return
-        case = after
