@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 from unittest import mock
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis.strategies import SearchStrategy
 
 from fxad.core.builder import Builder
@@ -48,6 +48,7 @@ from fxad.transforms.mask.mask import mask
 from fxad.transforms.specialize import specialize
 from tests.equal.mutants import mutants
 from tests.equal.twins import twins
+from tests.laws.budget import sweep_of
 
 Counts: TypeAlias = Mapping[str, int]
 
@@ -103,13 +104,7 @@ def judge(law: str, programs: int, start: int = 0, size: int = 10) -> Counts:
     drawn = ragged_cases() if law == "padded" else cases(differentiable=law in DIFFERENTIABLE, size=size)
 
     @seed(start)
-    @settings(
-        max_examples=programs,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
+    @sweep_of(programs)
     @given(drawn)
     def sweep(case: Case | RaggedCase) -> None:
         if isinstance(case, RaggedCase):

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
@@ -18,6 +18,7 @@ from fxad.errors import FxadError
 from fxad.ir import NDArray
 from fxad.testing import Case, cases
 from tests.equal.mutants import mutants
+from tests.laws.budget import sweep_of
 
 
 def difference(left: list[NDArray], right: list[NDArray]) -> float:
@@ -39,13 +40,7 @@ def found_mutants(programs: int, start: int) -> tuple[Counter[str], list[str]]:
     counts, missed = Counter[str](), list[str]()
 
     @seed(start)
-    @settings(
-        max_examples=programs,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
+    @sweep_of(programs)
     @given(cases(differentiable=True))
     def sweep(case: Case) -> None:
         program, want = case.program, run(case.program, case.args)

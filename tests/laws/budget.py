@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 
 T = TypeVar("T")
 
@@ -21,6 +21,17 @@ def share(of: int) -> settings:
     if "FXAD_EXAMPLES" in os.environ:
         return profile
     return settings(profile, max_examples=max(2, profile.max_examples // of))
+
+
+def sweep_of(programs: int) -> settings:
+    """Return the settings of a sweep: so many examples, which are neither stored nor shrunk."""
+    return settings(
+        max_examples=programs,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
 
 
 def some(cases: Sequence[T], of: int, key: str) -> list[T]:
