@@ -184,8 +184,14 @@ def forget() -> None:
     gc.collect()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nothing_remembered() -> None:
     """Drops the programs of other tests. Equal programs that are alive share the name and lines of the first one, so a
     test that compares names or lines needs no equal program alive."""
+    forget()
+
+
+@pytest.fixture(scope="module")
+def nothing_of_other_files() -> None:
+    """Drops the programs of other files: enough where a file has no two equal programs."""
     forget()

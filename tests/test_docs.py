@@ -32,6 +32,7 @@ def name(path: Path) -> str:
 
 @pytest.mark.smoke
 @pytest.mark.about_cpus
+@pytest.mark.usefixtures("nothing_remembered")
 @pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text(encoding="utf-8")], ids=name)
 def test_blocks_run_and_print_what_the_page_says(page: Path) -> None:
     if "\nimport jax\n" in page.read_text(encoding="utf-8"):

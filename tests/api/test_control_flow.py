@@ -27,7 +27,7 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.while_ import While
 from tests.laws.budget import share
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 lax: Any = fxad.lax  # these tests run the code; tests/typing checks its types
 

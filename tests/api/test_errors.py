@@ -27,7 +27,7 @@ from fxad.errors import (
 )
 from tests.api.refusals import X, refused
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 S = np.float32(2)
 I = np.int32(1)

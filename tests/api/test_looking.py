@@ -212,7 +212,7 @@ def halved(x: Any) -> Any:
 
 
 def thrice(x: Any) -> Any:
-    return halved(halved(halved(x))) - 1.0
+    return halved(halved(halved(x))) - 1.0625  # no other test has such a program, whose name would be that of this one
 
 
 def test_the_text_of_an_executable_is_what_xla_optimised() -> None:

@@ -13,7 +13,7 @@ from fxad import lax, nn, policies
 from fxad.core.builder import Builder
 from fxad.transforms import linearize, partial_eval
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 RNG = np.random.default_rng(1)
 X, W = [RNG.standard_normal((4, 4)).astype(np.float32) for _ in range(2)]

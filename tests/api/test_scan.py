@@ -17,7 +17,7 @@ from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, Paramet
 from fxad.ir import Jaxpr
 from fxad.primitives.control.scan import Scan
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 F32 = npt.NDArray[np.float32]
 

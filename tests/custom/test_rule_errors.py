@@ -29,7 +29,7 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.testing import check_rule
 from tests.api.refusals import check_refused
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 X = np.ones(3)
 

@@ -26,7 +26,7 @@ from fxad.ir import Atom, Aval, Jaxpr
 from fxad.primitives.implicit import LinearSolve, Root
 from tests.api.refusals import check_refused
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 X = np.ones(3, np.float32)
 

@@ -26,7 +26,7 @@ from fxad.text import parse, to_text
 from fxad.text.parameters import fields_of
 from tests.ir.strategies import VOCABULARY, Inert, forged, literals, programs
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 F9 = Aval((9,), "float32")  # a program has the name of the first that is equal: no other test has these
 

@@ -22,7 +22,7 @@ from fxad.transforms.vmap import vmap
 from tests.api.refusals import check_refused
 from tests.primitives.harness import check, check_derivative, eqns, floats, pairing, program, same, xla
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 V, I = Aval((3,), "float64"), Aval((), "int32")
 ONE = Lit.of(1, I)

@@ -16,7 +16,7 @@ from fxad.transforms import dce, simplify
 from fxad.transforms.vmap import vmap
 from tests.primitives.harness import check, eqns, floats, program, same, xla
 
-pytestmark = pytest.mark.usefixtures("nothing_remembered")
+pytestmark = pytest.mark.usefixtures("nothing_of_other_files")
 
 V = Aval((3,), "float64")
 XS = V.with_shape((4, 3))
