@@ -29,7 +29,7 @@ from fxad.ir import HigherOrder, Jaxpr
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 WIDTHS = (64, *[128] * 7, 10)
 BATCH = 64
-LIMIT = "96 KiB"  # of temporaries, for the step that is compiled
+LIMIT = "66 KiB"  # of temporaries, for the step that is compiled
 HELD_OUT = 360
 MOMENTUM = 0.9
 PEAK_RATE = 0.08
@@ -124,7 +124,7 @@ def size(jaxpr: Jaxpr) -> int:
 
 def report(stages: dict[str, fx.Program[..., object]]) -> Table:
     """Return a table with a line for each stage: the size of the program, and its memory when compiled."""
-    table = Table("stage", "equations", "argument bytes", "temporary bytes", title="the program at each stage")
+    table = Table("stage", "equations", "argument bytes", "temporary bytes", title=f"the program at each stage; remat has a limit of {LIMIT}")
     for name, program in stages.items():
         memory = fx.lower(program).compile().memory()
         table.add_row(name, *(f"{n:,}" for n in (size(program.jaxpr), memory.argument_bytes, memory.temp_bytes)))
@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> float:
             {
                 "trace": traced,
                 "value_and_grad(ir)": fx.value_and_grad(traced),
-                f"value_and_grad(remat(ir, {LIMIT!r}))": graded,
+                "value_and_grad(remat(ir))": graded,
                 "training step": stepped,
             }
         )

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from fxad.ir import Jaxpr
+from fxad.transforms.costs import Fusion, compile_cost
 
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
 MAX_PERIOD: Final = 1024  # equations of a repeated layer
@@ -20,12 +21,15 @@ def layer_cuts(flat: Jaxpr, live: Sequence[int]) -> list[int]:
         labels.setdefault((e.prim, tuple([a.aval for a in e.ins]), tuple([v.aval for v in e.outs])), len(labels))
         for e in flat.eqns
     ]
-    inner = sorted({*_cuts_between(kinds, live, 0, len(kinds))} - {0, len(kinds)})
+    kernel = [compile_cost(type(e.prim))[0] is Fusion.KERNEL for e in flat.eqns]
+    inner = sorted({*_cuts_between(kinds, kernel, live, 0, len(kinds))} - {0, len(kinds)})
     return [0, *inner, len(kinds)]
 
 
-def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: int) -> list[int]:
-    """Return the cuts of a stretch of equations, given their kinds."""
+def _cuts_between(
+    kinds: Sequence[int], kernel: Sequence[bool], live: Sequence[int], start: int, stop: int
+) -> list[int]:
+    """Return the cuts of a stretch of equations, given their kinds and which of them are kernels."""
     n = stop - start
     if n < 4:
         return [start, stop]
@@ -43,13 +47,14 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
     covered, period, first = best[0], -best[1], best[2]
     if covered < n // 2 or period < 2:
         return cuts_at_minima(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
-    # layers begin where the fewest bytes live on average; of equal offsets from the start of the run, at the first
+    # Layers begin where the fewest bytes live on average. Of equal offsets from the start of the run, they begin with a
+    # kernel, because XLA fuses what follows a kernel into it; then at the first.
     offsets = [range(first + k, first + covered + 1, period) for k in range(period)]
     mean_bytes = [sum([live[c] for c in places]) / max(1, len(places)) for places in offsets]
-    phase = mean_bytes.index(min(mean_bytes))
+    phase = min(range(period), key=lambda k: (mean_bytes[k], not kernel[first + k]))
     cuts = list(range(first + phase, first + covered + 1, period))
-    before = _cuts_between(kinds, live, start, cuts[0]) if cuts[0] - start > 2 * period else [start]
-    after = _cuts_between(kinds, live, cuts[-1], stop) if stop - cuts[-1] > 2 * period else [stop]
+    before = _cuts_between(kinds, kernel, live, start, cuts[0]) if cuts[0] - start > 2 * period else [start]
+    after = _cuts_between(kinds, kernel, live, cuts[-1], stop) if stop - cuts[-1] > 2 * period else [stop]
     return [*before, *cuts, *after]
 
 
