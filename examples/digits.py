@@ -124,7 +124,8 @@ def size(jaxpr: Jaxpr) -> int:
 
 def report(stages: dict[str, fx.Program[..., object]]) -> Table:
     """Return a table with a line for each stage: the size of the program, and its memory when compiled."""
-    table = Table("stage", "equations", "argument bytes", "temporary bytes", title=f"the program at each stage; remat has a limit of {LIMIT}")
+    title = f"the program at each stage; remat has a limit of {LIMIT}"
+    table = Table("stage", "equations", "argument bytes", "temporary bytes", title=title)
     for name, program in stages.items():
         memory = fx.lower(program).compile().memory()
         table.add_row(name, *(f"{n:,}" for n in (size(program.jaxpr), memory.argument_bytes, memory.temp_bytes)))
