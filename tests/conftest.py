@@ -66,26 +66,26 @@ _SWEEPS: Final = {
     "conformance": 8,
     "interfaces": 10,
     "interop": 8,
-    "invertible": 2,
+    "invertible": 3,
     "jet": 2,
-    "laws": 2,
-    "mask": 2,
-    "primitives": 3,
+    "laws": 3,
+    "mask": 3,
+    "primitives": 4,
     "random": 8,
-    "sparse": 2,
+    "sparse": 3,
     "spmd": 2,
 }
 
 
 # Folders of functions, samplers and maps over devices: of their tests without parameters an ordinary run draws a half,
-# except of those that depend on the version of Python or jaxlib (`smoke`).
+# except of those that depend on the version of Python or jaxlib (`smoke`); of the others at least one set.
 _HALVED: Final = frozenset({"conformance", "interfaces", "random", "spmd"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects parameter sets of sweeps: of a test marked `sweep(of)`, or in a folder of sweeps, 1/`of` of them run,
-    at least 2. The oldest and the newest version of Python run different sets. All run in `make deep`, and when the
-    command names a set; tests without parameters also when it names their file.
+    at least 2, or 1 in a folder of functions. The oldest and the newest version of Python run different sets. All run
+    in `make deep`, and when the command names a set; tests without parameters also when it names their file.
     """
     if not quick() or any("[" in arg for arg in config.args):
         return
@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for (path, name), sets in functions.items():
         marker = sets[0].get_closest_marker("sweep")
         of = marker.args[0] if marker else _SWEEPS.get(path.parent.name, 1) if name else 2
-        kept = max(2 if name else 1, -(-len(sets) // of))
+        kept = max(1 if path.parent.name in _HALVED or not name else 2, -(-len(sets) // of))
         if kept < len(sets):
             random.Random(f"{path.name} {name}").shuffle(sets)
             start = kept * turn % len(sets)
