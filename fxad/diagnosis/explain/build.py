@@ -213,7 +213,7 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
     ]
     how = (
         "Measured, by a profile of this program."
-        if time and time[0].reason == "measured"
+        if time and time[0].measured
         else "Estimated by fxad's cost model: give a profile for measured times, explain(..., profile=folder)."
     )
     rows = [
@@ -382,7 +382,7 @@ def _units_section(s: Subject) -> Section:
 
 
 def _residuals_section(held: Memory, residuals: Residuals | None) -> Section:
-    stored = [r for r in held.rows if "stored" in r.reason and r.equation]
+    stored = [r for r in held.rows if r.stored and r.equation]
     text = f"{len(stored)} values at the peak wait for the derivative: {amount(sum([r.bytes for r in stored]))}."
     blocks: list[Block] = [text]
     if residuals is not None:

@@ -163,7 +163,7 @@ def _time(s: Subject, time: Sequence[TimeRow]) -> str:
 
 def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
     """Return the loops whose number of steps is not known, if times are estimated."""
-    if time and time[0].reason != "estimated":
+    if time and time[0].measured:
         return []
     loops = dict.fromkeys([e.in_loop for e in equations if e.unbounded and e.runs])
     return [f"the steps of the loop of {place(line)} are not known: it counts as one" for line in loops][:_NAMED]
