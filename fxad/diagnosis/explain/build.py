@@ -6,6 +6,7 @@ import linecache
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from typing import Final, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ from fxad.diagnosis.explain.findings import (
     relevant_errors,
     verdict,
 )
-from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section, SourceLines
+from fxad.diagnosis.explain.page import LISTED, Block, Findings, Lines, Listing, Page, Picture, Section, SourceLines
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
 from fxad.diagnosis.explain.rows import (
@@ -81,8 +82,7 @@ def page_of(
         _residuals_section(held, residuals),
         _program_section(s.equations),
     ]
-    lines = verdict(s, held, time, digits)
-    return Page(executable.program.name, lines, held.rows, tuple(time), tuple(sections))
+    return Page(executable.program.name, verdict(s, held, time, digits), held.rows, tuple(time), tuple(sections))
 
 
 # ------------------------------------------------------------------------------------------------------------ identity
@@ -352,19 +352,14 @@ def _first_sentence(doc: str | None) -> str:
 def _diff(a: Jaxpr, b: Jaxpr) -> Lines:
     difference = side_by_side(a, b)
     lines = [] if difference is None else list(difference.lines)
-    shown = [_without_folder(str(line)) for line in lines[:_DIFF_LINES]]
+    shown = [str(replace(line, where=line.where.rpartition("/")[2])) for line in lines[:_DIFF_LINES]]
     marks = "".join([line.mark for line in lines[:_DIFF_LINES]])
     more = [f"... {len(lines) - _DIFF_LINES:,} more lines"] if len(lines) > _DIFF_LINES else []
     return Lines((*shown, *more), marks)
 
 
-def _without_folder(text: str) -> str:
-    head, mark, where = text.rpartition("  # ")
-    return f"{head}{mark}{where.rpartition('/')[2]}" if mark else text
-
-
 def _units_section(s: Subject) -> Section:
-    blocks: list[Block] = [s.plan.table(places=False).partition("\n")[0]]
+    blocks: list[Block] = [s.plan.summary]
     rows = [
         (
             str(k),
@@ -465,14 +460,19 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
     grew = _named([(k, v[2]) for k, v in size.items() if v[2] > 0])
     shrank = _named([(k, v[2]) for k, v in size.items() if v[2] < 0])
     totals = [sum([r.bytes for r in p.memory]) for p in (before, after)]
-    line = f"change: temporaries {amount(totals[0])} before, {amount(totals[1])} after; grew: {grew}; shrank: {shrank}"
+    temporaries = f"temporaries {amount(totals[0])} before, {amount(totals[1])} after"
+    change = Findings("change", (temporaries, f"grew: {grew}", f"shrank: {shrank}"))
     same = "The programs are equal." if old is new else "The programs side by side:"
     blocks: list[Block] = [table, same]
     if old is not new and max(len(old.eqns), len(new.eqns)) <= _DIFF_EQUATIONS:
         blocks.append(_diff(old, new))
     section = Section("change", "What changed", tuple(blocks))
     return Page(
-        f"{before.name} and {after.name}", (line, *after.verdict), after.memory, after.time, (section, *after.sections)
+        f"{before.name} and {after.name}",
+        (change, *after.findings),
+        after.memory,
+        after.time,
+        (section, *after.sections),
     )
 
 
