@@ -16,6 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
+from fxad.errors import first_line
 from fxad.execution.executable import load_plan
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
@@ -36,6 +37,11 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+def failure_of(e: Exception) -> Failure:
+    """Return the failure of a run that raises an error."""
+    return Failure(type(e).__name__, first_line(e))
 
 
 Outcome: TypeAlias = "list[NDArray] | Failure"
@@ -75,7 +81,7 @@ class InProcess(Side):
         try:
             return self.results(jaxpr, operands)
         except Exception as e:  # noqa: BLE001  an error is an outcome that is compared
-            return Failure(type(e).__name__, str(e).partition("\n")[0])
+            return failure_of(e)
 
 
 @final
