@@ -15,7 +15,7 @@ from typing import Final, final
 
 import numpy as np
 
-from fxad.core.builder import subprogram
+from fxad.core.builder import live_ins, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -127,9 +127,8 @@ class Search:
     def _window(self, jaxpr: Jaxpr, operands: Operands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:
         """Return equations `first` to `end` as a program, and its operands in the reference."""
         eqns = jaxpr.eqns[first:end]
-        made = {v for e in eqns for v in e.outs}
-        free = [a for a in dict.fromkeys([a for e in eqns for a in e.ins]) if isinstance(a, Var) and a not in made]
-        outs = _read_after(jaxpr, end, made)
+        free = live_ins(eqns)
+        outs = _read_after(jaxpr, end, eqns)
         part = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
         before = subprogram(jaxpr.eqns[:first], jaxpr.ins, free, jaxpr.name)
         values = self.expected(before, operands)
@@ -207,11 +206,12 @@ def prefix(jaxpr: Jaxpr, k: int) -> Jaxpr:
     if k == len(jaxpr.eqns):
         return jaxpr
     eqns = jaxpr.eqns[:k]
-    outs = _read_after(jaxpr, k, {v for e in eqns for v in e.outs})
-    return subprogram(eqns, jaxpr.ins, outs, jaxpr.name)
+    return subprogram(eqns, jaxpr.ins, _read_after(jaxpr, k, eqns), jaxpr.name)
 
 
-def _read_after(jaxpr: Jaxpr, k: int, made: set[Var]) -> list[Var]:
+def _read_after(jaxpr: Jaxpr, k: int, eqns: Sequence[Eqn]) -> list[Var]:
+    """Return the results of equations that equation k or a later one reads, or the program returns."""
+    made = {v for e in eqns for v in e.outs}
     read = [*[a for e in jaxpr.eqns[k:] for a in e.ins], *jaxpr.outs]
     return [a for a in dict.fromkeys(read) if not isinstance(a, Lit) and a in made]
 

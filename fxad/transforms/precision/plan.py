@@ -15,6 +15,7 @@ from fxad.ir import Jaxpr, SourceLocation
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.support.tables import Shown, Table
 from fxad.transforms.costs import microseconds
+from fxad.transforms.locate import innermost
 from fxad.transforms.precision.cast import Decisions
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.table import RoundingErrors, body_of, relative_to
@@ -44,7 +45,7 @@ class PlannedEquation:
     @property
     def line(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
 
 @final

@@ -23,7 +23,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.primitives.linalg.lu import Lu
 from fxad.support.tables import Shown, Table
-from fxad.transforms.locate import describe, lines_of
+from fxad.transforms.locate import describe, innermost, lines_of
 from fxad.transforms.precision import double_double
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
 from fxad.transforms.precision.local_errors import copies
@@ -58,7 +58,7 @@ class ShadowRow:
     @property
     def line(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
     @property
     def causes(self) -> tuple[str, ...]:

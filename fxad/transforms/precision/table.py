@@ -9,7 +9,7 @@ from typing import Final, final, overload
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
 from fxad.support.tables import Shown, Table
-from fxad.transforms.locate import body_label, describe, lines_of
+from fxad.transforms.locate import body_label, describe, innermost, lines_of
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
@@ -58,7 +58,7 @@ class RoundingError:
     @property
     def line(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
     @property
     def causes(self) -> tuple[str, ...]:
