@@ -181,7 +181,7 @@ class _Inside:
 
 @final
 class _Collapse:
-    """Moves the sums of one program. `wants` are the forms in which each value is used: as it is, or summed."""
+    """Decides which sums of one program move. `wants` are the forms in which each value is used."""
 
     def __init__(self, jaxpr: Jaxpr, weights: Sequence[Atom] | None = ()) -> None:
         """`weights`: values that become operands, after the others; None: the program returns a predicate."""
@@ -201,7 +201,7 @@ class _Collapse:
         if not self.first:
             return self.jaxpr
         b = Builder.like(self.jaxpr)
-        return b.build(self.emit(b, {}, {}), self.jaxpr.name)
+        return b.build(_Emission(self, b).run(), self.jaxpr.name)
 
     def demand(self, forms: Sequence[_Form], used: Sequence[bool]) -> None:
         """Decide which sums move if results are needed in these forms, those that are used."""
@@ -431,127 +431,124 @@ class _Collapse:
                 return
             axis = to.axes[0]
 
-    # ------------------------------------------------------------------------------------------ forward: the program
 
-    def emit(self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom]) -> list[Atom]:
+# -------------------------------------------------------------------------------------------- forward: the program
+
+
+@final
+class _Emission:
+    """Writes the equations of a program after `_Collapse` has decided which sums move.
+
+    env:  the new atom of each value that is used as it is.
+    sums: the new atom of each sum of a value.
+    """
+
+    def __init__(self, plan: _Collapse, b: Builder) -> None:
+        self.plan, self.b = plan, b
+        self.env: dict[Atom, Atom] = {}
+        self.sums: dict[tuple[Atom, _Sum], Atom] = {}
+
+    def run(self) -> list[Atom]:
         """Add the equations, and return the results in the forms in which they are needed."""
-        inputs = set(self.jaxpr.ins)
-        for eqn in self.jaxpr.eqns:
+        plan, b = self.plan, self.b
+        inputs = set(plan.jaxpr.ins)
+        for eqn in plan.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
-            if eqn.outs and eqn.outs[0] in self.inside:
-                self._emit_inside(b, env, sums, eqn, self.inside[eqn.outs[0]])
-            elif v is not None and v in self.moved:
+            if eqn.outs and eqn.outs[0] in plan.inside:
+                self._emit_inside(eqn, plan.inside[eqn.outs[0]])
+            elif v is not None and v in plan.moved:
                 # here, so that the values it reads need not be stored for long; if weights come later, where it is read
-                (form,) = self.wants[v]
+                (form,) = plan.wants[v]
                 assert isinstance(form, _Sum)
-                if form.weights is None or form.weights in env or form.weights in inputs:
-                    self._sum_of(b, env, sums, v, form)
-            elif v is not None and v in self.first:
-                axis = self.first[v]
+                if form.weights is None or form.weights in self.env or form.weights in inputs:
+                    self._sum_of(v, form)
+            elif v is not None and v in plan.first:
+                axis = plan.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = after_removal(eqn.prim.axes, axis)
-                total = self._sum_of(b, env, sums, eqn.ins[0], _Sum(axis))
-                env[v] = b.one(ReduceSum(rest), total) if rest else total
-            elif v is None or v in self.wants or eqn.prim.effects:
-                env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
-        return [
-            env.get(a, a) if isinstance(form, _Whole) else self._sum_of(b, env, sums, a, form)
-            for a, form in zip(self.jaxpr.outs, self.forms, strict=True)
-        ]
+                total = self._sum_of(eqn.ins[0], _Sum(axis))
+                self.env[v] = b.one(ReduceSum(rest), total) if rest else total
+            elif v is None or v in plan.wants or eqn.prim.effects:
+                self.env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, self.env)), strict=True))
+        return [self._in_form(a, form) for a, form in zip(plan.jaxpr.outs, plan.forms, strict=True)]
 
-    def _emit_inside(
-        self,
-        b: Builder,
-        env: dict[Atom, Atom],
-        sums: dict[tuple[Atom, _Sum], Atom],
-        eqn: Eqn,
-        inside: _Inside,
-    ) -> None:
+    def _value(self, a: Atom) -> Atom:
+        return self.env.get(a, a)
+
+    def _in_form(self, a: Atom, form: _Form) -> Atom:
+        return self._sum_of(a, form) if isinstance(form, _Sum) else self._value(a)
+
+    def _emit_inside(self, eqn: Eqn, inside: _Inside) -> None:
         assert isinstance(eqn.prim, HigherOrder)
         layout = eqn.prim.layout
         args: list[Atom] = []
         for g in range(len(layout.operands)):
-            for p in layout.operands_of(g):
-                form = inside.operands.get(p)
-                a = eqn.ins[p]
-                args.append(env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form))
+            args += [self._in_form(eqn.ins[p], inside.operands.get(p, _WHOLE)) for p in layout.operands_of(g)]
             if g == inside.group:
-                args += [env.get(a, a) for a in inside.weights]
+                args += map(self._value, inside.weights)
         bodies = [_body_of_sums(layout, k, inside) for k in inside.bodies]
         n_weights = len(inside.weights)
         sizes = [x.size + (n_weights if g == inside.group else 0) for g, x in enumerate(layout.operands)]
-        b.source = eqn.source
-        outs = b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
+        self.b.source = eqn.source
+        outs = self.b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
         for q, (v, out) in enumerate(zip(eqn.outs, outs, strict=True)):
             if q in inside.results:
-                sums[v, inside.results[q]] = out
+                self.sums[v, inside.results[q]] = out
             else:
-                env[v] = out
+                self.env[v] = out
 
-    def _emit_moved(
-        self,
-        b: Builder,
-        env: dict[Atom, Atom],
-        sums: dict[tuple[Atom, _Sum], Atom],
-        eqn: Eqn,
-        moved: _Moved,
-        form: _Sum,
-    ) -> Atom:
-        b.source = eqn.source
+    def _emit_moved(self, eqn: Eqn, moved: _Moved, form: _Sum) -> Atom:
+        self.b.source = eqn.source
         if moved.prim is None:
-            (total,) = [
-                self._sum_of(b, env, sums, a, f)
-                for a, f in zip(eqn.ins, moved.operands, strict=True)
-                if isinstance(f, _Sum)
-            ]
+            (total,) = [self._sum_of(a, f) for a, f in zip(eqn.ins, moved.operands, strict=True) if isinstance(f, _Sum)]
             return total
         args: list[Atom] = []
         for a, how in zip(eqn.ins, moved.operands, strict=True):
-            match how:
-                case _Sum():
-                    args.append(self._sum_of(b, env, sums, a, how))
-                case _Slice(axis):
-                    args.append(slice_of(b, self.defs, lambda x: env.get(x, x), a, axis))
-                case _Whole():
-                    args.append(env.get(a, a))
-        out: Atom = b.one(moved.prim, *args)
-        if moved.copies is None:
-            return out
-        return self._copies(b, env, out, moved.copies, form)
+            if isinstance(how, _Slice):
+                args.append(slice_of(self.b, self.plan.defs, self._value, a, how.axis))
+            else:
+                args.append(self._in_form(a, how))
+        out: Atom = self.b.one(moved.prim, *args)
+        return out if moved.copies is None else self._copies(out, moved.copies, form)
 
-    def _copies(self, b: Builder, env: dict[Atom, Atom], a: Atom, count: int, form: _Sum) -> Atom:
+    def _copies(self, a: Atom, count: int, form: _Sum) -> Atom:
         """Return the sum of `count` equal slices."""
+        b = self.b
         if form.weights is not None:
-            weights = env.get(form.weights, form.weights)
+            weights = self._value(form.weights)
             total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), emit_convert(b, weights, a.aval.dtype))
             return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
     @with_enough_stack
-    def _sum_of(
-        self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], a: Atom, form: _Sum
-    ) -> Atom:
+    def _sum_of(self, a: Atom, form: _Sum) -> Atom:
+        """Return the sum of a value: computed once, where it moves from the sums of the operands."""
         if isinstance(a, Lit):
             shape = form.shape(a.aval.shape)
             if is_zero(a):
                 return a.with_shape(shape)
-            return self._copies(b, env, a.with_shape(shape), form.size(a.aval.shape), form)
-        if (a, form) not in sums and a in self.moved:
-            sums[a, form] = self._emit_moved(b, env, sums, self.defs[a], self.moved[a], form)
-        if (a, form) not in sums:
-            x, axis = env.get(a, a), form.axis
-            whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
-            if form.around is not None:
-                before, after = form.around
-                x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
-                axis += 1
-            if form.weights is not None:
-                weights = emit_convert(b, env.get(form.weights, form.weights), x.aval.dtype)
-                weights = emit_reshape(b, weights, (size,))
-                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
-            sums[a, form] = emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
-        return sums[a, form]
+            return self._copies(a.with_shape(shape), form.size(a.aval.shape), form)
+        if (a, form) not in self.sums:
+            moves = a in self.plan.moved
+            self.sums[a, form] = (
+                self._emit_moved(self.plan.defs[a], self.plan.moved[a], form) if moves else self._emit_sum(a, form)
+            )
+        return self.sums[a, form]
+
+    def _emit_sum(self, a: Atom, form: _Sum) -> Atom:
+        """Add the sum of a value as it is."""
+        b, x, axis = self.b, self._value(a), form.axis
+        whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
+        if form.around is not None:
+            before, after = form.around
+            x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
+            axis += 1
+        if form.weights is not None:
+            weights = emit_convert(b, self._value(form.weights), x.aval.dtype)
+            weights = emit_reshape(b, weights, (size,))
+            x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
+        return emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
 
 
 def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
@@ -567,19 +564,18 @@ def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
 def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
     """Return a body whose results are sums, with operands for sums and for weights."""
     part, b = inside.bodies[k], Builder()
-    env: dict[Atom, Atom] = {}
-    sums: dict[tuple[Atom, _Sum], Atom] = {}
+    emission = _Emission(part, b)
     operands = iter(part.jaxpr.ins)
     for g in layout.bodies[k].operands:
         for p, v in zip(layout.operands_of(g), operands, strict=False):
             form = inside.in_body(inside.operands.get(p, _WHOLE), layout.operand_roles[p], k)
             if isinstance(form, _Whole):
-                env[v] = b.input(v.aval)
+                emission.env[v] = b.input(v.aval)
             else:
-                sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
+                emission.sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
         if g == inside.group:
-            env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
-    return b.build(part.emit(b, env, sums), part.jaxpr.name)
+            emission.env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
+    return b.build(emission.run(), part.jaxpr.name)
 
 
 @by_value
