@@ -52,6 +52,7 @@ _PYTHON: Final = platform.python_version()
 _SOURCE_LINES: Final = 400  # of the user's files
 _CONTEXT: Final = 2  # lines of source before and after one with a cost
 _DIFF_LINES: Final = 80  # of one pass
+_NOWHERE: Final = "no line of the user"
 _DIFF_EQUATIONS: Final = 3000  # of a program whose passes are shown as diffs
 
 _Line: TypeAlias = "SourceLocation | None"
@@ -164,7 +165,7 @@ def _memory_section(s: Subject, held: Memory) -> Section:
         (
             f"{r.bytes:,}",
             r.type,
-            place(r.line) if r.line else "",
+            place(r.line, ""),
             "" if r.number is None else f"#{r.number}",
             r.equation,
             ", ".join([line.short for line in r.readers]),
@@ -189,7 +190,7 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
             f"{size[k]:,}",
             f"{100 * size[k] / max(1, total):.1f} %",
             str(count[k]),
-            place(k) if k else "no line of the user",
+            place(k, _NOWHERE),
         )
         for k in order
     ]
@@ -207,7 +208,7 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
             f"{100 * seconds[k] / total:.1f} %",
             f"{flops[k]:.3g}",
             f"{size[k]:,.0f}",
-            place(k) if k else "no line of the user",
+            place(k, _NOWHERE),
         )
         for k in order
     ]
@@ -222,7 +223,7 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
             f"{r.flops:.3g}",
             f"{r.bytes:,}",
             f"{r.runs:,}",
-            place(r.line) if r.line else "",
+            place(r.line, ""),
             "" if r.number is None else f"#{r.number}",
             r.equation,
         )
@@ -300,13 +301,13 @@ def _digits_section(table: ErrorTable) -> Section:
     if table.relative > 0:
         total += f"; of their decimal digits, {digits_left(table.relative)}"
     lines = [
-        (f"{x.error:.2e}", percent(x.share), place(x.line) if x.line else "no line of the user", ", ".join(x.causes))
+        (f"{x.error:.2e}", percent(x.share), place(x.line, _NOWHERE), ", ".join(x.causes))
         for x in errors_by_line(table)
     ]
     rows = [
         (
             "unknown" if isnan(r.error) else f"{r.error:.2e}",
-            place(r.line) if r.line else "",
+            place(r.line, ""),
             short(r.equation),
             ", ".join(r.causes),
         )
@@ -489,5 +490,5 @@ def _differences(
     sums: dict[str, list[float]] = {}
     for k, rows in enumerate((before, after)):
         for line, n in rows:
-            sums.setdefault(place(line) if line else "no line of the user", [0, 0])[k] += n
+            sums.setdefault(place(line, _NOWHERE), [0, 0])[k] += n
     return {key: (a, b, b - a) for key, (a, b) in sums.items()}

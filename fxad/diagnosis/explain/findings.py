@@ -20,6 +20,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, so
 from fxad.lower import aliases
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.runtime import active_cache
 from fxad.transforms.costs import Fusion, compile_cost, microseconds
@@ -92,9 +93,9 @@ def verdict(s: Subject, memory: Memory, time: Sequence[TimeRow], digits: ErrorTa
     )
 
 
-def place(line: SourceLocation | None) -> str:
-    """Return a line for people: `model.py:12 in loss`."""
-    return f"{line.short} in {line.function.rpartition('<locals>.')[2]}" if line is not None else "no line"
+def place(line: SourceLocation | None, nowhere: str = "no line") -> str:
+    """Return a line for people: `model.py:12 in loss`; `nowhere` if there is none."""
+    return f"{line.short} in {line.function.rpartition('<locals>.')[2]}" if line is not None else nowhere
 
 
 def amount(n: float) -> str:
@@ -289,7 +290,7 @@ def wide_values(s: Subject) -> list[str]:
         wide = [v.aval for v in e.eqn.outs if _is_wide(v.aval.dtype)]
         if isinstance(e.eqn.prim, HigherOrder) or not narrow or not wide:
             continue
-        if narrow[0].dtype.kind == wide[0].dtype.kind and _converts(e.eqn.prim):
+        if narrow[0].dtype.kind == wide[0].dtype.kind and isinstance(e.eqn.prim, ConvertElementType):
             widening.setdefault(e.line, (e, wide[0]))
     if not widening:
         return []
@@ -306,10 +307,6 @@ def _is_wide(dtype: DType) -> bool:
 
 def _is_narrow(dtype: DType) -> bool:
     return dtype.kind in "fiuc" and not _is_wide(dtype) and dtype.itemsize >= 2
-
-
-def _converts(prim: Primitive) -> bool:
-    return prim.name == "convert_element_type"
 
 
 def stored_twice(memory: Memory) -> list[str]:
