@@ -31,7 +31,7 @@ from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import PartialInverse, PartialValue, Refused
-from fxad.transforms.jet.jet import kind_of
+from fxad.transforms.jet.jet import series_rule
 from fxad.transforms.mask.rules import MASK_RULES
 
 OUT = Path(__file__).parent / "rule-matrix.md"
@@ -89,7 +89,7 @@ class Answers:
     linear: frozenset[tuple[int, ...]]  # the largest sets of operands in which it is linear
     discrete: bool  # its results have no tangents
     undone: Mapping[tuple[int, ...], str]  # sets of operands: "whole", "part", or the reason why not
-    series: str  # how a Taylor series is computed: see `kind_of`; "constant", "refused"
+    series: str  # how a Taylor series is computed: see `series_rule`; "constant", "refused"
 
 
 def drawn_answers(cls: type[Primitive]) -> list[Answers]:
@@ -135,7 +135,7 @@ def series(prim: Primitive, program: Jaxpr, states: Sequence[str]) -> str:
     """Return how the Taylor series of one equation is computed, when all operands with a tangent vary."""
     if "in" not in states:
         return "refused" if "refused" in states else "constant"
-    return kind_of(prim, program.in_avals, tuple([state == "in" for state in states]))
+    return series_rule(prim, program.in_avals, tuple([state == "in" for state in states])).value
 
 
 class Backwards(Builder):

@@ -119,6 +119,11 @@ def exception_text(e: BaseException) -> str:
         return f"{type(e).__name__}, whose __str__ raised {type(own).__name__}"
 
 
+def first_line(e: BaseException) -> str:
+    """Return the first line of the message of an exception: of an `FxadError`, without the equation and the remedy."""
+    return str(e).partition("\n")[0]
+
+
 _VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
 
 

@@ -18,7 +18,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.support.tables import preformatted
 from fxad.tracing.program import Program, function_name, numpy_operands, trace_for_call
 from fxad.tracing.static_args import static_arguments
-from fxad.transforms.locate import body_label, describe, lines_of, locate
+from fxad.transforms.locate import body_label, describe, innermost, lines_of, locate
 
 _SHOWN: Final = 4  # operands whose values are shown
 
@@ -48,7 +48,7 @@ class Origin:
     @property
     def where(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
     def __str__(self) -> str:
         """Format it over several lines, as in an error."""

@@ -66,7 +66,7 @@ from fxad.tracing.program import (
     parameter_names,
     specialize_to_types,
     trace_tree,
-    tree_error,
+    tree_difference,
     types_of,
 )
 from fxad.tracing.static_args import (
@@ -375,8 +375,7 @@ def _recompilation_reason(program: Program[..., object], compiled: Sequence[Prog
     same_tree = [other for other in compiled if other.in_tree == program.in_tree]
     if not same_tree:
         keywords = dict.fromkeys(program.kwargs_tree.entries())
-        error = tree_error(compiled[-1], program.in_tree, program.args_tree.num_children, keywords)
-        return error.message.partition(": ")[2]
+        return tree_difference(compiled[-1], program.in_tree, program.args_tree.num_children, keywords).text
     changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
     if not changes:
         if all([exact_key(program.in_tree) != exact_key(other.in_tree) for other in same_tree]):

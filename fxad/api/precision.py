@@ -224,31 +224,49 @@ def plan_precision(
         )
     _check_wider("plan_precision", program, to)
     jaxpr, operands = numpy_operands(program, args, kwargs)
-    expected = _run(jaxpr, operands)
     if plan is not None:
-        if plan.jaxpr is not jaxpr:
-            raise ArgumentError(
-                f"plan_precision: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
-                remedy="edit a plan of this very program",
-            )
-        error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, plan.decisions), operands))
-        if not error <= tolerance:
-            raise ParameterError(
-                f"plan_precision: the plan gives a relative error of {error:.2g}, more than {tolerance:g}",
-                remedy="keep more rows, or give a larger tolerance",
-            )
-        return replace(plan, error=error, tolerance=float(tolerance))
+        return _edited_plan(plan, jaxpr, operands, float(tolerance))
+    return _first_plan_that_holds(jaxpr, operands, to, float(tolerance), program.name)
+
+
+def _edited_plan(plan: PrecisionPlan, jaxpr: Jaxpr, operands: Sequence[NDArray], tolerance: float) -> PrecisionPlan:
+    """Return a plan with its measured error. Raises: ArgumentError for another program; ParameterError if it does not
+    hold."""
+    if plan.jaxpr is not jaxpr:
+        raise ArgumentError(
+            f"plan_precision: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
+            remedy="edit a plan of this very program",
+        )
+    error = _error_of(plan, operands, _run(jaxpr, operands))
+    if not error <= tolerance:
+        raise ParameterError(
+            f"plan_precision: the plan gives a relative error of {error:.2g}, more than {tolerance:g}",
+            remedy="keep more rows, or give a larger tolerance",
+        )
+    return replace(plan, error=error, tolerance=tolerance)
+
+
+def _first_plan_that_holds(
+    jaxpr: Jaxpr, operands: Sequence[NDArray], to: DType, tolerance: float, name: str
+) -> PrecisionPlan:
+    """Return the first plan, of those that cast less and less, whose measured error is within the tolerance."""
+    expected = _run(jaxpr, operands)
     table = _table(jaxpr, operands, Wants(squares=True, sizes=True))
     error = inf
     for share in _SHARES:
-        found = planned(jaxpr, table, to, float(tolerance), share)
-        error = _distance(expected, _run(cast_of_jaxpr(jaxpr, to, found.decisions), operands))
+        found = planned(jaxpr, table, to, tolerance, share)
+        error = _error_of(found, operands, expected)
         if error <= tolerance:
             return replace(found, error=error)
-    raise ParameterError(
-        f"plan_precision: two runs of {program.name} for the same arguments differ by {error:.2g}",
+    raise ParameterError(  # the last plan is the program itself
+        f"plan_precision: two runs of {name} for the same arguments differ by {error:.2g}",
         remedy="leave out functions of the host that return other values in each call",
     )
+
+
+def _error_of(plan: PrecisionPlan, operands: Sequence[NDArray], expected: Sequence[NDArray]) -> float:
+    """Return the error of the results of a plan, compiled and run."""
+    return _distance(expected, _run(cast_of_jaxpr(plan.jaxpr, plan.dtype, plan.decisions), operands))
 
 
 # of the tolerance, for the plans that are compiled, in their order; the last plan casts nothing

@@ -232,6 +232,15 @@ def subprogram(eqns: Iterable[Eqn], ins: Sequence[Atom], outs: Iterable[Atom], n
     return b.build(substitute(outs, env), name)
 
 
+def live_ins(eqns: Iterable[Eqn], outs: Iterable[Atom] = ()) -> list[Var]:
+    """Return the values that equations, and then results, read and the equations do not compute: the operands of their
+    `subprogram`, in the order of the reads."""
+    eqns = tuple(eqns)
+    computed = {v for e in eqns for v in e.outs}
+    reads = dict.fromkeys([*[a for e in eqns for a in e.ins], *outs])
+    return [a for a in reads if isinstance(a, Var) and a not in computed]
+
+
 def rebind_operands(
     jaxpr: Jaxpr,
     wants: Sequence[K],

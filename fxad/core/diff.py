@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import TypeAlias, final
+from typing import NamedTuple, final
 
 from fxad.core import printing
 from fxad.core.alignment import DiffLine, aligned, programs_in
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Eqn, Jaxpr, Param, Record, params, source_text
+from fxad.ir import Eqn, Jaxpr, Param, Record, SourceLocation, params, source_location
 from fxad.support.tables import LINES, cut, escaped, first_lines
 
 
@@ -18,13 +18,20 @@ from fxad.support.tables import LINES, cut, escaped, first_lines
 class Difference:
     """A path to a difference of two programs, and the text of both sides.
 
-    Prints as `equation 3 / body / equation 1 / operand 0: %2:f32[3] vs %1:f32[3]`.
+    Prints as `equation 3 / body / equation 1 / operand 0: %2:f32[3] vs %1:f32[3]`. `line` is the user's line of the
+    innermost equation of the first program. `operand` is the number of the operand of the program whose types differ.
     """
 
     path: tuple[str, ...]
     left: str
     right: str
-    where: str = field(default="", compare=False)  # the user's line of the innermost equation of the first program
+    line: SourceLocation | None = field(default=None, compare=False)
+    operand: int | None = field(default=None, compare=False)
+
+    @property
+    def where(self) -> str:
+        """The user's line as text; empty if there is none."""
+        return "" if self.line is None else str(self.line)
 
     def __str__(self) -> str:
         return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
@@ -62,8 +69,15 @@ def side_by_side(a: Jaxpr, b: Jaxpr) -> Diff | None:
     return None if first is None else Diff(first, aligned(a, b))
 
 
-# A path, and its two sides: programs, which are compared next, or texts.
-_Sides: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
+class _Sides(NamedTuple):
+    """A path, and its two sides: programs, which are compared next, or texts. `equation` is the number of the equation
+    that differs, `operand` that of the operand of the program; None if it is something else."""
+
+    path: tuple[str, ...]
+    left: Jaxpr | str
+    right: Jaxpr | str
+    equation: int | None = None
+    operand: int | None = None
 
 
 def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
@@ -73,46 +87,48 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     Cost: linear in the size of the equal part before the difference.
     """
     path: tuple[str, ...] = ()
-    where = ""
-    while (difference := next(_differences(a, b), None)) is not None:
-        steps, left, right = difference
-        path += steps
-        kind, _, number = steps[0].partition(" ")
-        if kind == "equation":
-            where = source_text(a.eqns[int(number)].source) or where
-        if isinstance(left, str) or isinstance(right, str):
-            return Difference(path, str(left), str(right), where)
-        a, b = left, right
+    line: SourceLocation | None = None
+    while (found := next(_differences(a, b), None)) is not None:
+        operand = None if path else found.operand  # of the whole program, not of a body
+        path += found.path
+        if found.equation is not None:
+            line = source_location(a.eqns[found.equation].source) or line
+        if isinstance(found.left, str) or isinstance(found.right, str):
+            return Difference(path, str(found.left), str(found.right), line, operand)
+        a, b = found.left, found.right
     return None
 
 
 def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Sides]:
     """Yield all differences, in order."""
-    yield from _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals)))
+    for k, sides in _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals))):
+        yield sides._replace(operand=k)
     for i, (e, f) in enumerate(zip(a.eqns, b.eqns, strict=False)):
-        for steps, left, right in _in_equation(e, f):
-            yield (f"equation {i}", *steps), left, right
+        for sides in _in_equation(e, f):
+            yield sides._replace(path=(f"equation {i}", *sides.path), equation=i)
     if len(a.eqns) != len(b.eqns):
-        yield ("equations",), str(len(a.eqns)), str(len(b.eqns))
-    yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
+        yield _Sides(("equations",), str(len(a.eqns)), str(len(b.eqns)))
+    for _, sides in _each("result", list(map(repr, a.outs)), list(map(repr, b.outs))):
+        yield sides
 
 
 def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Sides]:
     if type(a.prim) is not type(b.prim):
-        yield ("operation",), a.prim.name, b.prim.name
+        yield _Sides(("operation",), a.prim.name, b.prim.name)
         return
     if a.prim != b.prim:
         for (name, left), (_, right) in zip(params(a.prim), params(b.prim), strict=True):
             yield from _in_parameter((name,), left, right)
-    yield from _each("operand", list(map(repr, a.ins)), list(map(repr, b.ins)))
-    yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
+    for what, left_atoms, right_atoms in (("operand", a.ins, b.ins), ("result", a.outs, b.outs)):
+        for _, sides in _each(what, list(map(repr, left_atoms)), list(map(repr, right_atoms))):
+            yield sides
 
 
 def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Sides]:
     if a == b and type(a) is type(b):
         return
     if isinstance(a, Jaxpr) and isinstance(b, Jaxpr):
-        yield path, a, b
+        yield _Sides(path, a, b)
     elif isinstance(a, Record) and type(a) is type(b):
         for (name, left), (_, right) in zip(params(a), params(b), strict=True):
             yield from _in_parameter((*path, name), left, right)
@@ -120,17 +136,17 @@ def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Sides]
         for k, (left, right) in enumerate(zip(a, b, strict=True)):
             yield from _in_parameter((*path, str(k)), left, right)
     else:
-        yield path, _shown(a), _shown(b)
+        yield _Sides(path, _shown(a), _shown(b))
 
 
 def _shown(value: Param) -> str:
     return printing.parameter(value, printing.labels(programs_in(value)))
 
 
-def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Sides]:
-    """Return differences of two lists of printed values."""
+def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int | None, _Sides]]:
+    """Yield the differences of two lists of printed values, each with the number of the value; None: their lengths."""
     for k, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:
-            yield (f"{what} {k}",), left, right
+            yield k, _Sides((f"{what} {k}",), left, right)
     if len(a) != len(b):
-        yield (f"{what}s",), str(len(a)), str(len(b))
+        yield None, _Sides((f"{what}s",), str(len(a)), str(len(b)))

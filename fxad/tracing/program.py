@@ -657,25 +657,42 @@ def _argument_label(program: Program[..., object], k: int) -> str:
 
 def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
     """Return the error for arguments whose structure `in_tree` differs from that of the program."""
+    found = tree_difference(program, in_tree, n_args, kwargs)
+    return found.error(f"{program.name}: {found.text}", remedy=found.remedy)
+
+
+class TreeDifference(NamedTuple):
+    """How the arguments of a call differ in structure from those of a program: the text, and the error that says so."""
+
+    text: str
+    error: type[FxadError]
+    remedy: str
+
+
+def tree_difference(
+    program: Program[..., object], in_tree: Structure, n_args: int, kwargs: dict[str, object]
+) -> TreeDifference:
+    """Return the first difference of arguments of the structure `in_tree` from those of a program of another one."""
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if program.args_tree.num_children != n_args:
         wanted = count_text(program.args_tree.num_children, "positional argument")
-        return ArgumentError(
-            f"{program.name}: takes {wanted}, {n_args} {'was' if n_args == 1 else 'were'} given", remedy=remedy
+        return TreeDifference(
+            f"takes {wanted}, {n_args} {'was' if n_args == 1 else 'were'} given", ArgumentError, remedy
         )
     keyword_names = program.kwargs_tree.entries()
     if sorted(keyword_names) != sorted(kwargs):
-        return ArgumentError(
-            f"{program.name}: takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
-            remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
+        return TreeDifference(
+            f"takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
+            ArgumentError,
+            "a program takes by keyword what it was traced with by keyword; defaults are part of its code",
         )
     args, keywords = in_tree.children()
     pairs = zip(program.arguments, (*args.children(), *keywords.children()), strict=True)
     argument, actual = next((a, actual) for a, actual in pairs if a.tree != actual)
-    return TreeError(
-        f"{program.name}: argument {argument.name} is {tree.shape_text(actual)}, it was traced as"
-        f" {tree.shape_text(argument.tree)}",
-        remedy=_direction_remedy(argument.name) or remedy,
+    return TreeDifference(
+        f"argument {argument.name} is {tree.shape_text(actual)}, it was traced as {tree.shape_text(argument.tree)}",
+        TreeError,
+        _direction_remedy(argument.name) or remedy,
     )
 
 

@@ -74,6 +74,11 @@ def bodies_around(e: FxadError) -> tuple[str, ...]:
     )
 
 
+def innermost(lines: Sequence[SourceLocation]) -> SourceLocation | None:
+    """Return the line of the equation itself, of `lines_of` it and the equations around it; None if it has no line."""
+    return lines[-1] if lines else None
+
+
 def lines_of(eqns: Iterable[Eqn]) -> tuple[SourceLocation, ...]:
     """Return the user's lines of equations, each in a body of the one before: the outermost line first. Of adjacent
     equations on one line, the inner one counts.

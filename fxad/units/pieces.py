@@ -40,7 +40,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad.core.builder import Builder, subprogram
+from fxad.core.builder import Builder, live_ins, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
@@ -306,9 +306,7 @@ class _Partition:
             self.required.pop(k, None)
             for a in set(e.ins):
                 self.pending_readers[a] -= 1
-        inside = {v for e in eqns for v in e.outs}
-        read = [a for e in eqns for a in e.ins] + list(copies.values())
-        ins = tuple([a for a in dict.fromkeys(read) if isinstance(a, Var) and a not in inside])
+        ins = tuple(live_ins(eqns, copies.values()))
         outs = [v for e in eqns for v in e.outs if v in self.results or not self.readers[v] <= emitted]
         body = subprogram(eqns, ins, (*outs, *literals, *copies.values()), "remainder")
         source = next((e.source for e in eqns if e.source is not None), None)

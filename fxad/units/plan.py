@@ -125,14 +125,17 @@ class UnitPlan(Shown):
         return self._head, self._tables(True)
 
     @property
-    def _head(self) -> str:
+    def summary(self) -> str:
+        """The numbers of units, of steps and of equations, in a line."""
         runs = sum([u.uses * u.equations for u in self.units])
         sizes = f"{len(self.units)} units, {len(self.steps)} steps"
-        head = f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
-        body = self.units[0].body
-        if len(self.units) == 1 and runs_on_devices(body):
-            head += "\none unit: a program on several devices is compiled whole"
-        return head
+        return f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
+
+    @property
+    def _head(self) -> str:
+        if len(self.units) == 1 and runs_on_devices(self.units[0].body):
+            return f"{self.summary}\none unit: a program on several devices is compiled whole"
+        return self.summary
 
     def _tables(self, places: bool) -> tuple[Table, Table]:
         """Return the units, and the steps."""

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from fxad.core.builder import Builder, subprogram, substitute
-from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
+from fxad.core.builder import Builder, live_ins, subprogram, substitute
+from fxad.ir import Atom, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.transforms.costs import compile_cost, weight_of_nested
@@ -77,8 +77,7 @@ def cut_stretches(
         if ends and stop < len(flat.eqns) and not is_unit[stop]:
             stop = min(reversed(ends), key=lambda end: live_bytes[end])
         eqns = flat.eqns[start:stop]
-        inside = {v for e in eqns for v in e.outs}
-        ins = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
+        ins = live_ins(eqns)
         outs = tuple([v for e in eqns for v in e.outs if last_use.get(v, -1) >= stop])
         body = subprogram(eqns, ins, outs, "stretch")
         bodies[body] = None

@@ -188,7 +188,7 @@ def test_law_the_planted_equation_is_found(drawn: tuple[int, int], raises: bool)
 
     program = fx.trace(f, X, X)
     (target,) = {e.prim for e in program.jaxpr.eqns if e.prim.name == "tanh"}
-    search = Search(Planted(target, raises), Interpreted(), Closeness(0))
+    search = Search(Planted(target, raises), Interpreted(), 0)
     result = search.find(program.jaxpr, [X, f32(X + 1)], "ZeroDivisionError" if raises else "")
     assert result is not None
     assert result.eqns[-1].prim == target
@@ -229,7 +229,7 @@ def test_law_a_fault_in_a_drawn_program_is_found_also_in_bodies(case: Any, seed:
     if not eqns:
         return
     target = eqns[seed % len(eqns)].prim
-    search = Search(PlantedInBodies(target), Interpreted(), Closeness(0))
+    search = Search(PlantedInBodies(target), Interpreted(), 0)
     result = search.find(case.program, list(case.args), "")
     if result is None:
         assert search.compare(case.program, case.args) is None  # the fault does not reach a result
@@ -251,7 +251,7 @@ def test_law_bisection_finds_neighbours(n: int, data: st.DataObject) -> None:
 
 @given(testing.cases(size=6))
 def test_law_a_program_agrees_with_itself(case: Any) -> None:
-    search = Search(Interpreted(), Interpreted(), Closeness(0))
+    search = Search(Interpreted(), Interpreted(), 0)
     assert search.find(case.program, list(case.args), "") is None
 
 

@@ -130,3 +130,15 @@ def test_tables_of_int32_do_not_overflow() -> None:
     ):
         for a, b in zip(pairs(narrow), pairs(wide), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_counter_beside_the_carries_depends_on_nothing() -> None:
+    """Element i of y * y[3] + x depends on elements i and 3 after any number of steps, and the count on none."""
+
+    def by_last(x: Any, n: Any) -> Any:
+        return lax.fori_loop(0, n, lambda _, y: y * y[3] + x, x)
+
+    last = np.eye(4, dtype=bool)
+    last[:, 3] = True
+    found = fx.sparsity(fx.trace(by_last, fx.Spec((4,)), fx.Spec((), "int32")))
+    assert np.array_equal(as_mask(found), last)

@@ -16,8 +16,8 @@ from fxad.diagnosis.bisect.child import check_for_child, is_known, program_of
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true
-from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted
+from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true, is_of, judge
+from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted, failure_of
 from fxad.diagnosis.record.replay import RecordedCall
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described, shown
 from fxad.execution.executable import Executable, Lowered
@@ -115,43 +115,10 @@ class _Bisection:
     ) -> None:
         self.jaxpr, self.operands, self.choices, self.tolerance = jaxpr, operands, choices, tolerance
         self.close = closeness_for(tolerance, operands)
-        self.candidate: Compiled | InChild = Compiled(choices)
-        if time_limit is not None:
-            self.candidate = InChild(self.candidate, time_limit)
-        self.other: Jaxpr | None = None  # another version of the program
+        compiled = Compiled(choices)
+        self.candidate = compiled if time_limit is None else InChild(compiled, time_limit)
         self.so_far = _whole(jaxpr, operands)  # the report of an interrupted search
-        self.reference = self._reference(reference)
-
-    def _reference(self, reference: object) -> InProcess:
-        """Return the side of a reference."""
-        match reference:
-            case _ if reference is interpret:
-                return Interpreted()
-            case CompileOptions():
-                return Compiled(self.choices._replace(options=reference), label="compiled with the other options")
-            case Device():
-                return Compiled(self.choices, reference, f"compiled for {reference}")
-            case tuple():
-                check_passes("bisect: reference", reference)
-                return Compiled(self.choices._replace(passes=reference), label="compiled with the other passes")
-            case str() | np.dtype() | dtypes.ScalarType():
-                return Interpreted(_floating(reference))
-            case Program() | Lowered() | Executable() | Jaxpr():
-                other, choices = _choices(reference)
-                other = other if isinstance(other, Jaxpr) else other.jaxpr
-                if other is self.jaxpr:
-                    return Compiled(choices, label="compiled as the other")
-                if (other.in_avals, other.out_avals) != (self.jaxpr.in_avals, self.jaxpr.out_avals):
-                    raise ArgumentError(
-                        f"bisect: the reference has the type {_signature(other)}, the program {_signature(self.jaxpr)}",
-                        remedy="give a version of the program that takes and returns the same types",
-                    )
-                self.other = other
-                return Interpreted()
-            case _:
-                raise ArgumentError(
-                    f"bisect: the reference is {described(reference)}: {shown(reference)}", remedy=_REFERENCES
-                )
+        self.reference, self.other = _reference_side(reference, jaxpr, choices)
 
     # ------------------------------------------------------------------------------------------------- the stages
 
@@ -162,7 +129,7 @@ class _Bisection:
             if versions is not None:
                 return replace(versions, candidate="the program", reference="the other program")
         with Progress(f"bisecting {self.jaxpr.name}", unit=" runs") as bar:
-            search = Search(self.candidate, self.reference, self.close, bar)
+            search = Search(self.candidate, self.reference, self.tolerance, bar)
             whole = search.compare(self.jaxpr, self.operands)
             if whole is None:
                 return None
@@ -186,7 +153,7 @@ class _Bisection:
             try:
                 programs.append(run_passes(programs[-1], (p,)))
             except Exception as e:  # noqa: BLE001  a pass of the user
-                failed = replace(_whole(programs[-1], self.operands), failure=_failure_of(e))
+                failed = replace(_whole(programs[-1], self.operands), failure=str(failure_of(e)))
                 return self._named(failed, p, side, programs[-1])
         expected = interpreter.run(self.jaxpr, self.operands)
 
@@ -243,7 +210,7 @@ class _Bisection:
         plan = plan_of(self.jaxpr, units, options.donate, passes)
         candidate = self.candidate.as_one
         reference = self.reference.as_one if isinstance(self.reference, Compiled) else self.reference
-        alone = Search(candidate, reference, self.close, search.bar)
+        alone = Search(candidate, reference, self.tolerance, search.bar)
         alone.runs = search.runs
         jaxpr, operands, unit = plan.units[0].body, self.operands, ""
         report = replace(_whole(self.jaxpr, self.operands), candidate=candidate.name, reference=reference.name)
@@ -297,9 +264,40 @@ class _Bisection:
         for k, outcome in enumerate(search.candidate.run_all(runs)):
             expected = values[at : at + len(runs[k][0].outs)]
             at += len(expected)
-            if search.is_of(kind, search.judge(expected, outcome)):
+            if is_of(kind, judge(expected, outcome, self.close)):
                 return k
         return None
+
+
+def _reference_side(reference: object, jaxpr: Jaxpr, choices: Choices) -> tuple[InProcess, Jaxpr | None]:
+    """Return the side of a reference, and the other version of the program if it is one."""
+    match reference:
+        case _ if reference is interpret:
+            return Interpreted(), None
+        case CompileOptions():
+            return Compiled(choices._replace(options=reference), label="compiled with the other options"), None
+        case Device():
+            return Compiled(choices, reference, f"compiled for {reference}"), None
+        case tuple():
+            check_passes("bisect: reference", reference)
+            return Compiled(choices._replace(passes=reference), label="compiled with the other passes"), None
+        case str() | np.dtype() | dtypes.ScalarType():
+            return Interpreted(_floating(reference)), None
+        case Program() | Lowered() | Executable() | Jaxpr():
+            program, its_choices = _choices(reference)
+            other = program if isinstance(program, Jaxpr) else program.jaxpr
+            if other is jaxpr:
+                return Compiled(its_choices, label="compiled as the other"), None
+            if (other.in_avals, other.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
+                raise ArgumentError(
+                    f"bisect: the reference has the type {_signature(other)}, the program {_signature(jaxpr)}",
+                    remedy="give a version of the program that takes and returns the same types",
+                )
+            return Interpreted(), other
+        case _:
+            raise ArgumentError(
+                f"bisect: the reference is {described(reference)}: {shown(reference)}", remedy=_REFERENCES
+            )
 
 
 def _operands_of(plan: UnitPlan, step: int, values: Sequence[NDArray]) -> list[NDArray]:
@@ -318,10 +316,6 @@ def _with_outcome(report: Divergence, found: Mismatch | Failure) -> Divergence:
     if isinstance(found, Failure):
         return replace(report, failure=str(found))
     return replace(report, expected=found.expected, actual=found.actual, at=found.at)
-
-
-def _failure_of(e: Exception) -> str:
-    return str(Failure(type(e).__name__, str(e).partition("\n")[0]))
 
 
 def _passes_of(jaxpr: Jaxpr, choices: Choices) -> Passes:

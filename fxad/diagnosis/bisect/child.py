@@ -22,7 +22,7 @@ from fxad.diagnosis.record.call_file import SUFFIX, CallWriter
 from fxad.diagnosis.record.recording import describe_call, sections_of
 from fxad.diagnosis.record.replay import replay
 from fxad.diagnosis.record.versions import versions
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, first_line
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.storage.encoding import check_no_host_call
 from fxad.storage.file_format import Section, pack, unpack
@@ -163,7 +163,7 @@ def main(folder: str, device: str) -> None:
             arrays = [np.ascontiguousarray(np.asarray(x)).tobytes() for x in leaves]
             sections = [Section("array", content) for content in arrays]
         except Exception as e:  # noqa: BLE001  the parent compares errors
-            sections = [Section("error", f"{type(e).__name__}\n{str(e).partition(chr(10))[0]}".encode())]
+            sections = [Section("error", f"{type(e).__name__}\n{first_line(e)}".encode())]
         path = call.path.removesuffix(SUFFIX) + _RESULTS
         write_whole(path, pack(_KIND, 1, sections), 0o600)
         if sections[:1] and sections[0].name == "error":

@@ -17,6 +17,7 @@ from fxad.storage.paths import path_to_write
 from fxad.support.atomic_file import write_whole
 from fxad.support.tables import preformatted
 from fxad.text import to_text
+from fxad.transforms.locate import innermost
 
 _SHOWN: Final = 4  # operands whose values are shown
 _WRITTEN: Final = 16  # elements that a test writes out
@@ -59,7 +60,7 @@ class Divergence:
     @property
     def where(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
     def __str__(self) -> str:
         lines = [f"{self.candidate} differs from {self.reference}"]

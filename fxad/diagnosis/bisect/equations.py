@@ -10,11 +10,12 @@ run on the operands that they have in the reference.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
 
-from fxad.core.builder import subprogram
+from fxad.core.builder import live_ins, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -46,27 +47,28 @@ class Found:
 
 @final
 class Search:
-    """A search with two sides. `runs` counts the runs of the candidate, and the bar shows them."""
+    """A search with two sides. `tolerance` is that of `Closeness`. `runs` counts the runs of the candidate, and the bar
+    shows them."""
 
-    def __init__(self, candidate: Side, reference: InProcess, close: Closeness, bar: Progress | None = None) -> None:
-        self.candidate, self.reference, self.close = candidate, reference, close
+    def __init__(
+        self, candidate: Side, reference: InProcess, tolerance: float | None, bar: Progress | None = None
+    ) -> None:
+        self.candidate, self.reference, self.tolerance = candidate, reference, tolerance
         self.bar = bar or Progress("bisecting")
         self.runs = 0
 
     def compare(self, jaxpr: Jaxpr, operands: Operands) -> Mismatch | Failure | None:
-        """Return the difference of the two sides; None if there is none. Raises: what the reference raises."""
+        """Return the difference of the two sides on the scale of the operands; None if there is none.
+
+        Raises: what the reference raises."""
         expected = self.expected(jaxpr, operands)
         self.runs += 1
         self.bar.step()
-        return self.judge(expected, self.candidate.run(jaxpr, operands))
+        return judge(expected, self.candidate.run(jaxpr, operands), closeness_for(self.tolerance, operands))
 
     def expected(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
         """Return the results of the reference."""
         return self.reference.results(jaxpr, operands)
-
-    def judge(self, expected: Sequence[NDArray], outcome: Outcome) -> Mismatch | Failure | None:
-        """Return the difference of an outcome from the expected results."""
-        return outcome if isinstance(outcome, Failure) else self.close.first(expected, outcome)
 
     # ------------------------------------------------------------------------------------------------- equations
 
@@ -77,12 +79,11 @@ class Search:
         Values are compared on the scale of the operands. If several equations are found, they are searched again, on
         the scale of their own operands.
         """
-        self.close = closeness_for(self.close.tolerance, operands)
 
         def differs(k: int) -> bool:
-            return self.is_of(kind, self.compare(prefix(jaxpr, k), operands))
+            return is_of(kind, self.compare(prefix(jaxpr, k), operands))
 
-        if not self.is_of(kind, self.compare(jaxpr, operands)):
+        if not is_of(kind, self.compare(jaxpr, operands)):
             return None
         n = len(jaxpr.eqns)
         end = first_true(differs, 0, n) if n else 0
@@ -95,23 +96,19 @@ class Search:
                 return again
         return found
 
-    def is_of(self, kind: str, found: Mismatch | Failure | None) -> bool:
-        """Return True for a difference of a kind: a failure of this kind, or values (empty)."""
-        return found.kind == kind if isinstance(found, Failure) else not kind and found is not None
-
     def _with_fewest_equations(self, jaxpr: Jaxpr, operands: Operands, end: int, kind: str) -> Found:
         """Return the shortest run of equations that ends before `end` and differs on the operands of the reference."""
 
         def agrees(first: int) -> bool:
-            return not self.is_of(kind, self._compare_alone(*self._window(jaxpr, operands, first, end)))
+            return not is_of(kind, self.compare(*self._window(jaxpr, operands, first, end)))
 
         first = end - 1
         if agrees(first):
             first = first_true(agrees, 0, first) - 1 if end > 1 and not agrees(0) else 0
         part, values = self._window(jaxpr, operands, first, end)
-        found = self._compare_alone(part, values)
+        found = self.compare(part, values)
         eqn = jaxpr.eqns[end - 1]
-        if first == end - 1 and self.is_of(kind, found):
+        if first == end - 1 and is_of(kind, found):
             self.bar.what = f"bisecting {eqn.prim.name}"
             inner = self._in_bodies(eqn, values_of(eqn, values), kind)
             if inner is not None:
@@ -124,23 +121,14 @@ class Search:
             found if isinstance(found, Mismatch) else None,
             found if isinstance(found, Failure) else None,
             end - first,
-            self.is_of(kind, found),
+            is_of(kind, found),
         )
-
-    def _compare_alone(self, jaxpr: Jaxpr, operands: Operands) -> Mismatch | Failure | None:
-        """Return the difference of the two sides on the scale of these operands, as for this program alone."""
-        around, self.close = self.close, closeness_for(self.close.tolerance, operands)
-        try:
-            return self.compare(jaxpr, operands)
-        finally:
-            self.close = around
 
     def _window(self, jaxpr: Jaxpr, operands: Operands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:
         """Return equations `first` to `end` as a program, and its operands in the reference."""
         eqns = jaxpr.eqns[first:end]
-        made = {v for e in eqns for v in e.outs}
-        free = [a for a in dict.fromkeys([a for e in eqns for a in e.ins]) if isinstance(a, Var) and a not in made]
-        outs = _read_after(jaxpr, end, made)
+        free = live_ins(eqns)
+        outs = _read_after(jaxpr, end, eqns)
         part = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
         before = subprogram(jaxpr.eqns[:first], jaxpr.ins, free, jaxpr.name)
         values = self.expected(before, operands)
@@ -161,8 +149,7 @@ class Search:
         def check() -> None:
             outcomes = self.candidate.run_all([(body, args) for _, body, args, _ in runs])
             for (label, body, args, expected), outcome in zip(runs, outcomes, strict=False):
-                self.close = closeness_for(self.close.tolerance, args)
-                if self.is_of(kind, self.judge(expected, outcome)):
+                if is_of(kind, judge(expected, outcome, closeness_for(self.tolerance, args))):
                     found.append((label, body, args))
                     break
             runs.clear()
@@ -190,16 +177,17 @@ class Search:
         inner = self.find(body, args, kind)
         if inner is None:
             return None
-        return Found(
-            inner.jaxpr,
-            inner.operands,
-            (eqn, *inner.eqns),
-            (label, *inner.inside),
-            inner.mismatch,
-            inner.failure,
-            inner.count,
-            inner.alone,
-        )
+        return replace(inner, eqns=(eqn, *inner.eqns), inside=(label, *inner.inside))
+
+
+def judge(expected: Sequence[NDArray], outcome: Outcome, close: Closeness) -> Mismatch | Failure | None:
+    """Return the difference of an outcome from the expected results."""
+    return outcome if isinstance(outcome, Failure) else close.first(expected, outcome)
+
+
+def is_of(kind: str, found: Mismatch | Failure | None) -> bool:
+    """Return True for a difference of a kind: a failure of this kind, or values (empty)."""
+    return found.kind == kind if isinstance(found, Failure) else not kind and found is not None
 
 
 def first_true(test: Callable[[int], bool], low: int, high: int) -> int:
@@ -218,11 +206,12 @@ def prefix(jaxpr: Jaxpr, k: int) -> Jaxpr:
     if k == len(jaxpr.eqns):
         return jaxpr
     eqns = jaxpr.eqns[:k]
-    outs = _read_after(jaxpr, k, {v for e in eqns for v in e.outs})
-    return subprogram(eqns, jaxpr.ins, outs, jaxpr.name)
+    return subprogram(eqns, jaxpr.ins, _read_after(jaxpr, k, eqns), jaxpr.name)
 
 
-def _read_after(jaxpr: Jaxpr, k: int, made: set[Var]) -> list[Var]:
+def _read_after(jaxpr: Jaxpr, k: int, eqns: Sequence[Eqn]) -> list[Var]:
+    """Return the results of equations that equation k or a later one reads, or the program returns."""
+    made = {v for e in eqns for v in e.outs}
     read = [*[a for e in jaxpr.eqns[k:] for a in e.ins], *jaxpr.outs]
     return [a for a in dict.fromkeys(read) if not isinstance(a, Lit) and a in made]
 

@@ -16,9 +16,11 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
+from fxad.errors import first_line
 from fxad.execution.executable import load_plan
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.host_call import HostCall
 from fxad.runtime import Device
 from fxad.tracing.program import Choices
@@ -36,6 +38,11 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+def failure_of(e: Exception) -> Failure:
+    """Return the failure of a run that raises an error."""
+    return Failure(type(e).__name__, first_line(e))
 
 
 Outcome: TypeAlias = "list[NDArray] | Failure"
@@ -75,7 +82,7 @@ class InProcess(Side):
         try:
             return self.results(jaxpr, operands)
         except Exception as e:  # noqa: BLE001  an error is an outcome that is compared
-            return Failure(type(e).__name__, str(e).partition("\n")[0])
+            return failure_of(e)
 
 
 @final
@@ -115,7 +122,7 @@ def _run_in(dtype: dtypes.DType, jaxpr: Jaxpr, operands: Operands) -> list[NDArr
         ins = [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
         wide = [Aval(v.aval.shape, _dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
         outs = run_bodies(eqn, ins, wide, partial(_run_in, dtype))
-        if outs is None and _converts(eqn.ins[0].aval if eqn.ins else None, [v.aval for v in eqn.outs], eqn.prim.name):
+        if outs is None and _converts_floats(eqn):
             outs = ins
         elif outs is None:
             if isinstance(eqn.prim, _OF_DTYPES):
@@ -129,15 +136,12 @@ def _run_in(dtype: dtypes.DType, jaxpr: Jaxpr, operands: Operands) -> list[NDArr
 _OF_DTYPES: Final = (BitcastConvertType, HostCall, Nextafter, ReducePrecision)
 
 
-def _converts(operand: Aval | None, results: Sequence[Aval], name: str) -> bool:
+def _converts_floats(eqn: Eqn) -> bool:
     """Return True for a conversion between floating dtypes, which would round."""
-    return (
-        name == "convert_element_type"
-        and operand is not None
-        and operand.inexact
-        and results[0].inexact
-        and dtypes.is_complex(operand.dtype) == dtypes.is_complex(results[0].dtype)
-    )
+    if not isinstance(eqn.prim, ConvertElementType):
+        return False
+    operand, result = eqn.ins[0].aval, eqn.outs[0].aval
+    return operand.inexact and result.inexact and dtypes.is_complex(operand.dtype) == dtypes.is_complex(result.dtype)
 
 
 def _dtype_in(dtype: dtypes.DType, of: dtypes.DType) -> dtypes.DType:

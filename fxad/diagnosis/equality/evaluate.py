@@ -12,7 +12,7 @@ from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
 from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of
-from fxad.errors import FxadError
+from fxad.errors import FxadError, first_line
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
 
@@ -98,7 +98,7 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     try:
         return apply(domain, prim, args, tuple(ins), tuple(outs))
     except FxadError as e:  # such as a primitive of a mesh that runs outside of it
-        raise UndecidedError(f"its meaning is not known: {e}".split("\n")[0]) from e
+        raise UndecidedError(f"its meaning is not known: {first_line(e)}") from e
 
 
 def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:

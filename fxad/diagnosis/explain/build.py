@@ -6,6 +6,7 @@ import linecache
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from typing import Final, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ from fxad.diagnosis.explain.findings import (
     relevant_errors,
     verdict,
 )
-from fxad.diagnosis.explain.page import LISTED, Block, Lines, Listing, Page, Picture, Section, SourceLines
+from fxad.diagnosis.explain.page import LISTED, Block, Findings, Lines, Listing, Page, Picture, Section, SourceLines
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
 from fxad.diagnosis.explain.rows import (
@@ -51,6 +52,7 @@ _PYTHON: Final = platform.python_version()
 _SOURCE_LINES: Final = 400  # of the user's files
 _CONTEXT: Final = 2  # lines of source before and after one with a cost
 _DIFF_LINES: Final = 80  # of one pass
+_NOWHERE: Final = "no line of the user"
 _DIFF_EQUATIONS: Final = 3000  # of a program whose passes are shown as diffs
 
 _Line: TypeAlias = "SourceLocation | None"
@@ -81,8 +83,7 @@ def page_of(
         _residuals_section(held, residuals),
         _program_section(s.equations),
     ]
-    lines = verdict(s, held, time, digits)
-    return Page(executable.program.name, lines, held.rows, tuple(time), tuple(sections))
+    return Page(executable.program.name, verdict(s, held, time, digits), held.rows, tuple(time), tuple(sections))
 
 
 # ------------------------------------------------------------------------------------------------------------ identity
@@ -164,7 +165,7 @@ def _memory_section(s: Subject, held: Memory) -> Section:
         (
             f"{r.bytes:,}",
             r.type,
-            place(r.line) if r.line else "",
+            place(r.line, ""),
             "" if r.number is None else f"#{r.number}",
             r.equation,
             ", ".join([line.short for line in r.readers]),
@@ -189,7 +190,7 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
             f"{size[k]:,}",
             f"{100 * size[k] / max(1, total):.1f} %",
             str(count[k]),
-            place(k) if k else "no line of the user",
+            place(k, _NOWHERE),
         )
         for k in order
     ]
@@ -207,13 +208,13 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
             f"{100 * seconds[k] / total:.1f} %",
             f"{flops[k]:.3g}",
             f"{size[k]:,.0f}",
-            place(k) if k else "no line of the user",
+            place(k, _NOWHERE),
         )
         for k in order
     ]
     how = (
         "Measured, by a profile of this program."
-        if time and time[0].reason == "measured"
+        if time and time[0].measured
         else "Estimated by fxad's cost model: give a profile for measured times, explain(..., profile=folder)."
     )
     rows = [
@@ -222,7 +223,7 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
             f"{r.flops:.3g}",
             f"{r.bytes:,}",
             f"{r.runs:,}",
-            place(r.line) if r.line else "",
+            place(r.line, ""),
             "" if r.number is None else f"#{r.number}",
             r.equation,
         )
@@ -300,13 +301,13 @@ def _digits_section(table: ErrorTable) -> Section:
     if table.relative > 0:
         total += f"; of their decimal digits, {digits_left(table.relative)}"
     lines = [
-        (f"{x.error:.2e}", percent(x.share), place(x.line) if x.line else "no line of the user", ", ".join(x.causes))
+        (f"{x.error:.2e}", percent(x.share), place(x.line, _NOWHERE), ", ".join(x.causes))
         for x in errors_by_line(table)
     ]
     rows = [
         (
             "unknown" if isnan(r.error) else f"{r.error:.2e}",
-            place(r.line) if r.line else "",
+            place(r.line, ""),
             short(r.equation),
             ", ".join(r.causes),
         )
@@ -352,19 +353,14 @@ def _first_sentence(doc: str | None) -> str:
 def _diff(a: Jaxpr, b: Jaxpr) -> Lines:
     difference = side_by_side(a, b)
     lines = [] if difference is None else list(difference.lines)
-    shown = [_without_folder(str(line)) for line in lines[:_DIFF_LINES]]
+    shown = [str(replace(line, where=line.where.rpartition("/")[2])) for line in lines[:_DIFF_LINES]]
     marks = "".join([line.mark for line in lines[:_DIFF_LINES]])
     more = [f"... {len(lines) - _DIFF_LINES:,} more lines"] if len(lines) > _DIFF_LINES else []
     return Lines((*shown, *more), marks)
 
 
-def _without_folder(text: str) -> str:
-    head, mark, where = text.rpartition("  # ")
-    return f"{head}{mark}{where.rpartition('/')[2]}" if mark else text
-
-
 def _units_section(s: Subject) -> Section:
-    blocks: list[Block] = [s.plan.table(places=False).partition("\n")[0]]
+    blocks: list[Block] = [s.plan.summary]
     rows = [
         (
             str(k),
@@ -382,7 +378,7 @@ def _units_section(s: Subject) -> Section:
 
 
 def _residuals_section(held: Memory, residuals: Residuals | None) -> Section:
-    stored = [r for r in held.rows if "stored" in r.reason and r.equation]
+    stored = [r for r in held.rows if r.stored and r.equation]
     text = f"{len(stored)} values at the peak wait for the derivative: {amount(sum([r.bytes for r in stored]))}."
     blocks: list[Block] = [text]
     if residuals is not None:
@@ -465,14 +461,19 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
     grew = _named([(k, v[2]) for k, v in size.items() if v[2] > 0])
     shrank = _named([(k, v[2]) for k, v in size.items() if v[2] < 0])
     totals = [sum([r.bytes for r in p.memory]) for p in (before, after)]
-    line = f"change: temporaries {amount(totals[0])} before, {amount(totals[1])} after; grew: {grew}; shrank: {shrank}"
+    temporaries = f"temporaries {amount(totals[0])} before, {amount(totals[1])} after"
+    change = Findings("change", (temporaries, f"grew: {grew}", f"shrank: {shrank}"))
     same = "The programs are equal." if old is new else "The programs side by side:"
     blocks: list[Block] = [table, same]
     if old is not new and max(len(old.eqns), len(new.eqns)) <= _DIFF_EQUATIONS:
         blocks.append(_diff(old, new))
     section = Section("change", "What changed", tuple(blocks))
     return Page(
-        f"{before.name} and {after.name}", (line, *after.verdict), after.memory, after.time, (section, *after.sections)
+        f"{before.name} and {after.name}",
+        (change, *after.findings),
+        after.memory,
+        after.time,
+        (section, *after.sections),
     )
 
 
@@ -489,5 +490,5 @@ def _differences(
     sums: dict[str, list[float]] = {}
     for k, rows in enumerate((before, after)):
         for line, n in rows:
-            sums.setdefault(place(line) if line else "no line of the user", [0, 0])[k] += n
+            sums.setdefault(place(line, _NOWHERE), [0, 0])[k] += n
     return {key: (a, b, b - a) for key, (a, b) in sums.items()}

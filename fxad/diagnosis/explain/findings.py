@@ -6,19 +6,21 @@ Each finding names a line of the user, the amount, and what to do. A line withou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import hypot, inf, isfinite, isnan, log10
 from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equation, Equations, recomputes
+from fxad.diagnosis.explain.page import Findings
 from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.lower import aliases
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.runtime import active_cache
 from fxad.transforms.costs import Fusion, compile_cost, microseconds
@@ -78,26 +80,22 @@ _Place: TypeAlias = "SourceLocation | None"
 _Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
 
 
-def verdict(
-    s: Subject, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None
-) -> tuple[str, str, str, str, str]:
-    """Return the five lines: memory, time, what repeats, what is wasted, digits."""
+def verdict(s: Subject, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None) -> tuple[Findings, ...]:
+    """Return what was found about memory, time, what repeats, what is wasted, digits."""
+    again = [*recomputed(s.equations), *compiled_again(s)]
+    waste = [*wide_values(s), *stored_twice(memory), *missed_donations(s)]
     return (
-        f"memory: {_memory(s, memory)}",
-        f"time: {_time(s, time)}",
-        f"again: {_joined([*recomputed(s.equations), *compiled_again(s)], 'nothing is computed or compiled again')}",
-        f"waste: {_joined([*wide_values(s), *stored_twice(memory), *missed_donations(s)], 'none found')}",
-        f"digits: {_digits(s, digits)}",
+        Findings("memory", tuple(_memory(s, memory))),
+        Findings("time", tuple(_time(s, time) or ["nothing runs"])),
+        Findings("again", tuple(again or ["nothing is computed or compiled again"])),
+        Findings("waste", tuple(waste or ["none found"])),
+        Findings("digits", tuple(_digits(s, digits))),
     )
 
 
-def _joined(findings: Iterable[str], nothing: str) -> str:
-    return "; ".join(findings) or nothing
-
-
-def place(line: SourceLocation | None) -> str:
-    """Return a line for people: `model.py:12 in loss`."""
-    return f"{line.short} in {line.function.rpartition('<locals>.')[2]}" if line is not None else "no line"
+def place(line: SourceLocation | None, nowhere: str = "no line") -> str:
+    """Return a line for people: `model.py:12 in loss`; `nowhere` if there is none."""
+    return f"{line.short} in {line.function.rpartition('<locals>.')[2]}" if line is not None else nowhere
 
 
 def amount(n: float) -> str:
@@ -121,10 +119,10 @@ def duration(seconds: float) -> str:
 # -------------------------------------------------------------------------------------------------------- memory, time
 
 
-def _memory(s: Subject, memory: Memory) -> str:
+def _memory(s: Subject, memory: Memory) -> list[str]:
     temporaries = s.stats.temp_bytes
     if not temporaries:
-        return "no temporaries"
+        return ["no temporaries"]
     total = sum([r.bytes for r in memory.rows if r.bytes > 0])
     parts = []
     if memory.problem:
@@ -138,7 +136,8 @@ def _memory(s: Subject, memory: Memory) -> str:
         parts.append(_consumer(by_line[line], line, total))
     reused = sum([r.bytes for r in memory.rows if r.bytes < 0])
     more = f" and {amount(-reused)} in memory of arguments and results" if reused else ""
-    return f"{amount(temporaries)} of temporaries{more}: " + "; ".join(parts)
+    first, *others = parts or [""]
+    return [f"{amount(temporaries)} of temporaries{more}: {first}", *others]
 
 
 def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
@@ -148,7 +147,7 @@ def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
     return f"{place(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
 
 
-def _time(s: Subject, time: Sequence[TimeRow]) -> str:
+def _time(s: Subject, time: Sequence[TimeRow]) -> list[str]:
     total = sum([r.seconds for r in time])
     parts = []
     if total:
@@ -158,12 +157,12 @@ def _time(s: Subject, time: Sequence[TimeRow]) -> str:
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
         shares = [f"{place(line)} {100 * by_line[line] / total:.0f} %" for line in order]
         parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
-    return _joined([*parts, *unknown_loops(s.equations, time), *host_calls(s.equations)], "nothing runs")
+    return [*parts, *unknown_loops(s.equations, time), *host_calls(s.equations)]
 
 
 def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
     """Return the loops whose number of steps is not known, if times are estimated."""
-    if time and time[0].reason != "estimated":
+    if time and time[0].measured:
         return []
     loops = dict.fromkeys([e.in_loop for e in equations if e.unbounded and e.runs])
     return [f"the steps of the loop of {place(line)} are not known: it counts as one" for line in loops][:_NAMED]
@@ -239,20 +238,14 @@ def compiled_again(s: Subject) -> list[str]:
     difference = diff(jaxpr, others[0])
     if difference is None:
         return []
-    where = f", {_short_place(difference.where)}" if difference.where else ""
+    where = f", {place(difference.line)}" if difference.line is not None else ""
     remedy = (
         "pass what changes as an array argument"
-        if not difference.path[0].startswith("operand ")
+        if difference.operand is None
         else "pad to a few sizes (fx.bucketed), or keep one dtype"
     )
     count = f"{jaxpr.name} was compiled {len(others) + 1} times"
     return [f"{count}: the last two differ at {difference}{where}. To compile once, {remedy}"]
-
-
-def _short_place(where: str) -> str:
-    """Return `folder/model.py:3 in f.<locals>.g` as `model.py:3 in g`."""
-    at, _, function = where.rpartition("/")[2].partition(" in ")
-    return f"{at} in {function.rpartition('<locals>.')[2]}" if function else at
 
 
 def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
@@ -281,7 +274,7 @@ def missed_donations(s: Subject) -> list[str]:
     if not missed:
         return []
     missed.sort(key=lambda k: -ins[k].nbytes)
-    named = ", ".join([program.operand_path(k).removeprefix("argument ") for k in missed[:_NAMED]])
+    named = ", ".join([program.paths[k - first] for k in missed[:_NAMED]])
     more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
     size = amount(sum([ins[k].nbytes for k in missed]))
     how = "jit(f, donate_argnums=...), or compile(donate=...), if nothing reads them after the call"
@@ -297,7 +290,7 @@ def wide_values(s: Subject) -> list[str]:
         wide = [v.aval for v in e.eqn.outs if _is_wide(v.aval.dtype)]
         if isinstance(e.eqn.prim, HigherOrder) or not narrow or not wide:
             continue
-        if narrow[0].dtype.kind == wide[0].dtype.kind and _converts(e.eqn.prim):
+        if narrow[0].dtype.kind == wide[0].dtype.kind and isinstance(e.eqn.prim, ConvertElementType):
             widening.setdefault(e.line, (e, wide[0]))
     if not widening:
         return []
@@ -314,10 +307,6 @@ def _is_wide(dtype: DType) -> bool:
 
 def _is_narrow(dtype: DType) -> bool:
     return dtype.kind in "fiuc" and not _is_wide(dtype) and dtype.itemsize >= 2
-
-
-def _converts(prim: Primitive) -> bool:
-    return prim.name == "convert_element_type"
 
 
 def stored_twice(memory: Memory) -> list[str]:
@@ -384,12 +373,12 @@ def percent(share: float) -> str:
     return "" if isnan(share) else f"{100 * share:.0f} %"
 
 
-def _digits(s: Subject, table: ErrorTable | None) -> str:
+def _digits(s: Subject, table: ErrorTable | None) -> list[str]:
     if table is None:
-        return "not measured (explain(..., digits=fx.rounding_errors(program, *args)))"
+        return ["not measured (explain(..., digits=fx.rounding_errors(program, *args)))"]
     lines = errors_by_line(table)
     if not lines:
-        return "no rounding errors"
+        return ["no rounding errors"]
     parts = ["the results are exact"]
     if table.relative > 0:
         left = digits_left(table.relative)
@@ -404,4 +393,4 @@ def _digits(s: Subject, table: ErrorTable | None) -> str:
     for line in [x for x in lines if x.error > 0][:_NAMED]:
         share = f" ({percent(line.share)})" if percent(line.share) else ""
         parts.append(f"{place(line.line)} adds an error of {line.error:.1e}{share}")
-    return "; ".join(parts)
+    return parts

@@ -72,20 +72,38 @@ class Section:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Findings:
+    """A line of the verdict: a subject, and what was found about it."""
+
+    subject: str
+    found: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {'; '.join(self.found)}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Page:
     """The cost of a program, by lines of the user. `html()`, `text()` and `save(path)` show it.
 
     `memory` are the values at the peak, which sum to `executable.memory().temp_bytes`; `time` are the equations, the
-    longest first. `verdict` are five lines: memory, time, what is computed or compiled again, what is wasted, digits.
+    longest first. `findings` are about five subjects: memory, time, what is computed or compiled again, what is wasted,
+    digits. `verdict` are their lines.
 
     Law: equal programs, options and caches give equal bytes.
     """
 
     name: str
-    verdict: tuple[str, ...]
+    findings: tuple[Findings, ...]
     memory: tuple[MemoryRow, ...]
     time: tuple[TimeRow, ...]
     sections: tuple[Section, ...]
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """The findings as lines."""
+        return tuple(map(str, self.findings))
 
     def text(self) -> str:
         """Return the page as plain text, for terminals."""
@@ -97,7 +115,7 @@ class Page:
 
     def html(self) -> str:
         """Return the page as one HTML file. It needs no network and no JavaScript, which only sorts tables."""
-        body = [f"<header><h1>{_escaped(self.name)}</h1>", _verdict_html(self.verdict), "</header><nav>"]
+        body = [f"<header><h1>{_escaped(self.name)}</h1>", _verdict_html(self.findings), "</header><nav>"]
         body += [f'<a href="#{s.id}">{_escaped(s.title)}</a>' for s in self.sections]
         body.append("</nav><main>")
         for s in self.sections:
@@ -173,12 +191,11 @@ def _escaped(text: str) -> str:
     return escape(_CONTROL.sub("?", text))
 
 
-def _verdict_html(verdict: Sequence[str]) -> str:
+def _verdict_html(findings: Sequence[Findings]) -> str:
     rows = []
-    for line in verdict:
-        head, _, rest = line.partition(": ")
-        findings = "".join([f"<li>{_escaped(part)}</li>" for part in rest.split("; ")])
-        rows.append(f"<dt>{_escaped(head)}</dt><dd><ul>{findings}</ul></dd>")
+    for about in findings:
+        found = "".join([f"<li>{_escaped(part)}</li>" for part in about.found])
+        rows.append(f"<dt>{_escaped(about.subject)}</dt><dd><ul>{found}</ul></dd>")
     return f'<dl class="verdict">{"".join(rows)}</dl>'
 
 

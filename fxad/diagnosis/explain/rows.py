@@ -33,9 +33,10 @@ _LONG_SHARE: Final = 0.2
 class MemoryRow:
     """Bytes of temporaries at the peak, for a value of type `type`.
 
-    `readers` are the lines that read the value, `steps` the first and the last step of the schedule during which it is
-    in memory, `number` that of the equation on the page, `instruction` the name in `executable.text()` of what computes
-    the value.
+    `reason` says why it is in memory; `stored` is True if it waits for an equation much later, such as one of the
+    derivative. `readers` are the lines that read the value, `steps` the first and the last step of the schedule during
+    which it is in memory, `number` that of the equation on the page, `instruction` the name in `executable.text()` of
+    what computes the value.
     """
 
     bytes: int
@@ -47,13 +48,14 @@ class MemoryRow:
     steps: tuple[int, int] = (0, 0)
     number: int | None = None
     instruction: str = ""
+    stored: bool = False
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """The time of an equation in one call of the program, over all its runs. `bytes` are those that it writes. `reason`
-    says if the time is measured or estimated."""
+    """The time of an equation in one call of the program, over all its runs. `bytes` are those that it writes. The time
+    is `measured`, by a profile, or estimated."""
 
     seconds: float
     flops: float
@@ -61,8 +63,13 @@ class TimeRow:
     runs: int
     line: SourceLocation | None
     equation: str
-    reason: str
+    measured: bool
     number: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """How the time is known: "measured" or "estimated"."""
+        return "measured" if self.measured else "estimated"
 
 
 @final
@@ -215,17 +222,18 @@ def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
     readers = [line for i in span.readers if (line := origins.of(i.id).line) is not None]
     equation = origin.equation
     text = short(equation.text) if equation is not None else f"{origin.instruction.opcode}, added by XLA"
-    why = _why_stored(span, origin, origins, 0 if part.schedule is None else len(part.schedule.steps))
+    why = _why_in_memory(span, origin, origins, 0 if part.schedule is None else len(part.schedule.steps))
     return MemoryRow(
         share.bytes,
         _type_of(part, span, origin),
         origin.line,
         text,
-        why if share.at_peak else f"not in use at the peak, before or after it: {why}",
+        why.text if share.at_peak else f"not in use at the peak, before or after it: {why.text}",
         tuple(dict.fromkeys(readers[-_READERS:])),
         (span.begin, span.end),
         None if equation is None else equation.number,
         origin.instruction.name,
+        why.stored,
     )
 
 
@@ -236,40 +244,49 @@ def _type_of(part: PartOfProgram, span: Span, origin: Origin) -> str:
     return (at.parts[index[0]] if index and index[0] < len(at.parts) else at.type) or "a tuple"
 
 
-def _why_stored(span: Span, origin: Origin, origins: Origins, steps: int) -> str:
+@final
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a value is in memory, and whether it is stored for an equation much later."""
+
+    text: str
+    stored: bool
+
+
+def _why_in_memory(span: Span, origin: Origin, origins: Origins, steps: int) -> _Reason:
     """Return which decision keeps a value in memory."""
     equation = origin.equation
     decided = _policy_of(equation) if equation is not None else ""
     if decided:
-        return f"stored: {decided}"
+        return _Reason(f"stored: {decided}", True)
     operation = origin.instruction.operation
     if equation is not None and equation.again and equation.again == equation.runs:
-        return "computed again for the derivative, by remat"
+        return _Reason("computed again for the derivative, by remat", False)
     if TRANSPOSED in operation:
-        return "a cotangent: the derivative computes it"
+        return _Reason("a cotangent: the derivative computes it", False)
     later = _derivative_that_reads(span, origin, origins)
     if later:
-        return later
+        return _Reason(f"a residual: stored until {later} reads it, no policy decided it", True)
     last = next((line for i in reversed(span.readers) if (line := origins.of(i.id).line) is not None), None)
     lasts = span.end - span.begin
     if last is not None and lasts >= max(_LONG, _LONG_SHARE * steps):
-        return f"stored for {lasts} of {steps} steps, until {last.short} reads it, no policy decided it"
-    return "a temporary: the next equations read it"
+        text = f"stored for {lasts} of {steps} steps, until {last.short} reads it, no policy decided it"
+        return _Reason(text, True)
+    return _Reason("a temporary: the next equations read it", False)
 
 
 def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
-    """Return the reason of a value that the derivative reads: it is read in a transposed program, or again on a line
-    that has read it or computed it before, after other lines."""
+    """Return the derivative that reads a value, empty if none does: it is read in a transposed program, or again on a
+    line that has read it or computed it before, after other lines."""
     lines = [origins.of(i.id).line for i in span.readers]
     if any([origins.in_derivative(i) for i in span.readers]):
         last = next((line for line in reversed(lines) if line is not None), None)
-        at = f" of {last.short}" if last is not None else ""
-        return f"a residual: stored until the derivative{at} reads it, no policy decided it"
+        return f"the derivative of {last.short}" if last is not None else "the derivative"
     before = [origin.line, *lines[:-1]]
     last = lines[-1] if lines else None
     known = origins.has_derivative and last is not None and last in before
     if known and last is not None and span.end - span.begin > 2 and len(lines) > 1:
-        return f"a residual: stored until the derivative of {last.short} reads it, no policy decided it"
+        return f"the derivative of {last.short}"
     return ""
 
 
@@ -323,6 +340,7 @@ def _waiting_row(s: Subject, slot: int, k: int, j: int, last: int) -> MemoryRow:
         tuple(dict.fromkeys([line for line in lines if line is not None]))[-_READERS:],
         (k, last),
         equation.number if equation is not None else None,
+        stored=True,
     )
 
 
@@ -352,7 +370,7 @@ def estimated_times(s: Subject) -> list[TimeRow]:
                 e.runs,
                 e.line,
                 short(e.text),
-                "estimated",
+                False,
                 e.number,
             )
         )
@@ -386,7 +404,7 @@ def measured_times(s: Subject, profile: Mapping[str, tuple[float, int]], calls: 
     for (number, line, text), t in seconds.items():
         e = estimated.get(number)
         rows.append(
-            TimeRow(t, e.flops if e else 0.0, e.bytes if e else 0, e.runs if e else 0, line, text, "measured", number)
+            TimeRow(t, e.flops if e else 0.0, e.bytes if e else 0, e.runs if e else 0, line, text, True, number)
         )
     return sorted(rows, key=lambda r: (-r.seconds, -1 if r.number is None else r.number))
 

@@ -25,7 +25,7 @@ from fxad.core.tree import Structure
 from fxad.diagnosis.record.call_file import SUFFIX, CallWriter, written_parts
 from fxad.diagnosis.record.stand_ins import statistics_of
 from fxad.diagnosis.record.versions import versions
-from fxad.errors import ArgumentError, FileFormatError, FxadError
+from fxad.errors import ArgumentError, FileFormatError, FxadError, first_line
 from fxad.ir import (
     Atom,
     Aval,
@@ -341,5 +341,4 @@ def _results(outs: Sequence[object], avals: Sequence[Aval]) -> dict[str, object]
 
 def error_text(e: Exception) -> str:
     """Return an error as the text that a file has."""
-    text = e.message if isinstance(e, FxadError) else str(e)
-    return f"{type(e).__name__}: {text.partition(chr(10))[0]}"
+    return f"{type(e).__name__}: {first_line(e)}"

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, subprogram
+from fxad.core.builder import Builder, live_ins, subprogram
 from fxad.core.dce import live_eqns
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.diagnosis.reduce.recorded import Run
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray
 from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import ReduceSum
-
-
-def read_values(eqns: Sequence[Eqn], outs: Sequence[Atom] = ()) -> list[Var]:
-    """Return the values that equations, or results, read and that the equations do not compute; in order."""
-    made = {v for eqn in eqns for v in eqn.outs}
-    read = dict.fromkeys([a for eqn in eqns for a in eqn.ins] + list(outs))
-    return [a for a in read if isinstance(a, Var) and a not in made]
 
 
 def program_of(
@@ -27,7 +20,7 @@ def program_of(
     """Return the program of some equations, over the values that they read. `run` has the values of these: None if no
     values are known. None if a value is missing. `scalar`: the program returns the sum of its first real floating
     result, for a predicate that takes a gradient."""
-    free = read_values(eqns, outs)
+    free = live_ins(eqns, outs)
     # a predicate may differentiate in the first argument
     free.sort(key=lambda v: not v.aval.inexact)
     values: list[NDArray | None] = [None] * len(free)

@@ -23,6 +23,7 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeEr
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit
 from fxad.lax.creation import splat
 from fxad.operations import promotion
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name, trace_leaves
 from fxad.tracing.tracer import ArgumentType, TracedNumber, dtype_of_number, is_number, number_array
@@ -288,7 +289,7 @@ def _widening_equation(body: Jaxpr, place: int, out: Atom) -> Eqn | None:
         if not earlier:
             break
         value = earlier[0]
-    if producer is None or reader is None or producer.prim.name != "convert_element_type":
+    if producer is None or reader is None or not isinstance(producer.prim, ConvertElementType):
         return producer
     # a conversion on the line of its reader is a part of it: the reader promotes its operands
     return reader if reader.source == producer.source else producer

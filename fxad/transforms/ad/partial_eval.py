@@ -14,7 +14,7 @@ from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Lit, Primitive,
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
-from fxad.transforms.ad.partial_eval_rules import Halves, PassedValue, split_eqn
+from fxad.transforms.ad.partial_eval_rules import Halves, KnownResult, PassedValue, split_eqn
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 
 
@@ -82,7 +82,10 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
             return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
         if parts := split_eqn(eqn.prim, marks, partial_eval):
             known_outs = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
-            unknown_outs = b(parts.unknown, *[ins[k] if k >= 0 else known_outs[~k] for k in parts.unknown_operands])
+            unknown_ins = [
+                known_outs[k.number] if isinstance(k, KnownResult) else ins[k] for k in parts.unknown_operands
+            ]
+            unknown_outs = b(parts.unknown, *unknown_ins)
             known_values.update(known_outs)
             eqn_known.extend((True, False))
             return merge_by_flags(parts.out_known, [known_outs[k] for k in parts.known_results], unknown_outs)

@@ -11,12 +11,14 @@ residual e, which is stacked, and x, which is a slice of an operand:
     d         = scan[(d, x, e) -> d * x + e] y xs es
 
 The operands w, c0, y, xs have the numbers 0 to 3. So the `SplitEqn` has `known_operands` (0, 1, 3), `unknown_operands`
-(2, 3, ~2), because es is result 2 of the known scan, `out_known` (True, False, True) and `known_results` (0, 1).
+(2, 3, KnownResult(2)), because es is result 2 of the known scan, `out_known` (True, False, True) and `known_results`
+(0, 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, rebind_operands
@@ -111,12 +113,23 @@ SplitBody: TypeAlias = Callable[[Jaxpr, Flags], Halves]
 
 @final
 @dataclass(frozen=True, slots=True)
+class KnownResult:
+    """Result `number` of the known part, which the unknown part takes."""
+
+    number: int
+
+
+# An operand of the unknown part: the number of an operand of the equation, or a result of the known part.
+Origin: TypeAlias = int | KnownResult
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class SplitEqn:
     """An equation in two parts, `known` and `unknown`.
 
     known_operands:   for each operand of `known`, the number of an operand of the equation, or a literal.
-    unknown_operands: for each operand of `unknown`, the number k >= 0 of an operand of the equation, or ~k for result k
-                      of `known`.
+    unknown_operands: for each operand of `unknown`, the number of an operand of the equation, or a result of `known`.
     out_known:        marks the results of the equation that `known` computes. `unknown` returns the others.
     known_results:    for each of the marked results, the number of a result of `known`.
     """
@@ -124,7 +137,7 @@ class SplitEqn:
     known: Primitive
     unknown: Primitive
     known_operands: tuple[int | Lit, ...]
-    unknown_operands: tuple[int, ...]
+    unknown_operands: tuple[Origin, ...]
     out_known: Flags
     known_results: tuple[int, ...]
 
@@ -166,7 +179,7 @@ def _once(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
     if body.nothing_known:
         return None
     n_known = sum(body.out_known)
-    residuals = [~k for k in range(n_known, len(body.known.outs))]
+    residuals = [KnownResult(k) for k in range(n_known, len(body.known.outs))]
     known_ins, unknown_ins = split_by_flags(range(len(in_known)), in_known)
     return SplitEqn(
         prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
@@ -200,7 +213,7 @@ def _branches(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: Sp
         with_slot_operands(rotate_operands(body.unknown, len(body.residuals)), len(unknown_ins), slots)
         for body in bodies
     ]
-    residuals = [~(n_known + k) for k in range(len(slots))]
+    residuals = [KnownResult(n_known + k) for k in range(len(slots))]
     return SplitEqn(
         prim.rebuild(tuple(known_branches), (1, len(known_ins) - 1), (n_known + len(slots),)),
         prim.rebuild(tuple(unknown_branches), (1, len(unknown_ins) + len(slots)), (len(out_known) - n_known,)),
@@ -219,12 +232,12 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
     constant or a slice is read from the operand. The other residuals are stacked along the first axis, in the last
     groups of operands and results.
 
-    For the scan at the top of this file, over the operands 0 to 3 and a stack, which is ~0:
+    For the scan at the top of this file, over the operands 0 to 3 and the stack es, which is the known result 2:
 
         operand_known  (True, True, False, True)
-        residuals      [3, ~0]                      x and e
+        residuals      [3, KnownResult(2)]          x and e
         known_groups   [[0], [1], [3]]              constants, carries, slices
-        unknown_groups [[], [2], [3, ~0]]
+        unknown_groups [[], [2], [3, KnownResult(2)]]
     """
     (at,) = layout.running
     body = layout.bodies[at]
@@ -240,10 +253,10 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
     known_ins, unknown_ins = split_by_flags(step_operands, [operand_known[p] for p in step_operands])
     residuals, stacked = _residual_operands(layout, step, known_ins)
     known_groups: list[list[int]] = []
-    unknown_groups: list[list[int]] = []
+    unknown_groups: list[list[Origin]] = []
     for g, group in enumerate(layout.operands):
         members = layout.operands_of(g)
-        read = [p for p in residuals if p in members or (p < 0 and g == last_operands)]
+        read = [p for p in residuals if (p in members if isinstance(p, int) else g == last_operands)]
         unknown = [p for p in members if not operand_known[p] or isinstance(group.role, Count)]  # both parts take it
         known_groups.append([p for p in members if operand_known[p]])
         unknown_groups.append([*read, *unknown])
@@ -260,8 +273,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
         prim.rebuild((known_body,), tuple(map(len, known_groups)), tuple(known_sizes)),
         prim.rebuild((unknown_body,), tuple(map(len, unknown_groups)), tuple(unknown_sizes)),
         tuple([p for group in known_groups for p in group]),
-        # stack ~k is result n_known + k of the known part
-        tuple([p if p >= 0 else p - n_known for group in unknown_groups for p in group]),
+        tuple([p for group in unknown_groups for p in group]),
         out_known,
         tuple(range(n_known)),
     )
@@ -285,25 +297,38 @@ def _split_step(layout: Layout, at: int, in_known: Flags, split_body: SplitBody)
     return operand_known, step.with_out_known(tuple([result_known[q] for q in step_results]))
 
 
-def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[int], list[Atom]]:
-    """Return, for each residual of a step, the operand of the loop that it is, or ~k for stack k; and the values that
-    are stacked. A residual that is a carry is stacked, because it has another value in each step."""
+def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[Origin], list[Atom]]:
+    """Return, for each residual of a step, the operand of the loop that it is, or the known result that is its stack;
+    and the values that are stacked. The known part returns the stacks after its other results. A residual that is a
+    carry is stacked, because it has another value in each step."""
     operands = dict(zip(step.known.ins, known_ins, strict=True))
     roles = layout.operand_roles
-    residuals: list[int] = []
+    n_known = sum(step.out_known)
+    residuals: list[Origin] = []
     stacked: list[Atom] = []
     for a in step.residual_atoms:
         operand = operands.get(a) if isinstance(a, Var) else None
         if operand is None or isinstance(roles[operand], Carry):
-            operand = ~len(stacked)
+            residuals.append(KnownResult(n_known + len(stacked)))
             stacked.append(a)
-        residuals.append(operand)
+        else:
+            residuals.append(operand)
     return residuals, stacked
 
 
 # --------------------------------------------------------------------------------------- loops that end by a predicate
 
-_COUNT: Final = -1  # the number of the added carry, the count of steps, in lists of operand numbers
+
+@final
+class _Added(Enum):
+    """The carry that the known loop has beside those of the loop: the count of its steps."""
+
+    COUNT = "count"
+
+
+_COUNT: Final = _Added.COUNT
+# An operand of the known loop: the number of an operand of the loop, or the count.
+_LoopOperand: TypeAlias = int | _Added
 
 
 def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
@@ -329,7 +354,8 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body
         c, n, es = while[(c, n) -> c < 9, (c, n) -> let e = exp(c) in (c * c, n + 1, e), max_steps=5] c0 0
         d        = scan[(d, e) -> d * e, length=5] n d0 es
 
-    So `known_operands` is (0, the literal 0), `unknown_operands` is (~1, 1, ~2).
+    So `known_operands` is (0, the literal 0), `unknown_operands` is (KnownResult(1), 1,
+    KnownResult(2)).
     """
     loop = _as_bounded_loop(layout)
     if loop is None:
@@ -413,10 +439,10 @@ def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
     return _BoundedLoop(layout, step_at, test_at, step.runs.most)
 
 
-def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[int]:
+def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[_LoopOperand]:
     """Return the operands of the loop that the known step takes; the last one is the count. `parts` are the parts of
     `counting_scan`."""
-    operands = (*loop.step_operands, _COUNT)
+    operands: tuple[_LoopOperand, ...] = (*loop.step_operands, _COUNT)
     return [operands[k - 1] for k in parts.known_operands if isinstance(k, int) and k > 0]  # operand 0 is the limit
 
 
@@ -443,16 +469,18 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
     if not known_results and len(parts.known.body.eqns) == 1:
         return None
     known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
-    unknown_operands: list[int] = []
+    unknown_operands: list[Origin] = []
     for p in parts.unknown_operands:
-        if p == 0:  # the limit of the scan
-            unknown_operands.append(~n_carry)
+        if isinstance(p, KnownResult):  # a stack: they stand after the predicate
+            unknown_operands.append(KnownResult(p.number - loop.predicate_in_step))
+        elif p == 0:  # the limit of the scan: the count of known steps
+            unknown_operands.append(KnownResult(n_carry))
         else:
-            unknown_operands.append(loop.step_operands[p - 1] if p > 0 else p + loop.predicate_in_step)
+            unknown_operands.append(loop.step_operands[p - 1])
     return SplitEqn(
         known,
         parts.unknown,
-        tuple([Lit.zero(INT32_SCALAR) if p == _COUNT else p for p in known_operands]),
+        tuple([p if isinstance(p, int) else Lit.zero(INT32_SCALAR) for p in known_operands]),
         tuple(unknown_operands),
         parts.out_known[:count_at] + parts.out_known[count_at + 1 : n_results],
         known_results,
@@ -460,17 +488,19 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
 
 
 def _known_loop(
-    prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[int], n_known: int
-) -> tuple[Primitive, list[int]]:
+    prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[_LoopOperand], n_known: int
+) -> tuple[Primitive, list[_LoopOperand]]:
     """Return the loop over known steps, and its operands. `body` is the step of the known scan: `step_operands` ->
     `n_known` results, then the predicate if the step returns it, then residuals."""
     layout = loop.layout
     test, test_operands = (None, ()) if loop.predicate_in_step else loop.separate_predicate()
     reads = {*step_operands, *test_operands}
-    groups = [[p for p in layout.operands_of(g) if p in reads] for g in range(len(layout.operands))]
+    groups: list[list[_LoopOperand]] = [
+        [p for p in layout.operands_of(g) if p in reads] for g in range(len(layout.operands))
+    ]
     carries = groups[loop.step.operands[1]]
     carries.append(_COUNT)
-    types = {_COUNT: INT32_SCALAR}
+    types: dict[_LoopOperand, Aval] = {_COUNT: INT32_SCALAR}
     for k in layout.running:
         types.update(zip(layout.operand_indices(k), layout.bodies[k].jaxpr.in_avals, strict=True))
     step = rebind_operands(body, loop.step.operands_in(groups), has=step_operands, types=types)

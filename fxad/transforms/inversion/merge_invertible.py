@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import final
 
-from fxad.core.builder import Builder, rewrite, single_equation, subprogram, substitute
+from fxad.core.builder import Builder, live_ins, rewrite, single_equation, subprogram, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
@@ -211,8 +211,7 @@ def _in_topological_order(jaxpr: Jaxpr, nodes: Sequence[tuple[int, ...]]) -> Ite
 def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
     """Return the equations of a group as one `invertible`: its operands, its results and the program."""
     eqns, inside = [jaxpr.eqns[k] for k in members], set(members)
-    own = {v for e in eqns for v in e.outs}
-    operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in own]))
+    operands: list[Atom] = [*live_ins(eqns)]
     kept = set[Atom]().union(*map(_kept_operands, eqns))
     read_elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, kept)
     reconstructed = {a for e in eqns for a in e.ins} - read_elsewhere

@@ -35,7 +35,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from math import prod
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
@@ -107,17 +107,33 @@ class _Sum:
 
 @final
 @dataclass(frozen=True, slots=True)
+class _Slice:
+    """One slice of a value whose slices along an axis are equal."""
+
+    axis: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A value as it is."""
+
+
+_WHOLE: Final = _Whole()
+_Form: TypeAlias = _Sum | _Whole  # in which a value is used
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class _Moved:
-    """An equation after its sum: `prim` of sums (for a `_Sum`), of slices of constants (for an axis), and of operands
-    without the axis (for None). `copies`: no operand has the axis, so the sum is a multiple of the result. Without
-    `prim`, the sum is that of the only operand which is summed."""
+    """An equation after its sum: `prim` of these forms of its operands. `copies`: no operand has the axis, so the sum
+    is a multiple of the result. Without `prim`, the sum is that of the only operand which is summed."""
 
     prim: Primitive | None
-    operands: tuple[_Sum | int | None, ...]
+    operands: tuple[_Sum | _Slice | _Whole, ...]
     copies: int | None = None
 
 
-_FULL: Final = "full"
 # The roles of operands and results in equations whose bodies compute sums.
 _ROLES: Final = (Constant, Carry, Sliced, RunValue, BranchIndex, Count)
 
@@ -134,27 +150,27 @@ class _Inside:
     group: int | None
     weights: tuple[Atom, ...]
 
-    def in_body(self, form: _Sum | None, role: Role, k: int) -> _Sum | None:
-        """Return the sum of one slice of an operand or result, in a body."""
-        if form is None:
-            return None
+    def in_body(self, form: _Form, role: Role, k: int) -> _Form:
+        """Return the form of one slice of an operand or result, in a body."""
+        if isinstance(form, _Whole):
+            return form
         axis = form.axis - (isinstance(role, Sliced) and role.axis < form.axis)
         own = self.own_weights(k)
         # without weights, the body does not read it
         weights = own[self.weights.index(form.weights)] if form.weights is not None and own else None
         return replace(form, axis=axis, weights=weights)
 
-    def of_operand(self, form: _Sum | str, role: Role, k: int) -> _Sum | None:
-        """Return the sum of a whole operand from that of a slice; None if it is not needed in this form, or the weights
-        are values of the body."""
-        if not isinstance(form, _Sum):
-            return None
+    def of_operand(self, form: _Form, role: Role, k: int) -> _Form:
+        """Return the form of an operand from that of its slice in a body. It is the whole operand too if the weights of
+        the sum are values of the body."""
+        if isinstance(form, _Whole):
+            return form
         axis = form.axis + (isinstance(role, Sliced) and role.axis <= form.axis)
         own = self.own_weights(k)
         if form.weights is None:
             return replace(form, axis=axis)
         if form.weights not in own:
-            return None
+            return _WHOLE
         return replace(form, axis=axis, weights=self.weights[own.index(form.weights)])
 
     def own_weights(self, k: int) -> tuple[Atom, ...]:
@@ -165,41 +181,42 @@ class _Inside:
 
 @final
 class _Collapse:
-    """Moves the sums of one program. `wants` are the forms in which each value is used: as it is, or summed."""
+    """Decides which sums of one program move. `wants` are the forms in which each value is used."""
 
     def __init__(self, jaxpr: Jaxpr, weights: Sequence[Atom] | None = ()) -> None:
         """`weights`: values that become operands, after the others; None: the program returns a predicate."""
         self.returns_values = weights is not None
         new = [Var(~(len(jaxpr.ins) + k), a.aval) for k, a in enumerate(weights or ())]
         self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
-        self.forms: tuple[_Sum | None, ...] = ()  # of the results
+        self.forms: tuple[_Form, ...] = ()  # of the results
         self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
         self.places: dict[Atom, int] = {v: k for k, e in enumerate(jaxpr.eqns) for v in e.outs}
-        self.wants: dict[Atom, set[_Sum | str]] = {}
+        self.wants: dict[Atom, set[_Form]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
         self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
         self.inside: dict[Atom, _Inside] = {}  # by first result
 
     def run(self) -> Jaxpr:
-        self.demand((None,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
+        self.demand((_WHOLE,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
         if not self.first:
             return self.jaxpr
         b = Builder.like(self.jaxpr)
-        return b.build(self.emit(b, {}, {}), self.jaxpr.name)
+        return b.build(_Emission(self, b).run(), self.jaxpr.name)
 
-    def demand(self, forms: Sequence[_Sum | None], used: Sequence[bool]) -> None:
-        """Decide which sums move if results are needed in these forms, those that are used; None: as they are."""
+    def demand(self, forms: Sequence[_Form], used: Sequence[bool]) -> None:
+        """Decide which sums move if results are needed in these forms, those that are used."""
         self.forms = tuple(forms)
         for a, form in compress(zip(self.jaxpr.outs, forms, strict=True), used):
-            self._want(a, _FULL if form is None else form)
-            if form is not None and form.weights is not None:
-                self._want(form.weights, _FULL)
+            self._want(a, form)
         for eqn in reversed(self.jaxpr.eqns):
             self._visit(eqn)
 
-    def _want(self, a: Atom, form: _Sum | str) -> None:
+    def _want(self, a: Atom, form: _Form) -> None:
+        """Note that a value is used in a form, and the weights of a sum as they are."""
         if isinstance(a, Var):
             self.wants.setdefault(a, set()).add(form)
+        if isinstance(form, _Sum) and form.weights is not None:
+            self._want(form.weights, _WHOLE)
 
     # ------------------------------------------------------------------------------------------- backward: what moves
 
@@ -208,9 +225,9 @@ class _Collapse:
         if inside is not None:
             self.inside[eqn.outs[0]] = inside
             for k, a in enumerate(eqn.ins):
-                self._want(a, inside.operands.get(k, _FULL))
+                self._want(a, inside.operands.get(k, _WHOLE))
             for weights in inside.weights:
-                self._want(weights, _FULL)
+                self._want(weights, _WHOLE)
             return
         if len(eqn.outs) == 1:
             (v,) = eqn.outs
@@ -222,22 +239,17 @@ class _Collapse:
                 if moved is not None:
                     self.moved[v] = moved
                     for a, how in zip(eqn.ins, moved.operands, strict=True):
-                        if isinstance(how, _Sum):
+                        if isinstance(how, _Slice):
+                            self._want_source(a, how.axis)
+                        elif isinstance(how, _Sum) or moved.prim is not None:
                             self._want(a, how)
-                            if how.weights is not None:
-                                self._want(how.weights, _FULL)
-                        elif how is None:
-                            if moved.prim is not None:
-                                self._want(a, _FULL)
-                        else:
-                            self._want_source(a, how)
                     return
             if isinstance(eqn.prim, ReduceSum) and (axis := self._axis_to_move(eqn)) is not None:
                 self.first[v] = axis
                 self._want(eqn.ins[0], _Sum(axis))
                 return
         for a in eqn.ins:
-            self._want(a, _FULL)
+            self._want(a, _WHOLE)
 
     def _axis_to_move(self, eqn: Eqn) -> int | None:
         """Return the axis of a `reduce_sum` whose sum moves before the equation that computes its operand."""
@@ -258,7 +270,7 @@ class _Collapse:
         return next((axis for axis in eqn.prim.axes if self._move(x, _Sum(axis)) is not None), None)
 
     def _move_inside(
-        self, eqn: Eqn, forms: Mapping[int, set[_Sum | str]], undecided: Collection[int] = ()
+        self, eqn: Eqn, forms: Mapping[int, set[_Form]], undecided: Collection[int] = ()
     ) -> _Inside | None:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
         needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
@@ -294,7 +306,7 @@ class _Collapse:
                     changed = True
                 elif q in unused and len(found) == 1:  # only the steps read it
                     (only,) = found
-                    if only is not None:
+                    if isinstance(only, _Sum):
                         sums[q] = only
             unused.clear()
             if not changed:
@@ -308,16 +320,18 @@ class _Collapse:
         unused: Collection[int],
         valued: Sequence[int],
         group: int | None,
-    ) -> tuple[_Inside, dict[int, set[_Sum | None]]]:
+    ) -> tuple[_Inside, dict[int, set[_Form]]]:
         """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
-        operand; None as a form: as it is."""
+        operand."""
         weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
         bodies = {k: _Collapse(layout.bodies[k].jaxpr, weights if k in valued else None) for k in layout.running}
         inside = _Inside({}, sums, bodies, group, weights)
-        needed: dict[int, set[_Sum | None]] = {}
+        needed: dict[int, set[_Form]] = {}
         for k, part in bodies.items():
             places = layout.result_indices(k)
-            forms = [None if q is None else inside.in_body(sums.get(q), layout.result_roles[q], k) for q in places]
+            forms = [
+                _WHOLE if q is None else inside.in_body(sums.get(q, _WHOLE), layout.result_roles[q], k) for q in places
+            ]
             part.demand(forms, [q not in unused for q in places])
             for p, v in zip(layout.operand_indices(k), part.jaxpr.ins, strict=False):
                 for form in part.wants.get(v, ()):
@@ -325,8 +339,8 @@ class _Collapse:
         carries = layout.carries
         operands = {p: sums[q] for p, q in carries.items() if q in sums}
         for p, found in needed.items():
-            only = next(iter(found)) if len(found) == 1 else None
-            if p not in carries and only is not None:
+            only = next(iter(found)) if len(found) == 1 else _WHOLE
+            if p not in carries and isinstance(only, _Sum):
                 operands[p] = only
         return replace(inside, operands=operands), needed
 
@@ -348,14 +362,14 @@ class _Collapse:
         if not any([a is not None for a in to.axes]):
             if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
                 return None
-            return _Moved(to.prim, (None,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
+            return _Moved(to.prim, (_WHOLE,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
         fixed = [at is None or is_constant(self.defs, a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
         if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1] and not any(fixed):
             for k in (1, 0):
                 weights = weights_along(self.defs, eqn.ins[k], form.axis)
                 if weights is not None:
                     weighted = _Sum(form.axis, weights)
-                    return _Moved(None, (weighted, None) if k else (None, weighted))
+                    return _Moved(None, (weighted, _WHOLE) if k else (_WHOLE, weighted))
         zeros = [is_zero(a) for a in eqn.ins]
         summed = [not f for f in fixed]
         if not any(summed):  # the whole equation is constant along the axis
@@ -369,12 +383,12 @@ class _Collapse:
                 return _Moved(
                     to.prim,
                     tuple([
-                        None if at is None else replace(form, axis=at) if c else at
+                        _WHOLE if at is None else replace(form, axis=at) if c else _Slice(at)
                         for c, at in zip(choice, to.axes, strict=True)
                     ]),
                 )  # fmt: skip
         if isinstance(prim, DotGeneral) and form.axis < len(prim.lhs_batch) and form.weights is None:
-            return _Moved(_with_contracted_batch(prim, form.axis), (None, None))
+            return _Moved(_with_contracted_batch(prim, form.axis), (_WHOLE, _WHOLE))
         return None
 
     def _split(self, eqn: Eqn, form: _Sum) -> _Moved | None:
@@ -397,7 +411,7 @@ class _Collapse:
         """Return an equation after the sum over a part of an axis of its result."""
         prim = eqn.prim
         if isinstance(prim, LinearSystem) and form.axis == _columns(eqn):
-            return _Moved(prim, (*[None] * (len(eqn.ins) - 1), form))
+            return _Moved(prim, (*[_WHOLE] * (len(eqn.ins) - 1), form))
         if not isinstance(prim, Reshape) or eqn.ins[0].aval.symbolic:
             return None
         assert form.around is not None
@@ -413,128 +427,128 @@ class _Collapse:
             assert to is not None
             (a,) = eqn.ins
             if to.axes[0] is None:
-                self._want(a, _FULL)
+                self._want(a, _WHOLE)
                 return
             axis = to.axes[0]
 
-    # ------------------------------------------------------------------------------------------ forward: the program
 
-    def emit(self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom]) -> list[Atom]:
+# -------------------------------------------------------------------------------------------- forward: the program
+
+
+@final
+class _Emission:
+    """Writes the equations of a program after `_Collapse` has decided which sums move.
+
+    env:  the new atom of each value that is used as it is.
+    sums: the new atom of each sum of a value.
+    """
+
+    def __init__(self, plan: _Collapse, b: Builder) -> None:
+        self.plan, self.b = plan, b
+        self.env: dict[Atom, Atom] = {}
+        self.sums: dict[tuple[Atom, _Sum], Atom] = {}
+
+    def run(self) -> list[Atom]:
         """Add the equations, and return the results in the forms in which they are needed."""
-        inputs = set(self.jaxpr.ins)
-        for eqn in self.jaxpr.eqns:
+        plan, b = self.plan, self.b
+        inputs = set(plan.jaxpr.ins)
+        for eqn in plan.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
-            if eqn.outs and eqn.outs[0] in self.inside:
-                self._emit_inside(b, env, sums, eqn, self.inside[eqn.outs[0]])
-            elif v is not None and v in self.moved:
+            if eqn.outs and eqn.outs[0] in plan.inside:
+                self._emit_inside(eqn, plan.inside[eqn.outs[0]])
+            elif v is not None and v in plan.moved:
                 # here, so that the values it reads need not be stored for long; if weights come later, where it is read
-                (form,) = self.wants[v]
+                (form,) = plan.wants[v]
                 assert isinstance(form, _Sum)
-                if form.weights is None or form.weights in env or form.weights in inputs:
-                    self._sum_of(b, env, sums, v, form)
-            elif v is not None and v in self.first:
-                axis = self.first[v]
+                if form.weights is None or form.weights in self.env or form.weights in inputs:
+                    self._sum_of(v, form)
+            elif v is not None and v in plan.first:
+                axis = plan.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = after_removal(eqn.prim.axes, axis)
-                total = self._sum_of(b, env, sums, eqn.ins[0], _Sum(axis))
-                env[v] = b.one(ReduceSum(rest), total) if rest else total
-            elif v is None or v in self.wants or eqn.prim.effects:
-                env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
-        return [
-            env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form)
-            for a, form in zip(self.jaxpr.outs, self.forms, strict=True)
-        ]
+                total = self._sum_of(eqn.ins[0], _Sum(axis))
+                self.env[v] = b.one(ReduceSum(rest), total) if rest else total
+            elif v is None or v in plan.wants or eqn.prim.effects:
+                self.env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, self.env)), strict=True))
+        return [self._in_form(a, form) for a, form in zip(plan.jaxpr.outs, plan.forms, strict=True)]
 
-    def _emit_inside(
-        self,
-        b: Builder,
-        env: dict[Atom, Atom],
-        sums: dict[tuple[Atom, _Sum], Atom],
-        eqn: Eqn,
-        inside: _Inside,
-    ) -> None:
+    def _value(self, a: Atom) -> Atom:
+        return self.env.get(a, a)
+
+    def _in_form(self, a: Atom, form: _Form) -> Atom:
+        return self._sum_of(a, form) if isinstance(form, _Sum) else self._value(a)
+
+    def _emit_inside(self, eqn: Eqn, inside: _Inside) -> None:
         assert isinstance(eqn.prim, HigherOrder)
         layout = eqn.prim.layout
         args: list[Atom] = []
         for g in range(len(layout.operands)):
-            for p in layout.operands_of(g):
-                form = inside.operands.get(p)
-                a = eqn.ins[p]
-                args.append(env.get(a, a) if form is None else self._sum_of(b, env, sums, a, form))
+            args += [self._in_form(eqn.ins[p], inside.operands.get(p, _WHOLE)) for p in layout.operands_of(g)]
             if g == inside.group:
-                args += [env.get(a, a) for a in inside.weights]
+                args += map(self._value, inside.weights)
         bodies = [_body_of_sums(layout, k, inside) for k in inside.bodies]
         n_weights = len(inside.weights)
         sizes = [x.size + (n_weights if g == inside.group else 0) for g, x in enumerate(layout.operands)]
-        b.source = eqn.source
-        outs = b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
+        self.b.source = eqn.source
+        outs = self.b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
         for q, (v, out) in enumerate(zip(eqn.outs, outs, strict=True)):
             if q in inside.results:
-                sums[v, inside.results[q]] = out
+                self.sums[v, inside.results[q]] = out
             else:
-                env[v] = out
+                self.env[v] = out
 
-    def _emit_moved(
-        self,
-        b: Builder,
-        env: dict[Atom, Atom],
-        sums: dict[tuple[Atom, _Sum], Atom],
-        eqn: Eqn,
-        moved: _Moved,
-        form: _Sum,
-    ) -> Atom:
-        b.source = eqn.source
+    def _emit_moved(self, eqn: Eqn, moved: _Moved, form: _Sum) -> Atom:
+        self.b.source = eqn.source
         if moved.prim is None:
-            (total,) = [
-                self._sum_of(b, env, sums, a, f)
-                for a, f in zip(eqn.ins, moved.operands, strict=True)
-                if isinstance(f, _Sum)
-            ]
+            (total,) = [self._sum_of(a, f) for a, f in zip(eqn.ins, moved.operands, strict=True) if isinstance(f, _Sum)]
             return total
         args: list[Atom] = []
         for a, how in zip(eqn.ins, moved.operands, strict=True):
-            if isinstance(how, _Sum):
-                args.append(self._sum_of(b, env, sums, a, how))
+            if isinstance(how, _Slice):
+                args.append(slice_of(self.b, self.plan.defs, self._value, a, how.axis))
             else:
-                args.append(env.get(a, a) if how is None else slice_of(b, self.defs, lambda x: env.get(x, x), a, how))
-        out: Atom = b.one(moved.prim, *args)
-        if moved.copies is None:
-            return out
-        return self._copies(b, env, out, moved.copies, form)
+                args.append(self._in_form(a, how))
+        out: Atom = self.b.one(moved.prim, *args)
+        return out if moved.copies is None else self._copies(out, moved.copies, form)
 
-    def _copies(self, b: Builder, env: dict[Atom, Atom], a: Atom, count: int, form: _Sum) -> Atom:
+    def _copies(self, a: Atom, count: int, form: _Sum) -> Atom:
         """Return the sum of `count` equal slices."""
+        b = self.b
         if form.weights is not None:
-            weights = env.get(form.weights, form.weights)
+            weights = self._value(form.weights)
             total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), emit_convert(b, weights, a.aval.dtype))
             return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
     @with_enough_stack
-    def _sum_of(
-        self, b: Builder, env: dict[Atom, Atom], sums: dict[tuple[Atom, _Sum], Atom], a: Atom, form: _Sum
-    ) -> Atom:
+    def _sum_of(self, a: Atom, form: _Sum) -> Atom:
+        """Return the sum of a value: computed once, where it moves from the sums of the operands."""
         if isinstance(a, Lit):
             shape = form.shape(a.aval.shape)
             if is_zero(a):
                 return a.with_shape(shape)
-            return self._copies(b, env, a.with_shape(shape), form.size(a.aval.shape), form)
-        if (a, form) not in sums and a in self.moved:
-            sums[a, form] = self._emit_moved(b, env, sums, self.defs[a], self.moved[a], form)
-        if (a, form) not in sums:
-            x, axis = env.get(a, a), form.axis
-            whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
-            if form.around is not None:
-                before, after = form.around
-                x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
-                axis += 1
-            if form.weights is not None:
-                weights = emit_convert(b, env.get(form.weights, form.weights), x.aval.dtype)
-                weights = emit_reshape(b, weights, (size,))
-                x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
-            sums[a, form] = emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
-        return sums[a, form]
+            return self._copies(a.with_shape(shape), form.size(a.aval.shape), form)
+        if (a, form) not in self.sums:
+            moves = a in self.plan.moved
+            self.sums[a, form] = (
+                self._emit_moved(self.plan.defs[a], self.plan.moved[a], form) if moves else self._emit_sum(a, form)
+            )
+        return self.sums[a, form]
+
+    def _emit_sum(self, a: Atom, form: _Sum) -> Atom:
+        """Add the sum of a value as it is."""
+        b, x, axis = self.b, self._value(a), form.axis
+        whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
+        if form.around is not None:
+            before, after = form.around
+            x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
+            axis += 1
+        if form.weights is not None:
+            weights = emit_convert(b, self._value(form.weights), x.aval.dtype)
+            weights = emit_reshape(b, weights, (size,))
+            x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
+        return emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
 
 
 def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
@@ -550,19 +564,18 @@ def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
 def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
     """Return a body whose results are sums, with operands for sums and for weights."""
     part, b = inside.bodies[k], Builder()
-    env: dict[Atom, Atom] = {}
-    sums: dict[tuple[Atom, _Sum], Atom] = {}
+    emission = _Emission(part, b)
     operands = iter(part.jaxpr.ins)
     for g in layout.bodies[k].operands:
         for p, v in zip(layout.operands_of(g), operands, strict=False):
-            form = inside.in_body(inside.operands.get(p), layout.operand_roles[p], k)
-            if form is None:
-                env[v] = b.input(v.aval)
+            form = inside.in_body(inside.operands.get(p, _WHOLE), layout.operand_roles[p], k)
+            if isinstance(form, _Whole):
+                emission.env[v] = b.input(v.aval)
             else:
-                sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
+                emission.sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
         if g == inside.group:
-            env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
-    return b.build(part.emit(b, env, sums), part.jaxpr.name)
+            emission.env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
+    return b.build(emission.run(), part.jaxpr.name)
 
 
 @by_value

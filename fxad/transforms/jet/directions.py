@@ -360,70 +360,70 @@ class _Sparse:
             *zip(prim.lhs_contract, prim.rhs_contract, strict=True),
         ]
         n_batch = len(prim.lhs_batch)
-        shared = [
-            n
-            for n, p in enumerate(pairs)
-            if any([x is not None and x.axis == a for x, a in zip(operands, p, strict=True)])
+        ends_at_direction = [
+            any([x is not None and x.axis == a for x, a in zip(operands, pair, strict=True)]) for pair in pairs
         ]
-        if shared:  # the product sums over directions
-            if shared[0] < n_batch:
-                return None
-            x, y = [
-                self.as_parts(a, axis) if x is None else x
-                for a, x, axis in zip(eqn.ins, operands, pairs[shared[0]], strict=True)
-            ]
-            if (x.axis, y.axis) != pairs[shared[0]]:
-                return None
-            given = operands[0] or operands[1]
-            assert given is not None
-            x, y = [z if z.dims == given.dims else _with_dims(self.b, z, given.dims) for z in (x, y)]
-        elif operands.count(None) == 0:
-            return None
+        summed = ends_at_direction.index(True) if any(ends_at_direction) else None  # the pair that sums over directions
+        if summed is None:
+            factors = self._factors(eqn, operands)
         else:
-            x, y = [
-                _Parts(-1, (), a.aval.shape, {(): self.dense(a)}) if z is None else z
-                for a, z in zip(eqn.ins, operands, strict=True)
-            ]
+            factors = None if summed < n_batch else self._factors_summed_over(eqn, operands, pairs[summed])
+        if factors is None:
+            return None
+        x, y = factors
         labels = [[(side, a) for a in range(aval.aval.ndim)] for side, aval in enumerate(eqn.ins)]
         free = [[label for label in labels[side] if label[1] not in [p[side] for p in pairs]] for side in (0, 1)]
         dense_target = [(0, a) for a, _ in pairs[:n_batch]] + free[0] + free[1]
-        directions = [(side, z.axis) for side, z in enumerate((x, y)) if z.axis >= 0]
+        directions = [(side, z.axis) for side, z in enumerate(factors) if z.axis >= 0]
         target = [label for label in dense_target if label not in directions]
-        total: Atom | None = None
-        parts: dict[_At, Atom] = {}
+        joined = [pair for n, pair in enumerate(pairs) if n != summed]
         dims = x.dims or y.dims
+        parts: dict[_At, Atom] = {}
         for left, c in x.parts.items():
             for right, d in y.parts.items():
                 same = _Same(target)
-                for n, (a, b) in enumerate(pairs):
-                    if n not in shared:
-                        same.unite((0, a), (1, b))
-                arrays: list[list[_Label]] = []
-                for side, (z, at) in enumerate(((x, left), (y, right))):
-                    values = [label for label in labels[side] if label[1] != z.axis]
-                    for k, place in enumerate(at):
-                        if place is not None:
-                            same.unite((_DIRECTION, k), values[place])
-                    arrays.append([*[(_DIRECTION, k) for k in _own(at)], *values])
-                names = [[same.of(label) for label in array] for array in arrays]
+                for one, other in joined:
+                    same.unite((0, one), (1, other))
+                names = _names_of_axes(same, [(labels[0], x.axis, left), (labels[1], y.axis, right)])
                 if any([len(set(array)) < len(array) for array in names]):
                     return None
                 wanted = [same.of(label) for label in target]
                 new = tuple([
                     wanted.index(name) if (name := same.of((_DIRECTION, k))) in wanted else None
-                    for k in range(0 if shared else len(dims))
+                    for k in range(len(dims) if summed is None else 0)
                 ])  # fmt: skip
                 order = list(dict.fromkeys([*[same.of((_DIRECTION, k)) for k in _own(new)], *wanted]))
                 term = self.contraction(prim, c, names[0], d, names[1], order)
                 term = self.repeated(term, [*order[: len(_own(new))], *wanted])
-                if shared:
-                    total = self.sum(total, term)
-                else:
-                    parts[new] = self.sum(parts.get(new), term)
-        if shared:
-            return total
+                parts[new] = self.sum(parts.get(new), term)
+        if summed is not None:
+            return parts.get(())
         shape = tuple([eqn.ins[side].aval.shape[a] for side, a in target])
         return _Parts(dense_target.index(directions[0]), dims, shape, parts)
+
+    def _factors(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[_Parts, _Parts] | None:
+        """Return the factors of a product for each direction: one that has none is one part. None if both have
+        directions."""
+        if operands.count(None) == 0:
+            return None
+        x, y = [
+            _Parts(-1, (), a.aval.shape, {(): self.dense(a)}) if z is None else z
+            for a, z in zip(eqn.ins, operands, strict=True)
+        ]
+        return x, y
+
+    def _factors_summed_over(
+        self, eqn: Eqn, operands: Sequence[_Parts | None], pair: tuple[int, int]
+    ) -> tuple[_Parts, _Parts] | None:
+        """Return the factors of a product that sums over directions, which are the axes `pair`, with the same indices.
+        None if they are other axes of a factor."""
+        x, y = [self.as_parts(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)]
+        if (x.axis, y.axis) != pair:
+            return None
+        given = operands[0] or operands[1]
+        assert given is not None
+        x, y = [z if z.dims == given.dims else _with_dims(self.b, z, given.dims) for z in (x, y)]
+        return x, y
 
     def as_parts(self, a: Atom, axis: int) -> _Parts:
         """Return a dense value as one part, whose directions have one axis of their own."""
@@ -567,6 +567,19 @@ class _Same:
             if a in self.preferred:
                 a, b = b, a
             self.names[a] = b
+
+
+def _names_of_axes(same: _Same, factors: Sequence[tuple[Sequence[_Label], int, _At]]) -> list[list[_Label]]:
+    """Return the names of the axes of the arrays of two parts. An axis of a value at which an index of the direction
+    stands has the name of this index. A factor is the labels of its axes, the axis of directions, and its part."""
+    arrays: list[list[_Label]] = []
+    for labels, axis, at in factors:
+        values = [label for label in labels if label[1] != axis]
+        for k, place in enumerate(at):
+            if place is not None:
+                same.unite((_DIRECTION, k), values[place])
+        arrays.append([*[(_DIRECTION, k) for k in _own(at)], *values])
+    return [[same.of(label) for label in array] for array in arrays]
 
 
 def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | None:

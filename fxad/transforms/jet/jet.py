@@ -44,7 +44,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias, cast, final
+from enum import Enum
+from typing import Final, TypeAlias, cast, final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import dce
@@ -258,20 +259,24 @@ class _SeriesBuilder(Emitter):
         if isinstance(prim, Call) and not whole:
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
-        kind = kind_of(prim, avals, varies)
-        if kind == "bodies" and isinstance(prim, HigherOrder) and (whole or not _is_linear(prim, varies)):
-            return self._node(prim, operands, self._by_layout(prim, operands, whole), None, source)
+        rule = series_rule(prim, avals, varies)
+        if rule is SeriesRule.BODIES and not whole and _is_linear(prim, varies):
+            rule = SeriesRule.AFFINE  # it needs one coefficient at a time; the series of its bodies would need all
+        if rule is SeriesRule.BODIES:
+            assert isinstance(prim, HigherOrder)
+            return self._node(prim, operands, self._by_bodies(prim, operands, whole), None, source)
         has = self._tangents_of(prim, avals, varies)[1]
         if not any(has):
             return self.emit(prim, *[self.at_zero(a) for a in operands])
-        if kind == "row":
-            compute = self._by_row(ROWS[type(prim)].series, operands)
-        elif kind == "linear" or kind == "bodies":
-            compute = self._linear_part(prim, operands, varies)
-        elif kind == "product":
-            compute = self._product(prim, operands, varies)
-        else:
-            compute = self._by_tangent(prim, operands, varies, source)
+        match rule:
+            case SeriesRule.ROW:
+                compute = self._by_row(ROWS[type(prim)].series, operands)
+            case SeriesRule.AFFINE:
+                compute = self._by_coefficient(prim, operands, varies)
+            case SeriesRule.PRODUCT:
+                compute = self._product(prim, operands, varies)
+            case _:
+                compute = self._by_tangent(prim, operands, varies, source)
         return self._node(prim, operands, compute, has, source)
 
     def _node(
@@ -308,30 +313,39 @@ class _SeriesBuilder(Emitter):
             self._tangent_programs[key] = _tangent_program(prim, avals, varies)
         return self._tangent_programs[key]
 
-    # ------------------------------------------------------------------------------------------- linear and products
+    # ------------------------------------------------------------------------------------------- affine and products
 
-    def _linear_part(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], OneOrder]:
+    def _by_coefficient(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], OneOrder]:
+        """The linear part of an affine equation, applied to each coefficient. Coefficient 0 is the equation itself."""
+
         def compute(k: int) -> OneOrder:
-            cs = [self.coefficient(a, k) if isinstance(a, Value) or not k else None for a in operands]
-            has = tuple([c is not None for c in cs])
-            if k == 0 and (all(has) or not _is_linear(prim, varies)):
+            coefficients = [self.coefficient(a, k) for a in operands]
+            if k > 0:
+                return self._linear_part(prim, operands, coefficients)
+            if None not in coefficients or not _is_linear(prim, varies):
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
-            if k == 0:  # a linear map of tangents
-                has = tuple([h and v for h, v in zip(has, varies, strict=True)])
-            avals = prim.abstract_eval(*[a.aval for a in operands])
-            if not any(has):
-                return (None,) * len(avals)
-            if isinstance(prim, Linear) and prim.linear_in(has):
-                args = [self.at_zero(a) if c is None else c for a, c in zip(operands, cs, strict=True)]
-                return self.emit(prim, *args)
-            cs = [c if h else None for c, h in zip(cs, has, strict=True)]
-            program, nonzero = self._tangents_of(prim, [a.aval for a in operands], has)
-            args = [self.at_zero(a) for a in operands]
-            outs = self._emit_program(program, (*args, *[c for c in cs if c is not None]))
-            tangents = iter(outs[len(avals) :])
-            return tuple([next(tangents) if n else None for n in nonzero])
+            # of a linear equation of tangents, those that are zero at t = 0 are left out
+            moving = [c if v else None for c, v in zip(coefficients, varies, strict=True)]
+            return self._linear_part(prim, operands, moving)
 
         return compute
+
+    def _linear_part(self, prim: Primitive, operands: Operands, coefficients: Sequence[Atom | None]) -> OneOrder:
+        """Return the linear part of an equation, applied to one coefficient of each operand; None is zero."""
+        avals = tuple([a.aval for a in operands])
+        has = tuple([c is not None for c in coefficients])
+        n_outs = len(prim.abstract_eval(*avals))
+        if not any(has):
+            return (None,) * n_outs
+        if _is_linear(prim, has):
+            return self.emit(
+                prim, *[self.at_zero(a) if c is None else c for a, c in zip(operands, coefficients, strict=True)]
+            )
+        program, nonzero = self._tangents_of(prim, avals, has)
+        args = [self.at_zero(a) for a in operands]
+        outs = self._emit_program(program, (*args, *[c for c in coefficients if c is not None]))
+        tangents = iter(outs[n_outs:])
+        return tuple([next(tangents) if n else None for n in nonzero])
 
     def _emit_program(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
@@ -474,7 +488,7 @@ class _SeriesBuilder(Emitter):
             (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
         ]  # fmt: skip
 
-    def _by_layout(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], OneOrder]:
+    def _by_bodies(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], OneOrder]:
         """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
@@ -590,26 +604,36 @@ def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> t
 
 
 def _is_linear(prim: Primitive, varies: Flags) -> bool:
+    """Return True if the equation is linear in the marked operands together, the others held fixed."""
     return isinstance(prim, Linear) and prim.linear_in(varies)
 
 
-Kind: TypeAlias = Literal["bodies", "row", "linear", "product", "tangent rule"]
+@final
+class SeriesRule(Enum):
+    """How the series of an equation is computed. The values are the words of `docs/rule-matrix.md`."""
+
+    BODIES = "bodies"  # the same equation, over the series of its bodies
+    ROW = "row"
+    AFFINE = "linear"  # its linear part, applied to each coefficient
+    PRODUCT = "product"  # the Cauchy product
+    TANGENT = "tangent rule"
 
 
-def kind_of(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> Kind:
+def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> SeriesRule:
     """Return how the series of an equation is computed when the marked operands vary."""
     if isinstance(prim, HigherOrder) and prim.layout.transparent:
-        return "bodies"
+        return SeriesRule.BODIES
     row = ROWS.get(type(prim))
     if row is not None and row.applies(varies):
-        return "row"
+        return SeriesRule.ROW
     if _is_affine(prim, avals, varies):
-        return "linear"
-    return "product" if _is_product(prim, varies) else "tangent rule"
+        return SeriesRule.AFFINE
+    return SeriesRule.PRODUCT if _is_bilinear(prim, varies) else SeriesRule.TANGENT
 
 
 def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> bool:
-    """Return True if the equation is linear in the varying operands, alone or together with constant ones."""
+    """Return True if the equation is affine in the varying operands: it is linear in them, as a product with a constant
+    is, or in them together with the constants, as a sum with a constant is."""
     if not isinstance(prim, Linear):
         return False
     if prim.linear_in(varies):
@@ -617,7 +641,7 @@ def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> bool:
     return not isinstance(prim, HigherOrder) and prim.linear_in(tuple([a.inexact for a in avals]))
 
 
-def _is_product(prim: Primitive, varies: Flags) -> bool:
+def _is_bilinear(prim: Primitive, varies: Flags) -> bool:
     """Return True if the equation is linear in each of two varying operands, the other held fixed."""
     if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or sum(varies) != 2:
         return False

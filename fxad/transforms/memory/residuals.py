@@ -19,7 +19,7 @@ from fxad.support.tables import Shown, Table
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.locate import lines_of
+from fxad.transforms.locate import innermost, lines_of
 from fxad.transforms.memory.remat import as_remat
 
 _MAX_LINES: Final = 15  # of calls in each other that are named
@@ -56,7 +56,7 @@ class Residual:
     @property
     def where(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
     @property
     def bytes(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder, rewrite, subprogram, substitute
+from fxad.core.builder import Builder, live_ins, rewrite, subprogram, substitute
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Var
@@ -65,9 +65,7 @@ def live_ins_and_outs(
     """Return the values that the equations from `start` to before `stop` read from outside (their live-ins), and those
     of their results that are read after them (their live-outs). `last` has the `last_reads` of the program."""
     own = eqns[start:stop]
-    inside = {v for e in own for v in e.outs}
-    read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
-    return read, tuple([v for e in own for v in e.outs if last.get(v, -1) >= stop])
+    return tuple(live_ins(own)), tuple([v for e in own for v in e.outs if last.get(v, -1) >= stop])
 
 
 @by_value

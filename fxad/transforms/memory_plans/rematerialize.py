@@ -26,7 +26,7 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate, count, pairwise
 from typing import Final, TypeAlias, final
 
-from fxad.core.builder import Builder, rewrite, subprogram, substitute
+from fxad.core.builder import Builder, live_ins, rewrite, subprogram, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -483,7 +483,7 @@ class _Rematerialization:
                 b.extend(block.eqns, env)
                 continue
             # XLA runs a block when its last operand is known: one from after the turn, if there is any
-            ins = sorted(_read(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
+            ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
             b.source = block.eqns[-1].source
             body = subprogram(block.eqns, ins, block.results, "block")
             env.update(zip(block.results, b(Remat(body, True), *substitute(ins, env)), strict=True))
@@ -491,7 +491,7 @@ class _Rematerialization:
 
     def crossings(self) -> tuple[Crossing, ...]:
         """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
-        read_late = {v for block in self.blocks[self.forward_blocks :] for v in _read(block.eqns)}
+        read_late = {v for block in self.blocks[self.forward_blocks :] for v in live_ins(block.eqns)}
         out = []
         for v in self.crossing:
             k = self.halves.made_by[v]
@@ -569,12 +569,6 @@ class _Rematerialization:
     def _add(self, eqns: Sequence[Eqn], results: Sequence[Var] | None = None) -> None:
         if eqns:
             self.blocks.append(_PlannedBlock(eqns, results))
-
-
-def _read(eqns: Sequence[Eqn]) -> list[Var]:
-    """Return the values that equations read and do not compute, in the order of their reads."""
-    made = {v for e in eqns for v in e.outs}
-    return list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made]))
 
 
 @final

@@ -15,6 +15,7 @@ from fxad.ir import Jaxpr, SourceLocation
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.support.tables import Shown, Table
 from fxad.transforms.costs import microseconds
+from fxad.transforms.locate import innermost
 from fxad.transforms.precision.cast import Decisions
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.table import RoundingErrors, body_of, relative_to
@@ -44,7 +45,7 @@ class PlannedEquation:
     @property
     def line(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
 
 
 @final
@@ -186,7 +187,7 @@ def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[Plann
             continue
         key = (program.digest, row.path[-1])
         relative = relative_to(_OPERANDS * roundoff * max(row.sensitivity, row.operand_sensitivity), table.size)
-        expected = inf if row.causes and any(["flow" in c for c in row.causes]) else relative
+        expected = inf if any([cause.flows for cause in row.found]) else relative
         before = found.get(key)
         if before is None:
             reason = "; ".join(row.causes)

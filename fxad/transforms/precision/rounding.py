@@ -239,15 +239,19 @@ def _tap(
     eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], wants: Wants
 ) -> tuple[CallWithRules, tuple[int, ...], bool] | None:
     """Return the function (floating results, operands that are no literals, accumulator) -> results, the numbers of the
-    sums of its accumulator, and True if the errors are estimates. None if the error of the equation is unknown."""
+    sums of its accumulator, and True if the errors are estimates. None if the error of the equation is unknown.
+
+    The function is the identity of the results. Its derivative rule has the errors as residuals: `push` adds them for
+    the tangent of the accumulator, and `pull` gives the accumulator their sums, weighted by the cotangents.
+    """
     avals = [v.aval for v in eqn.outs if v.aval.inexact]
     n = len(avals)
     operand_avals = [a for a, lit in zip(ins, literals, strict=True) if lit is None]
-
     summed = isinstance(eqn.prim, Add | Sub)
     sized = wants.sizes or summed or isinstance(eqn.prim, ReduceSum | Bilinear)
 
     def begun(accumulator: Aval) -> tuple[Builder, Atoms, Atoms]:
+        """Return a builder of the function, the operands of the equation, and the results of the function."""
         b = Builder()
         ys = b.inputs(avals)
         given = iter(b.inputs(operand_avals))
@@ -255,7 +259,7 @@ def _tap(
         zero = _first(b, b.input(accumulator))
         return b, operands, tuple([b.one(ADD, y, _filled(b, converted(b, zero, y.aval.dtype), y.aval)) for y in ys])
 
-    probe, operands, same = begun(ACCUMULATOR)
+    probe, operands, same = begun(ACCUMULATOR)  # which sums there are decides the type of the accumulator
     found = local_errors(probe, eqn, operands, same)
     if found is None:
         return None
@@ -265,26 +269,47 @@ def _tap(
 
     b, _, same = begun(accumulator)
     body = b.build(same, f"tap_{eqn.prim.name}")
+
     b, operands, same = begun(accumulator)
     found = local_errors(b, eqn, operands, same)
     assert found is not None, "as before"
     summands = [a for a in operands if not isinstance(a, Lit)][:1] if summed else []
     residuals = [*found.errors, *(same if sized else ()), *summands]
     forward = b.build([*same, *residuals], f"forward_tap_{eqn.prim.name}")
-    types = [a.aval for a in residuals]
 
+    types = [a.aval for a in residuals]
+    push = _push_of_tap(avals, accumulator, types, f"push_tap_{eqn.prim.name}")
+    pull = _pull_of_tap(avals, types, sums, wants, sized, summed, f"pull_tap_{eqn.prim.name}")
+    moving = (*[True] * n, *[False] * len(operand_avals), True)
+    rules = Rules(vjp=(Derivative(moving, forward, push, pull),))
+    return CallWithRules(Function(body, 0, rules)), sums, found.estimated
+
+
+def _push_of_tap(avals: Sequence[Aval], accumulator: Aval, residuals: Sequence[Aval], name: str) -> Jaxpr:
+    """Return the program (tangents, tangent of the accumulator, residuals) -> tangents of a tap."""
     b = Builder()
     dots, dot = b.inputs(avals), b.input(accumulator)
-    kept = b.inputs(types)
+    errors = b.inputs(residuals)[: len(avals)]
     first = _first(b, dot)
     pushed = [
         b.one(ADD, t, b.one(MUL, e, _filled(b, converted(b, first, t.aval.dtype), t.aval)))
-        for t, e in zip(dots, kept[:n], strict=True)
+        for t, e in zip(dots, errors, strict=True)
     ]
-    push = b.build(pushed, f"push_tap_{eqn.prim.name}")
+    return b.build(pushed, name)
 
-    b = Builder()
-    cts, kept = b.inputs(avals), b.inputs(types)
+
+def _pull_of_tap(
+    avals: Sequence[Aval],
+    residuals: Sequence[Aval],
+    sums: tuple[int, ...],
+    wants: Wants,
+    sized: bool,
+    summed: bool,
+    name: str,
+) -> Jaxpr:
+    """Return the program (cotangents, residuals) -> (cotangents, sums of the accumulator) of a tap."""
+    b, n = Builder(), len(avals)
+    cts, kept = b.inputs(avals), b.inputs(residuals)
     # a sum or a difference of literals has no other operand than its result
     operand = kept[-1] if summed else None
     rows = [
@@ -294,10 +319,7 @@ def _tap(
     total = rows[0]
     for row in rows[1:]:
         total = b.one(ADD, total, row)
-    pull = b.build([*cts, total], f"pull_tap_{eqn.prim.name}")
-    moving = (*[True] * n, *[False] * len(operand_avals), True)
-    rules = Rules(vjp=(Derivative(moving, forward, push, pull),))
-    return CallWithRules(Function(body, 0, rules)), sums, found.estimated
+    return b.build([*cts, total], name)
 
 
 def _first(b: Builder, accumulator: Atom) -> Atom:

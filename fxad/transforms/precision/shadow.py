@@ -23,14 +23,14 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.primitives.linalg.lu import Lu
 from fxad.support.tables import Shown, Table
-from fxad.transforms.locate import describe, lines_of
+from fxad.transforms.locate import describe, innermost, lines_of
 from fxad.transforms.precision import double_double
+from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
 from fxad.transforms.precision.local_errors import copies
 from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped, unit_roundoff
 from fxad.transforms.precision.rounding import Path, applied_body
-from fxad.transforms.precision.table import NOT_FINITE, RoundingErrors, located, relative_to
+from fxad.transforms.precision.table import RoundingErrors, located, relative_to
 
-_INFINITE_DERIVATIVE: Final = "infinite derivative"
 _GROWTH: Final = 100.0  # a relative error that grows by two digits is named
 
 
@@ -40,9 +40,9 @@ class ShadowRow:
     """An equation of a program, and how far its result was from that of the shadow.
 
     `error` is the largest relative error of its results over the run, in the Euclidean norm, `operands` that of the
-    operands of that step. `causes` names what is wrong: "cancellation of 5 digits", "ill-conditioned by 5 digits",
-    "overflow", "underflow". `line`, `lines`, `inside`, `path`, `equation` and `primitive` are those of
-    `RoundingError`. `finite`: no element of its results was infinite or nan, in the program.
+    operands of that step. `found` is what is wrong, and `causes` are its texts: "cancellation of 5 digits",
+    "ill-conditioned by 5 digits", "overflow", "underflow". `line`, `lines`, `inside`, `path`, `equation` and
+    `primitive` are those of `RoundingError`. `finite`: no element of its results was infinite or nan, in the program.
     """
 
     error: float
@@ -52,13 +52,18 @@ class ShadowRow:
     lines: tuple[SourceLocation, ...]
     inside: tuple[str, ...]
     path: Path
-    causes: tuple[str, ...]
+    found: tuple[Cause, ...]
     finite: bool = True
 
     @property
     def line(self) -> SourceLocation | None:
         """The line of the equation itself."""
-        return self.lines[-1] if self.lines else None
+        return innermost(self.lines)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The texts of what is wrong."""
+        return tuple(map(str, self.found))
 
 
 @final
@@ -136,9 +141,13 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     rows = []
     for path in sorted(walker.seen):
         around, eqn, inside = located(jaxpr, path)
-        relative, of_operands, causes, finite = walker.seen[path]
+        seen = walker.seen[path]
         lines = lines_of((*around, eqn))
-        rows.append(ShadowRow(relative, of_operands, describe(eqn), eqn.prim.name, lines, inside, path, causes, finite))
+        rows.append(
+            ShadowRow(
+                seen.error, seen.operands, describe(eqn), eqn.prim.name, lines, inside, path, seen.causes, seen.finite
+            )
+        )
     return Shadow(
         jaxpr,
         tuple(rows),
@@ -152,18 +161,20 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
 
 def with_causes_of(table: RoundingErrors, shadow: Shadow) -> RoundingErrors:
     """Return a table whose error is not finite, with the causes of that: those of a shadow run."""
-    found = {row.path: row for row in shadow}
+    run_at = {row.path: row for row in shadow}
+    not_finite = Cause(CauseKind.NOT_FINITE)
     rows = []
     for r in table.rows:
-        run = found.get(r.path)
-        causes = r.causes
+        run = run_at.get(r.path)
+        causes = list(r.found)
         if run is not None:
-            flows = [c for c in run.causes if c in ("overflow", "underflow")]
-            causes = tuple([c for c in causes if c != NOT_FINITE])
-            if len(causes) < len(r.causes) and "overflow" not in flows:
-                causes = (_INFINITE_DERIVATIVE if run.finite else NOT_FINITE, *causes)
-            causes = tuple(dict.fromkeys([*flows, *causes]))
-        rows.append(replace(r, causes=causes))
+            flows = [c for c in run.found if c.flows]
+            if not_finite in causes:
+                causes.remove(not_finite)
+                if Cause(CauseKind.OVERFLOW) not in flows:
+                    causes.insert(0, Cause(CauseKind.INFINITE_DERIVATIVE) if run.finite else not_finite)
+            causes = list(dict.fromkeys([*flows, *causes]))
+        rows.append(replace(r, found=tuple(causes)))
     return replace(table, rows=tuple(rows))
 
 
@@ -234,14 +245,25 @@ def _norm(x: NDArray) -> float:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the runs of an equation have shown so far: the largest relative error of its results, that of its operands
+    in this step, the causes, and whether all results were finite."""
+
+    error: float = -1.0  # less than that of any run
+    operands: float = 0.0
+    causes: tuple[Cause, ...] = ()
+    finite: bool = True
+
+
+@final
 class _Walker:
-    """Interprets a program in both precisions. `seen` has, for each equation that ran, the largest relative error of
-    its results, that of its operands in this step, its causes, and whether its results were finite."""
+    """Interprets a program in both precisions, and notes for each equation that ran what its runs have shown."""
 
     __slots__ = ("approximate", "seen")
 
     def __init__(self) -> None:
-        self.seen: dict[Path, tuple[float, float, tuple[str, ...], bool]] = {}
+        self.seen: dict[Path, _Seen] = {}
         self.approximate: set[str] = set()
 
     @with_enough_stack
@@ -323,44 +345,43 @@ class _Walker:
             return
         relative = max([_relative(x) for x in inexact])
         of_operands = max([_relative(x) for x in ins if x.dtype.names], default=0.0)
-        before = self.seen.get(path, (-1.0, 0.0, (), True))
-        causes = dict.fromkeys([*before[2], *self._causes(eqn, ins, inexact, relative, of_operands)])
-        names = tuple([c for c in causes if "digits" not in c])
-        digits = [c for c in causes if "digits" in c]
-        if relative > before[0] or (digits and not any(["digits" in c for c in before[2]])):
-            latest = digits[-1:]
-        else:
-            latest = [c for c in before[2] if "digits" in c]
-        worse = (relative, of_operands) if relative > before[0] else before[:2]
-        finite = before[3] and all([bool(np.isfinite(_as_float(_part(x, "low"))).all()) for x in inexact])
-        self.seen[path] = (*worse, (*names, *latest), finite)
+        before = self.seen.get(path, _Seen())
+        causes = dict.fromkeys([*before.causes, *self._causes(eqn, ins, inexact, relative, of_operands)])
+        digits_before = [c for c in before.causes if c.digits is not None]
+        digits = [c for c in causes if c.digits is not None]
+        # of lost digits, those of the worst step are named
+        if relative > before.error or not digits_before:
+            digits_before = digits[-1:]
+        worst = (relative, of_operands) if relative > before.error else (before.error, before.operands)
+        finite = before.finite and all([bool(np.isfinite(_as_float(_part(x, "low"))).all()) for x in inexact])
+        self.seen[path] = _Seen(*worst, (*[c for c in causes if c.digits is None], *digits_before), finite)
 
     def _causes(
         self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float
-    ) -> Iterator[str]:
+    ) -> Iterator[Cause]:
         operands_finite = all([bool(np.isfinite(_as_float(_low(x))).all()) for x in ins if x.dtype.names])
         flows = False
         for x in outs:
             low = _as_float(_part(x, "low"))
             if operands_finite and bool((~np.isfinite(low) & np.isfinite(_part(x, "high"))).any()):
                 flows = True
-                yield "overflow"
+                yield Cause(CauseKind.OVERFLOW)
             # an operand that is wrong already may be zero itself
             if of_operands < 0.5 and bool(
                 ((low == 0) & (_part(x, "high") != 0) & np.logical_not(_cancels(eqn, ins, x))).any()
             ):
                 flows = True
-                yield "underflow"
+                yield Cause(CauseKind.UNDERFLOW)
         if flows:
             return
         roundoff = max([unit_roundoff(_part(x, "low").dtype) for x in outs])
         reference = max(of_operands, roundoff)
         if relative > _GROWTH * reference and relative != inf:
-            digits = f"{log10(relative / reference):.0f} digits"
             cancels = isinstance(eqn.prim, Add | Sub)
-            yield f"cancellation of {digits}" if cancels else f"ill-conditioned by {digits}"
+            kind = CauseKind.CANCELLATION if cancels else CauseKind.ILL_CONDITIONED
+            yield digits_lost(kind, log10(relative / reference))
         elif relative == inf and isinstance(eqn.prim, Add | Sub) and operands_finite:
-            yield "cancellation of all digits"
+            yield digits_lost(CauseKind.CANCELLATION, inf)
 
 
 def _eliminated(a: NDArray, pivots: NDArray) -> NDArray:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import NamedTuple, TypeAlias, final
 
 from fxad.core.atoms import MeshAxes
 from fxad.core.layout import (
@@ -19,6 +17,7 @@ from fxad.core.layout import (
     OneOf,
     Part,
     Role,
+    Runs,
     Sliced,
     Times,
     UpTo,
@@ -27,20 +26,18 @@ from fxad.core.memo import by_value
 from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Shape
 from fxad.primitives.implicit import LinearSolve
+from fxad.transforms.sparse.powers import powers
 from fxad.transforms.sparse.relation import (
     EMPTY,
-    Ints,
     Relation,
     box,
     compose,
     dense,
     identity,
-    pairs,
     relation,
     repeated,
     shifted,
     strided,
-    table,
     transposed,
     triangle,
     union,
@@ -50,11 +47,6 @@ from fxad.transforms.sparse.values import NOTHING, Values, unknown
 from fxad.transforms.vmap import vmap_named
 
 Block: TypeAlias = "dict[int, Relation]"  # by operand
-
-_SMALL: Final = 512  # carries of so many elements together have a boolean matrix, whose powers are exact
-_ROUNDS: Final = 12
-_FEW_BOXES: Final = 64
-_MOST_SHIFTS: Final = 2048
 
 
 class Dependence(NamedTuple):
@@ -221,7 +213,7 @@ def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: 
     sizes = [a.aval.size for a in eqn.ins[:n]]
     if any([a.aval.size != v.aval.size for a, v in zip(eqn.ins, eqn.outs, strict=False)]):
         return _dense(eqn, dependent)
-    _, closure = _powers(_joined(found, sizes, sizes), sum(sizes), None)
+    _, closure = powers(_joined(found, sizes, sizes), sum(sizes), None)
     return [{k: _part(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
 
 
@@ -241,202 +233,195 @@ def _part(whole: Relation, rows: Sequence[int], columns: Sequence[int], i: int, 
     return compose(cut_rows, compose(whole, cut_columns, n), m)
 
 
-def _powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
-    """Return (step^steps, the union of step^t for t < steps) of a relation on n elements; None: the union of all."""
-    one = identity(n)
-    if steps is not None and steps <= 1:
-        return (step, one) if steps == 1 else (one, EMPTY)
-    if n <= _SMALL:
-        return _dense_powers(step, n, steps)
-    power, total, count = one, one, 0
-    while steps is None or count < steps:
-        if count > _ROUNDS or len(total.boxes) > _FEW_BOXES or total.tables:
-            return _powers_of_shifts(step, n, steps) or (dense(n, n), dense(n, n))
-        following = compose(step, power, n)
-        count += 1
-        if not following.tables and following.boxes <= total.boxes:
-            # every later power is in the union
-            return (following if following == power or count == steps else total), total
-        power = following
-        if count != steps:
-            total = union(total, power)
-    return power, total
-
-
-def _powers_of_shifts(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation] | None:
-    """Return whole diagonals that contain the powers of a stencil; None if `step` is none, or they are too many.
-
-    All pairs of a box with equal strides have one shift i - o. The shifts of step^t are the sums of t of them.
-    """
-    if step.tables or steps is None or any([s != t for b in step.boxes for _, s, t in b.dims]):
-        return None
-    shifts = np.unique([b.in0 - b.out0 for b in step.boxes])
-    power, total = _sums(shifts, steps, n), _sums(np.union1d(shifts, 0), steps - 1, n)
-    if power is None or total is None:
-        return None
-    return _diagonals(power, n), _diagonals(total, n)
-
-
-def _sums(shifts: Ints, count: int, n: int) -> Ints | None:
-    """Return the sums of `count` shifts, or all multiples between the least and the greatest; None if too many."""
-    total = np.zeros(1, np.int64)
-    for bit in f"{count:b}":
-        for other in (total, shifts) if bit == "1" else (total,):
-            total = np.unique(total[:, None] + other)
-            total = total[abs(total) < n] if total.size > 1 else total
-            if len(total) > _MOST_SHIFTS:
-                return None
-    return total
-
-
-def _diagonals(shifts: Ints, n: int) -> Relation:
-    return relation(*[box(max(0, -k), max(0, k), ((n - abs(k), 1, 1),)) for k in shifts.tolist()])
-
-
-def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
-    matrix = np.zeros((n, n), np.float32)
-    o, i = pairs(step)
-    matrix[o, i] = 1
-    one = np.eye(n, dtype=np.float32)
-    if steps is None:
-        total = np.minimum(matrix + one, 1)
-        while True:
-            larger = np.minimum(total @ total, 1)
-            if (larger == total).all():
-                return _of_matrix(total), _of_matrix(total)
-            total = larger
-    # powers and unions by the bits of the number of steps: (P, S) then (P P, S + P S), and one step more
-    power, total = one, np.zeros_like(one)
-    for bit in f"{steps:b}":
-        power, total = np.minimum(power @ power, 1), np.minimum(total + power @ total, 1)
-        if bit == "1":
-            power, total = np.minimum(matrix @ power, 1), np.minimum(total + power, 1)
-    return _of_matrix(power), _of_matrix(total)
-
-
-def _of_matrix(matrix: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Relation:
-    if matrix.all():
-        return dense(*matrix.shape)
-    o, i = np.nonzero(matrix)
-    return table(o, i)
+# ----------------------------------------------------------------------------------------------------------- loops
 
 
 def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
-    """Return the dependence of a loop with one body that gives the results."""
-    stepping = [k for k in layout.running if any([p is not None for p in layout.result_indices(k)])]
-    if len(stepping) != 1:
+    """Return the dependence of a loop with one body that gives the results; None for a loop of another form.
+
+    With the state c (the carries one after the other), inputs x (constants, and one slice of each sliced operand) and
+    rows y (one slice of each sliced result), a step is, in patterns,
+
+        c' = C c + E x        y = R c + D x
+
+    So n steps give the state C^n c + (I + C + ... + C^(n-1)) E x, and a row is R of such a state, plus D x. Two
+    relations of states therefore say everything: the power C^n, and the union of the powers below it.
+    """
+    at = _stepping_body(layout)
+    if at is None or any([isinstance(layout.operand_roles[p], Count | BranchIndex) for p in dependent]):
         return None
-    (b,) = stepping
-    body, places, results = layout.bodies[b], layout.operand_indices(b), layout.result_indices(b)
-    roles, carries = layout.operand_roles, layout.carries
-    if any([isinstance(roles[p], Count | BranchIndex) for p in dependent]):
+    count = _count_of(layout.bodies[at].runs)
+    if count.most == 0:
+        return _without_steps(eqn, layout, dependent)
+    roles = *layout.operand_roles, *layout.result_roles
+    if count.most is None and any([isinstance(role, Sliced) for role in roles]):
         return None
-    steps: int | None
-    match body.runs:
+    marked, in_step = _dependence_of_step(layout, at, dependent, notes)
+    loop = _Loop.of(eqn, layout, marked, in_step)
+    final, before_step = loop.states(count)
+    carry_of = {result: operand for operand, result in layout.carries.items()}
+    outs: list[Block] = []
+    for r, role in enumerate(layout.result_roles):
+        if r in carry_of:
+            block = loop.final_carry(carry_of[r], final, before_step)
+        elif isinstance(role, Sliced):
+            block = loop.stacked_rows(r, role.axis, before_step, count.reverse)
+        else:
+            return None
+        outs.append({p: rel for p, rel in block.items() if p in dependent and not rel.empty})
+    return outs
+
+
+def _stepping_body(layout: Layout) -> int | None:
+    """Return the body that gives the results, beside which others may test a predicate; None if several give them."""
+    stepping = [k for k in layout.running if any([q is not None for q in layout.result_indices(k)])]
+    return stepping[0] if len(stepping) == 1 else None
+
+
+class _StepCount(NamedTuple):
+    """How often a loop takes its step: `most` times (None: nobody knows), or, if not `exact`, possibly less often.
+    `reverse`: from the last slice to the first."""
+
+    most: int | None
+    exact: bool
+    reverse: bool
+
+
+def _count_of(runs: Runs) -> _StepCount:
+    match runs:
         case Times(count, reverse):
-            steps, exact = count, True
-        case UpTo(count, reverse):
-            steps, exact = count, False
+            return _StepCount(count, True, reverse)
+        case UpTo(most, reverse):
+            return _StepCount(most, False, reverse)
         case _:
-            steps, exact, reverse = None, False, False
-    if steps == 0:
-        return [
-            {p: identity(eqn.ins[p].aval.size) for p in dependent if carries.get(p) == r} for r in range(len(eqn.outs))
-        ]
-    result_roles = layout.result_roles
-    if steps is None and any([isinstance(role, Sliced) for role in (*roles, *result_roles)]):
-        return None
+            return _StepCount(None, False, False)
+
+
+def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[Block]:
+    """Return the dependence of a loop that takes no step: its results are its first carries."""
+    return [
+        {p: identity(eqn.ins[p].aval.size) for p in dependent if layout.carries.get(p) == r}
+        for r in range(len(eqn.outs))
+    ]
+
+
+def _dependence_of_step(
+    layout: Layout, at: int, dependent: Sequence[int], notes: list[str]
+) -> tuple[set[int], dict[int, Block]]:
+    """Return the operands of the loop that depend on the dependent ones in some step, and the dependence of one step on
+    them, by result and operand of the loop.
+
+    The marks are the least fixed point: a carry whose first value does not depend, but which a step computes from a
+    dependent value, depends from the next step on. Marks only grow, so this ends.
+    """
+    operands, results = layout.operand_indices(at), layout.result_indices(at)
     marked = set(dependent)
     while True:
-        before = len(notes)
-        found = _body(body.jaxpr, tuple([p in marked for p in places]), notes)
-        grown = {p for p, r in carries.items() if p not in marked and r in results and found[results.index(r)]}
+        step_notes: list[str] = []
+        found = _body(layout.bodies[at].jaxpr, tuple([p in marked for p in operands]), step_notes)
+        by_result = {
+            r: {operands[i]: rel for i, rel in block.items()}
+            for r, block in zip(results, found, strict=True)
+            if r is not None
+        }
+        grown = {p for p, r in layout.carries.items() if p not in marked and by_result.get(r)}
         if not grown:
-            break
-        del notes[before:]
+            notes.extend(step_notes)
+            return marked, by_result
         marked |= grown
-    by_result = {
-        r: {places[i]: rel for i, rel in block.items()}
-        for r, block in zip(results, found, strict=True)
-        if r is not None
-    }
-    looped = [p for p in carries if p in marked]
-    sizes = [eqn.ins[p].aval.size for p in looped]
-    step = _joined(
-        [{j: by_result.get(carries[p], {}).get(q, EMPTY) for j, q in enumerate(looped)} for p in looped], sizes, sizes
-    )
-    power, total = _powers(step, sum(sizes), steps)
-    if steps is not None and not exact:
-        power = union(power, total)
-    if steps is None:
-        power = total
-    outs: list[Block] = [{} for _ in eqn.outs]
 
-    def add(r: int, p: int, rel: Relation) -> None:
-        if p in dependent and not rel.empty:
-            outs[r][p] = union(outs[r].get(p, EMPTY), rel)
 
-    def slices(shape: Shape, axis: int) -> tuple[Relation, int]:
-        """The relation of an array to its slices one after the other, and the size of a slice."""
-        front = (shape[axis], *shape[:axis], *shape[axis + 1 :])
-        own = strides_of(shape)
-        moved = (own[axis], *own[:axis], *own[axis + 1 :])
-        return strided(front, strides_of(front), moved), int(np.prod(front[1:], dtype=int))
+@final
+class _Loop(NamedTuple):
+    """The step of a loop in patterns.
 
-    def through(a: Relation, d: Relation) -> Relation:
-        return compose(a, d, sum(sizes))
+    carries: the operands that are carries and depend; the state is their elements, one carry after the other.
+    sizes:   the numbers of their elements.
+    inputs:  the other operands that depend. A step reads one slice of those that are sliced.
+    in_step: for each result of the loop, what a step gives it from carries and inputs.
+    """
 
-    carried = {carries[p]: j for j, p in enumerate(looped)}
-    all_of_carry = [relation(box(0, sum(sizes[:j]), ((n, 1, 1),))) for j, n in enumerate(sizes)]  # carry j of all
-    others = [p for p in marked if p not in carries]
-    enters = {  # carries of a step from an operand that is no carry
-        p: _joined([{0: by_result.get(carries[q], {}).get(p, EMPTY)} for q in looped], sizes, [0]) for p in others
-    }
-    for r, v in enumerate(eqn.outs):
-        inner = by_result.get(r, {})
-        if r in carried:
-            j = carried[r]
-            for i, p in enumerate(looped):
-                add(r, p, _part(power, sizes, sizes, j, i))
-            to_result = compose(all_of_carry[j], total, sum(sizes))
-            for p in others:
-                rel = through(to_result, enters[p])
-                if isinstance(role := roles[p], Sliced):
-                    n, (move, size) = eqn.ins[p].aval.shape[role.axis], slices(eqn.ins[p].aval.shape, role.axis)
-                    rel = compose(repeated(rel, (n, 0, size)), move, eqn.ins[p].aval.size)
-                add(r, p, rel)
-            continue
-        out_role = result_roles[r]
-        if not isinstance(out_role, Sliced):
-            return None
-        n = v.aval.shape[out_role.axis]
-        back, slice_size = slices(v.aval.shape, out_role.axis)
-        place = transposed(back)
-        from_carry = _joined([{j: inner.get(p, EMPTY) for j, p in enumerate(looped)}], [slice_size], sizes)
-        reach = through(from_carry, total)
+    eqn: Eqn
+    layout: Layout
+    carries: tuple[int, ...]
+    sizes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    in_step: Mapping[int, Block]
 
-        def stacked(rel: Relation, place: Relation = place, size: int = v.aval.size) -> Relation:
-            return compose(place, rel, size)
+    @classmethod
+    def of(cls, eqn: Eqn, layout: Layout, marked: Collection[int], in_step: Mapping[int, Block]) -> _Loop:
+        carries = tuple([p for p in layout.carries if p in marked])
+        inputs = tuple(sorted([p for p in marked if p not in layout.carries]))
+        return cls(eqn, layout, carries, tuple([eqn.ins[p].aval.size for p in carries]), inputs, in_step)
 
-        for i, p in enumerate(looped):
-            add(
-                r,
-                p,
-                stacked(
-                    repeated(
-                        compose(reach, relation(box(sum(sizes[:i]), 0, ((sizes[i], 1, 1),))), sum(sizes)),
-                        (n, slice_size, 0),
-                    )
-                ),
-            )
-        for p in others:
-            later = through(reach, enters[p])
-            if isinstance(role := roles[p], Sliced):
-                move, size = slices(eqn.ins[p].aval.shape, role.axis)
-                rel = repeated(inner.get(p, EMPTY), (n, slice_size, size))
-                for o, i0, dims in triangle(n, slice_size, size, reverse=reverse, strict=True):
-                    rel = union(rel, shifted(repeated(later, *dims), o, i0))
-                add(r, p, stacked(compose(rel, move, eqn.ins[p].aval.size)))
+    def states(self, count: _StepCount) -> tuple[Relation, Relation]:
+        """Return the relation of the last state to the first one, and the union of those of the states in which a step
+        starts. It is also that of the last state to what any step adds to the state."""
+        of_carries = [self.in_step.get(self.layout.carries[p], {}) for p in self.carries]
+        step = _joined(
+            [{j: block.get(q, EMPTY) for j, q in enumerate(self.carries)} for block in of_carries],
+            self.sizes,
+            self.sizes,
+        )
+        power, below = powers(step, sum(self.sizes), count.most)
+        if count.most is None:
+            return below, below
+        return (power if count.exact else union(power, below)), below
+
+    def final_carry(self, carry: int, final: Relation, before_step: Relation) -> Block:
+        """Return the dependence of the last value of a carry: on first values, and on inputs of every step."""
+        if carry not in self.carries:
+            return {}  # in no step does it depend
+        j = self.carries.index(carry)
+        block = {p: _part(final, self.sizes, self.sizes, j, i) for i, p in enumerate(self.carries)}
+        rows = relation(box(0, sum(self.sizes[:j]), ((self.sizes[j], 1, 1),)))
+        from_added = compose(rows, before_step, sum(self.sizes))
+        for p in self.inputs:
+            rel = compose(from_added, self._added_by(p), sum(self.sizes))
+            if isinstance(role := self.layout.operand_roles[p], Sliced):
+                shape = self.eqn.ins[p].aval.shape
+                to_slices, size = _slices(shape, role.axis)
+                rel = compose(repeated(rel, (shape[role.axis], 0, size)), to_slices, prod(shape))
+            block[p] = rel
+        return block
+
+    def stacked_rows(self, r: int, axis: int, before_step: Relation, reverse: bool) -> Block:
+        """Return the dependence of the rows of all steps: on first values of carries, on the inputs of the same step,
+        and by the state on those of earlier steps."""
+        shape = self.eqn.outs[r].aval.shape
+        n, (to_rows, row_size) = shape[axis], _slices(shape, axis)
+        in_row = self.in_step.get(r, {})
+        of_state = _joined([{j: in_row.get(p, EMPTY) for j, p in enumerate(self.carries)}], [row_size], self.sizes)
+        of_row = compose(of_state, before_step, sum(self.sizes))
+        block: Block = {}
+        for i, p in enumerate(self.carries):
+            columns = relation(box(sum(self.sizes[:i]), 0, ((self.sizes[i], 1, 1),)))
+            block[p] = repeated(compose(of_row, columns, sum(self.sizes)), (n, row_size, 0))
+        for p in self.inputs:
+            now = in_row.get(p, EMPTY)
+            earlier = compose(of_row, self._added_by(p), sum(self.sizes))
+            if isinstance(role := self.layout.operand_roles[p], Sliced):
+                in_shape = self.eqn.ins[p].aval.shape
+                to_slices, size = _slices(in_shape, role.axis)
+                rel = repeated(now, (n, row_size, size))
+                # row i depends by the state on the slices j < i, or j > i in reverse
+                for o, i0, dims in triangle(n, row_size, size, reverse=reverse, strict=True):
+                    rel = union(rel, shifted(repeated(earlier, *dims), o, i0))
+                block[p] = compose(rel, to_slices, prod(in_shape))
             else:
-                add(r, p, stacked(repeated(union(inner.get(p, EMPTY), later), (n, slice_size, 0))))
-    return outs
+                block[p] = repeated(union(now, earlier), (n, row_size, 0))
+        return {p: compose(transposed(to_rows), rel, prod(shape)) for p, rel in block.items()}
+
+    def _added_by(self, p: int) -> Relation:
+        """Return the relation of the state after a step to an input of the step."""
+        return _joined(
+            [{0: self.in_step.get(self.layout.carries[q], {}).get(p, EMPTY)} for q in self.carries], self.sizes, [0]
+        )
+
+
+def _slices(shape: Shape, axis: int) -> tuple[Relation, int]:
+    """Return the relation of the slices of an array, one after the other, to the array, and the size of a slice."""
+    front = (shape[axis], *shape[:axis], *shape[axis + 1 :])
+    own = strides_of(shape)
+    moved = (own[axis], *own[:axis], *own[axis + 1 :])
+    return strided(front, strides_of(front), moved), prod(front[1:])
