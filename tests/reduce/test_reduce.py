@@ -587,6 +587,7 @@ def test_what_a_process_may_do() -> None:
     }
     assert {way: at(way) for way in reasons} == reasons
     assert at("none") == "tanh"  # the server is the same
+    assert child(fx.trace(fnp.tanh, fx.Spec((1 << 23,), "float32")), (np.zeros(1 << 23, np.float32),)) == "tanh"
     assert child(fx.trace(fnp.sin, X), (X,)) is None
     with pytest.raises(ExecutionError) as e:
         at("raise")

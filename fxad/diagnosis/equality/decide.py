@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
@@ -15,7 +16,7 @@ from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
-from fxad.diagnosis.equality.field import PRIMES
+from fxad.diagnosis.equality.field import MOST
 from fxad.diagnosis.equality.rules import wide_dtype, widened
 from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, source_text
@@ -154,6 +155,15 @@ class Question:
         """The types of the operands that both programs have."""
         return self.programs[0].in_avals[len(self.bound[0]) :]
 
+    @property
+    def key(self) -> int:
+        """A number for the random choices, which every constant of the question changes: a program that was written
+        with the primes or the points of another question meets other ones."""
+        bits = hashlib.blake2b(repr([self.seed, *[p.digest for p in self.programs]]).encode(), digest_size=16)
+        for x in (*self.bound[0], *self.bound[1], *[x for x in self.known if x is not None]):
+            bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+        return int.from_bytes(bits.digest(), "little")
+
     def operands(self, args: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """Return the operands of each program."""
         left, right = self.bound
@@ -195,7 +205,7 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
     given = tuple([k for k, x in enumerate(question.known) if x is not None])
     points = _POINTS
     while True:
-        domain = Domain(points, question.seed, interpreted=not bits, exact_constants=exact_constants)
+        domain = Domain(points, question.key, interpreted=not bits, exact_constants=exact_constants)
         pairs = enumerate(zip(question.avals, question.known, strict=True))
         args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
         operands = question.operands(args)
@@ -217,12 +227,12 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
         if error >= ERROR_BITS:
             of = "bits" if bits else "real functions"
             return Proof("evaluation", of, error, given, tuple(sorted(domain.assumptions)))
-        if points == len(PRIMES):
+        if points == MOST:
             return Unknown("", f"the degree of the expressions is too high: the bound of the error is 2^{-int(error)}")
         needed = points + 1
-        while needed < len(PRIMES) and error * needed / points < ERROR_BITS:
+        while needed < MOST and error * needed / points < ERROR_BITS:
             needed += 1
-        points = needed if error > 0 else len(PRIMES)
+        points = needed if error > 0 else MOST
 
 
 def _same(domain: Domain, x: Value, y: Value) -> bool:
