@@ -159,7 +159,7 @@ class Question:
     def key(self) -> int:
         """A number for the random choices, which every constant of the question changes: a program that was written
         with the primes or the points of another question meets other ones."""
-        bits = hashlib.blake2b(repr([self.seed, *[p.digest for p in self.programs]]).encode(), digest_size=16)
+        bits = hashlib.blake2b(b"".join([str(self.seed).encode(), *map(_hash, self.programs)]), digest_size=16)
         for x in (*self.bound[0], *self.bound[1], *[x for x in self.known if x is not None]):
             bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
         return int.from_bytes(bits.digest(), "little")
@@ -168,6 +168,14 @@ class Question:
         """Return the operands of each program."""
         left, right = self.bound
         return [*left, *args], [*right, *args]
+
+
+@by_value
+def _hash(jaxpr: Jaxpr) -> bytes:
+    """Return a hash of the constants and parameters of a program; unlike `digest`, also of those that have no text."""
+    bodies = distinct_jaxprs(jaxpr)
+    parts = [f"{e.prim!r}{[a for a in e.ins if isinstance(a, Lit)]}" for body in bodies for e in body.eqns]
+    return hashlib.blake2b("\n".join(parts).encode()).digest()
 
 
 def decide(question: Question, *, bits: bool = False) -> Verdict:
