@@ -301,7 +301,7 @@ def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: 
 def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
     types = _types_in_name(domain, prim, ins)
-    if domain.interpreted and type(prim) in _OF_DTYPES and ins[0].inexact:
+    if domain.interpreted and type(prim) in OF_DTYPES and ins[0].inexact:
         domain.assumptions.add(_BITS)
     name = domain.named(prim) + types
     lifted = [domain.lift(x) for x in args]
@@ -351,12 +351,12 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
 def _types_in_name(domain: Domain, prim: Primitive, ins: Avals) -> str:
     """Return the dtypes of operands that a function depends on, beyond their values: integers have a width, and some
     functions are about the floats of a dtype."""
-    every = type(prim) in _OF_DTYPES or not domain.interpreted
+    every = type(prim) in OF_DTYPES or not domain.interpreted
     return "".join([f" {a.dtype}" for a in ins if every or not a.inexact])
 
 
 _BITS: Final = "equal real numbers are equal floats where a program reads their bits"
-_OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
+OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
 
 
 def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
