@@ -82,7 +82,7 @@ BYTES = tuple([x.reshape(-1).astype(np.uint8) for x in np.meshgrid(np.arange(256
 
 
 def of_bytes(source: random.Random, wide: bool) -> Callable[..., Any]:
-    """A function of two bytes: sums, products and extrema in their own width, or in a wider one, and what reads them."""
+    """A function of two bytes: sums, products, extrema in their own or in a wider width, and a comparison of them."""
     steps = [source.randrange(6) for _ in range(source.randint(1, 4))]
     reads, constant = source.randrange(4), source.randrange(256)
 

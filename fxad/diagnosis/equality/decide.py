@@ -20,7 +20,7 @@ from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
 from fxad.diagnosis.equality.field import MOST
 from fxad.diagnosis.equality.rules import OF_DTYPES, wide_dtype, widened
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, source_text
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise import Abs, Clamp, Max, Min, Neg, SelectN, StopGradient
 from fxad.primitives.index import Index
@@ -442,8 +442,8 @@ def _widened_value(x: NDArray) -> NDArray:
 
 @with_enough_stack
 def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
-    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and those
-    that are no numbers are any numbers."""
+    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and
+    those that are no numbers are any numbers."""
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
     def value(a: Atom) -> NDArray:
