@@ -589,3 +589,12 @@ def test_an_interrupted_search_returns_what_it_knows(monkeypatch: pytest.MonkeyP
     runs, at = 0, 1
     with pytest.raises(KeyboardInterrupt):  # nothing is known
         fx.bisect(program, x, options=FAST_MATH)
+
+
+def test_the_step_that_overflows_in_a_narrow_dtype_is_found() -> None:
+    """The values of the reference are compared in its own dtype: rounded to that of the program, they are infinite."""
+    program = fx.trace(lambda x: lax.fori_loop(0, 40, lambda _, c: c * 1.5, x), fx.Spec((2,), "float16"))
+    found = fx.bisect(program, np.array([0.1, 1.0], np.float16), reference="float64")
+    assert found is not None
+    assert "mul" in found.equation
+    assert found.inside == ("step 27 of scan",)

@@ -16,7 +16,7 @@ from fxad.diagnosis.bisect.child import check_for_child, is_known, program_of
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true
+from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true, in_dtypes
 from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted
 from fxad.diagnosis.record.replay import RecordedCall
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described, shown
@@ -306,7 +306,7 @@ def _operands_of(plan: UnitPlan, step: int, values: Sequence[NDArray]) -> list[N
     """Return the operands of a step of a plan, in the dtypes of its unit."""
     call = plan.steps[step]
     avals = plan.units[call.unit].body.in_avals
-    return [values[k].astype(a.dtype) for k, a in zip(call.ins, avals, strict=True)]
+    return in_dtypes([values[k] for k in call.ins], avals)
 
 
 def _whole(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Divergence:

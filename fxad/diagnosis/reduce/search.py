@@ -65,11 +65,12 @@ class Search:
 
     def _attempt(self, c: Candidate) -> bool:
         size = size_of(c)
-        if size >= self.size or c.key in self._tried:
+        if size >= self.size or (not c.jaxpr.outs and self.best.jaxpr.outs):
             return False
-        if not c.jaxpr.outs and self.best.jaxpr.outs:
+        key = c.key
+        if key in self._tried:
             return False
-        self._tried.add(c.key)
+        self._tried.add(key)
         if self._finite and not all(map(is_finite, c.values)):
             return False  # a nan that is computed must not become an operand: nothing would be left to see
         try:
