@@ -113,7 +113,7 @@ def run_bodies(
 
 @with_enough_stack
 def _run_in(dtype: dtypes.DType | None, until: float, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
-    """Return the results of a program whose floating values have another dtype, if there are some at the time `until`."""
+    """Return the results of a program whose floating values have another dtype. Raises: TimeoutError after `until`."""
     env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
     for eqn in jaxpr.eqns:
         if time.monotonic() > until:

@@ -81,12 +81,15 @@ class Search:
             raise OutOfTimeError
         self.attempts += 1
         self.bar.step()
-        found = outcome(self.fails, c.program(), c.args)
-        if found == self.reason and type(found) is type(self.reason):
+        if self._fails(c) and self._fails(c):  # twice, because a time or a process may fail once by chance
             self.best, self.size = c, size
             self.bar.what = f"reduced to {equations(c.jaxpr)} equations"
             return True
         return False
+
+    def _fails(self, c: Candidate) -> bool:
+        found = outcome(self.fails, c.program(), c.args)
+        return found == self.reason and type(found) is type(self.reason)
 
     def first(self, candidates: Iterable[Candidate | None]) -> bool:
         """Return True at the first candidate that succeeds; False if none does."""
