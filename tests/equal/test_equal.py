@@ -237,7 +237,7 @@ def test_bits_differ_at_zeros_infinities_and_nans(f: Any, g: Any) -> None:
 def test_no_program_names_the_primes_of_its_own_proof() -> None:
     """A product with all primes is zero in the fields."""
     f = fx.trace(lambda x: x * 1.0, WIDE)
-    primes: list[int] = []
+    question, primes = Question((f.jaxpr, f.jaxpr), ((), ()), [None]), list[int]()
     for _ in range(2):  # the primes of another question, and those of the question with these
         g = fx.trace(lambda x: functools.reduce(lambda y, p: y * float(p), primes, x) * 1.0, WIDE)
         question = Question((f.jaxpr, g.jaxpr), ((), ()), [None])

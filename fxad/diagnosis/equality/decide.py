@@ -171,7 +171,7 @@ class Question:
         with the primes or the points of another question meets other ones."""
         bits = hashlib.blake2b(b"".join([str(self.seed).encode(), *map(_hash, self.programs)]), digest_size=16)
         for x in (*self.bound[0], *self.bound[1], *[x for x in self.known if x is not None]):
-            bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+            bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
         return int.from_bytes(bits.digest(), "little")
 
     def operands(self, args: Sequence[Value]) -> tuple[list[Value], list[Value]]:
@@ -346,9 +346,9 @@ def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float
         else:
             real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape))
     elif not aval.inexact and draw in _EXTREME:
-        low, high = dtypes.RANGES[dtype]
-        middle = low + (high - low + 1) // 2
-        values = np.array([high, low, middle, high - 1, low + 1, middle - 1, middle + 1], object)
+        least, most = dtypes.RANGES[dtype]
+        middle = least + (most - least + 1) // 2
+        values = np.array([most, least, middle, most - 1, least + 1, middle - 1, middle + 1], object)
         which = source.integers(0, len(values), shape) if draw == _EXTREME[-1] else np.full(shape, draw - _DRAWS)
         return np.asarray(values[which], dtype)
     elif not aval.inexact:
@@ -553,7 +553,9 @@ def _difference_in_bits(question: Question) -> Counterexample | None:
         for q, (a, b) in enumerate(zip(*runs, strict=True)):
             differ = _bytes_differ(a, b)
             if a.dtype in dtypes.INEXACT:
-                differ &= ~(np.isnan(a) & np.isnan(b))  # no operation says which nan its result is
+                differ = np.logical_and(
+                    differ, ~(np.isnan(a) & np.isnan(b))
+                )  # no operation says which nan its result is
             if differ.any():
                 at = np.unravel_index(int(np.argmax(differ)), differ.shape)
                 return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")

@@ -64,7 +64,7 @@ class Candidate:
 
 
 def _hash(x: NDArray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(x).reshape(-1).view(np.uint8)).digest()
+    return hashlib.blake2b(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data).digest()
 
 
 # ------------------------------------------------------------------------------------------------------------- size
