@@ -9,11 +9,16 @@ It prints how many programs were decided. `tests.equal.sweep` runs over any numb
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fxad as fx
+import fxad.numpy as fnp
 from fxad.core.builder import Builder
 from fxad.diagnosis.equality.decide import Proof
 from fxad.ir import Aval
@@ -69,3 +74,40 @@ def test_the_law_of_users_counts_what_is_not_decided() -> None:
     assert check_equal_pairs("rewrites", Case(program, (np.zeros(3),))) == 0
     with pytest.raises(AssertionError, match="the programs are not equal: different: result 0"):
         verdict(program, b.build([b.one(COS, y)], "g"), [None])
+
+
+# ------------------------------------------------------------------------------------------------------- integers wrap
+
+BYTES = tuple([x.reshape(-1).astype(np.uint8) for x in np.meshgrid(np.arange(256), np.arange(256))])
+
+
+def of_bytes(source: random.Random, wide: bool) -> Callable[..., Any]:
+    """A function of two bytes: sums, products, extrema in their own or in a wider width, and a comparison of them."""
+    steps = [source.randrange(6) for _ in range(source.randint(1, 4))]
+    reads, constant = source.randrange(4), source.randrange(256)
+
+    def function(x: Any, y: Any) -> Any:
+        x, y = (x.astype("int32"), y.astype("int32")) if wide else (x, y)
+        for step in steps:
+            made = (x + y, x - y, x * y, fnp.maximum(x, y), fnp.minimum(x, y), x + x.dtype.type(constant))[step]
+            x, y = y, made
+        return (x == y, x < y, y.astype("bool"), fnp.maximum(x, y) == x)[reads]
+
+    return function
+
+
+def test_a_proof_of_integers_holds_for_every_byte() -> None:
+    """Two programs that read sums of integers of two widths are proved equal only if no sum wraps."""
+    verdicts = Counter[str]()
+    byte = fx.Spec((), "uint8")
+    for k in range(36):
+        source = random.Random(k)
+        pair = [of_bytes(random.Random(k + (k % 3 == 0) * j), source.random() < 0.5) for j in range(2)]
+        found = fx.equal(*[fx.trace(f, byte, byte) for f in pair])
+        left, right = [fx.interpret(fx.trace(f, *BYTES), *BYTES) for f in pair]
+        same = np.array_equal(left, right)
+        verdicts[type(found).__name__, same] += 1  # type: ignore[index]
+        assert same or not isinstance(found, fx.Proof), f"{k}: {found}"
+        assert not same or not isinstance(found, fx.Counterexample), f"{k}: {found}"
+    assert verdicts["Proof", True] >= 5, verdicts  # type: ignore[index]
+    assert verdicts["Counterexample", False] >= 10, verdicts  # type: ignore[index]

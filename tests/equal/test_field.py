@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxad.diagnosis.equality.field import BITS, PRIMES, Field, Residues
+from fxad.diagnosis.equality.field import BITS, MOST, Field, Residues
 
 
 def drawn(field: Field, shape: tuple[int, ...], seed: int) -> Residues:
@@ -33,19 +33,22 @@ def test_arithmetic_is_that_of_integers_modulo_each_prime(points: int) -> None:
     }
     for name, (have, rule) in results.items():
         rows = zip(a.tolist(), b.tolist(), strict=True)
-        want = [[rule(x, y, p) for x, y, p in zip(*row, PRIMES[:points], strict=True)] for row in rows]
+        want = [[rule(x, y, p) for x, y, p in zip(*row, field.primes, strict=True)] for row in rows]
         assert have.tolist() == want, name
 
 
 def test_the_primes_are_prime_of_the_stated_size_and_minus_one_is_no_square() -> None:
-    for p in PRIMES:
+    primes = [p for seed in range(40) for p in Field(MOST, seed).primes]
+    assert len(set(primes)) == len(primes)
+    assert Field(3, 7).primes == Field(MOST, 7).primes[:3]
+    for p in primes:
         assert 2**BITS < p < 2**50
         assert p % 4 == 3
         assert all(pow(a, p - 1, p) == 1 for a in (2, 3, 5, 7, 11, 13, 17, 19, 23))
         d = (p - 1) // 2  # odd: the strong test of Miller and Rabin needs no squarings
         assert all(pow(a, d, p) in (1, p - 1) for a in (2, 3, 5, 7, 11, 13, 17, 19, 23))
     # no power of two that occurs in float64 is 1, or another one, modulo a prime
-    assert all(len({pow(2, e, p) for e in range(-1200, 1200)}) == 2400 for p in PRIMES)
+    assert all(len({pow(2, e, p) for e in range(-1200, 1200)}) == 2400 for p in primes[:MOST])
 
 
 def test_floats_are_the_residues_of_their_exact_values() -> None:
@@ -54,21 +57,21 @@ def test_floats_are_the_residues_of_their_exact_values() -> None:
     want = []
     for value in x.tolist():
         exact = Fraction(value)
-        want.append([exact.numerator * pow(exact.denominator, -1, p) % p for p in PRIMES[:4]])
+        want.append([exact.numerator * pow(exact.denominator, -1, p) % p for p in field.primes])
     assert field.of_floats(x).tolist() == want
 
 
 def test_integers_of_every_width_keep_their_values() -> None:
     field = Field(2, 0)
     for x in (np.array([0, 2**64 - 1], np.uint64), np.array([-(2**63), -1], np.int64), np.array([-128, 127], np.int8)):
-        assert field.of_integers(x).tolist() == [[int(v) % p for p in PRIMES[:2]] for v in x]
+        assert field.of_integers(x).tolist() == [[int(v) % p for p in field.primes] for v in x]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 10_000])
 def test_matrix_products_and_sums_are_exact(n: int) -> None:
     field = Field(3, 0)
     x, y = drawn(field, (2, n), 3), drawn(field, (n, 2), 4)
-    p = np.array(PRIMES[:3], object)
+    p = np.array(field.primes, object)
     want = np.array(
         [[sum(x.astype(object)[i] * y.astype(object)[:, j], p * 0) % p for j in range(2)] for i in range(2)]
     )

@@ -20,6 +20,8 @@ import fxad.numpy as fnp
 from fxad import lax, passes, testing
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.diagnosis.bisect import sides
+from fxad.diagnosis.bisect.child import TIME_LIMIT
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import Search, first_true
@@ -589,3 +591,27 @@ def test_an_interrupted_search_returns_what_it_knows(monkeypatch: pytest.MonkeyP
     runs, at = 0, 1
     with pytest.raises(KeyboardInterrupt):  # nothing is known
         fx.bisect(program, x, options=FAST_MATH)
+
+
+def test_the_step_that_overflows_in_a_narrow_dtype_is_found() -> None:
+    """The values of the reference are compared in its own dtype: rounded to that of the program, they are infinite."""
+    program = fx.trace(lambda x: lax.fori_loop(0, 40, lambda _, c: c * 1.5, x), fx.Spec((2,), "float16"))
+    found = fx.bisect(program, np.array([0.1, 1.0], np.float16), reference="float64")
+    assert found is not None
+    assert "mul" in found.equation
+    assert found.inside == ("step 27 of scan",)
+
+
+def test_a_program_that_ends_on_no_side_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No child is started here: the compiled program takes too long."""
+    monkeypatch.setattr(sides, "run_in_child", lambda *_: iter([(TIME_LIMIT, "the run took more than 0.2 s")]))
+    program = fx.trace(lambda x: lax.while_loop(lambda c: c == c, fnp.sin, x), 0.5)
+    for reference, name in ((fx.interpret, "interpreted"), ("float64", "interpreted in float64")):
+        with pytest.raises(fx.errors.ExecutionError) as e:
+            fx.bisect(program, 0.5, time_limit=0.2, reference=reference)
+        assert f"<lambda> takes more than 0.2 s, compiled and {name}: the sides do not differ in that" in str(e.value)
+        assert "give a larger time_limit, or arguments for which its loops end" in str(e.value)
+    with pytest.raises(fx.errors.ExecutionError, match="compiled and compiled with the other options: the sides"):
+        fx.bisect(program, 0.5, time_limit=0.2, reference=fx.CompileOptions(optimization_level=0))
+    divergence = found(fx.bisect(fx.trace(fnp.sin, 0.5), 0.5, time_limit=60))
+    assert divergence.failure == "time limit: the run took more than 0.2 s"

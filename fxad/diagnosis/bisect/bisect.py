@@ -12,14 +12,14 @@ from fxad import dtypes
 from fxad.api.reference import interpret
 from fxad.core import interpreter
 from fxad.core.passes import Pass
-from fxad.diagnosis.bisect.child import check_for_child, is_known, program_of
+from fxad.diagnosis.bisect.child import TIME_LIMIT, check_for_child, is_known, program_of
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true, is_of, judge
+from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true, in_dtypes, is_of, judge
 from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted, failure_of
 from fxad.diagnosis.record.replay import RecordedCall
-from fxad.errors import ArgumentError, DTypeError, ParameterError, described, shown
+from fxad.errors import ArgumentError, DTypeError, ExecutionError, ParameterError, described, shown
 from fxad.execution.executable import Executable, Lowered
 from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
@@ -79,7 +79,8 @@ def bisect(
 
     Raises: what a call raises for arguments that do not fit, and what the reference raises; ArgumentError for another
             subject, for a reference that is none of these, for arguments of a recorded call, and for a program with a
-            time limit that no other process can run; ParameterError for a tolerance or a time limit that is no number.
+            time limit that no other process can run; ExecutionError if neither the program nor the reference ends
+            within the time limit; ParameterError for a tolerance or a time limit that is no number.
     """
     _check_number("tolerance", tolerance)
     _check_number("time_limit", time_limit)
@@ -130,7 +131,7 @@ class _Bisection:
                 return replace(versions, candidate="the program", reference="the other program")
         with Progress(f"bisecting {self.jaxpr.name}", unit=" runs") as bar:
             search = Search(self.candidate, self.reference, self.tolerance, bar)
-            whole = search.compare(self.jaxpr, self.operands)
+            whole = self._compare_whole(search)
             if whole is None:
                 return None
             sides = replace(
@@ -144,6 +145,33 @@ class _Bisection:
                 return found or self._in_units(search, whole)
             except KeyboardInterrupt:
                 return replace(self.so_far, runs=search.runs, interrupted=True)
+
+    def _compare_whole(self, search: Search) -> Mismatch | Failure | None:
+        """Return the difference of the whole program. Raises: ExecutionError if neither side ends within the limit."""
+        if not isinstance(self.candidate, InChild):
+            return search.compare(self.jaxpr, self.operands)
+        search.runs += 1
+        outcome = self.candidate.run(self.jaxpr, self.operands)
+        seconds = self.candidate.seconds
+        if isinstance(outcome, Failure) and outcome.kind == TIME_LIMIT and not self._reference_ends(seconds):
+            raise ExecutionError(
+                f"bisect: {self.jaxpr.name} takes more than {seconds:g} s, {self.candidate.side.name} and"
+                f" {self.reference.name}: the sides do not differ in that",
+                remedy="give a larger time_limit, or arguments for which its loops end",
+            )
+        return judge(search.expected(self.jaxpr, self.operands), outcome, self.close)
+
+    def _reference_ends(self, seconds: float) -> bool:
+        """Return True if the reference ends within some seconds."""
+        if isinstance(self.reference, Compiled):
+            found = InChild(self.reference, seconds).run(self.jaxpr, self.operands)
+            return not isinstance(found, Failure) or found.kind != TIME_LIMIT
+        dtype = self.reference.dtype if isinstance(self.reference, Interpreted) else None
+        try:
+            Interpreted(dtype, seconds).results(self.jaxpr, self.operands)
+        except TimeoutError:
+            return False
+        return True
 
     def _in_passes(self, choices: Choices, side: str) -> Divergence | None:
         """Return the pass after which the interpreter has other results, and the equation; None if no pass changes
@@ -304,7 +332,7 @@ def _operands_of(plan: UnitPlan, step: int, values: Sequence[NDArray]) -> list[N
     """Return the operands of a step of a plan, in the dtypes of its unit."""
     call = plan.steps[step]
     avals = plan.units[call.unit].body.in_avals
-    return [values[k].astype(a.dtype) for k, a in zip(call.ins, avals, strict=True)]
+    return in_dtypes([values[k] for k in call.ins], avals)
 
 
 def _whole(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Divergence:

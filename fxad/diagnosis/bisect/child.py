@@ -107,7 +107,7 @@ def _end_of(folder: str, device: str, most: float, seconds: float) -> tuple[str,
             process.kill()
             process.wait()
     if code is None:
-        return "time limit", f"the run took more than {seconds:g} s"
+        return TIME_LIMIT, f"the run took more than {seconds:g} s"
     if code < 0:
         return _signal_name(-code), "the process was ended by a signal"
     return f"exit status {code}", "the process ended itself"
@@ -132,6 +132,7 @@ def _wait(process: subprocess.Popen[bytes], folder: str, most: float, seconds: f
 
 
 _READY: Final = ".ready"
+TIME_LIMIT: Final = "time limit"  # the kind of a failure
 
 
 def _signal_name(number: int) -> str:

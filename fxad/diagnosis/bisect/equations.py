@@ -21,7 +21,7 @@ from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
 from fxad.diagnosis.bisect.closeness import Closeness, Mismatch, largest
 from fxad.diagnosis.bisect.sides import Failure, InChild, InProcess, Operands, Outcome, Side
-from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
 from fxad.support.progress import Progress
 from fxad.transforms.locate import body_label
 
@@ -132,7 +132,7 @@ class Search:
         part = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
         before = subprogram(jaxpr.eqns[:first], jaxpr.ins, free, jaxpr.name)
         values = self.expected(before, operands)
-        return part, [x.astype(a.dtype) for x, a in zip(values, part.in_avals, strict=True)]
+        return part, in_dtypes(values, part.in_avals)
 
     # ---------------------------------------------------------------------------------------------------- bodies
 
@@ -156,16 +156,14 @@ class Search:
 
         def run_body(at: int, step: int | None, args: list[NDArray]) -> list[NDArray] | None:
             body = layout.bodies[at]
-            expected = [
-                x.astype(a.dtype) for x, a in zip(self.expected(body.jaxpr, args), body.jaxpr.out_avals, strict=True)
-            ]
+            expected = self.expected(body.jaxpr, args)  # in the dtype of the reference, which may have a wider range
             label = body_label(eqn, body.jaxpr)
             if step is not None:
                 label = f"{'predicate' if body.results == (PREDICATE,) else 'step'} {step} of {prim.name}"
             runs.append((label, body.jaxpr, args, expected))
             if len(runs) == (_AT_ONCE if isinstance(self.candidate, InChild) else 1):
                 check()
-            return None if found else expected
+            return None if found else in_dtypes(expected, body.jaxpr.out_avals)
 
         self.runs += 1
         run_by_layout(layout, values, [v.aval for v in eqn.outs], run_body)
@@ -188,6 +186,12 @@ def judge(expected: Sequence[NDArray], outcome: Outcome, close: Closeness) -> Mi
 def is_of(kind: str, found: Mismatch | Failure | None) -> bool:
     """Return True for a difference of a kind: a failure of this kind, or values (empty)."""
     return found.kind == kind if isinstance(found, Failure) else not kind and found is not None
+
+
+def in_dtypes(values: Sequence[NDArray], avals: Sequence[Aval]) -> list[NDArray]:
+    """Return values of a reference in the dtypes of a program."""
+    with np.errstate(all="ignore"):
+        return [x.astype(a.dtype) for x, a in zip(values, avals, strict=True)]
 
 
 def first_true(test: Callable[[int], bool], low: int, high: int) -> int:

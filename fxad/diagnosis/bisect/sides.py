@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
@@ -88,19 +89,22 @@ class InProcess(Side):
 @final
 @dataclass(frozen=True, slots=True)
 class Interpreted(InProcess):
-    """By the interpreter, in NumPy. With `dtype`, floating values have this dtype in every equation."""
+    """By the interpreter, in NumPy. With `dtype`, floating values have this dtype in every equation. With `seconds`, a
+    run that takes longer is a TimeoutError."""
 
     dtype: dtypes.DType | None = None
+    seconds: float | None = None
 
     @property
     def name(self) -> str:
         return "interpreted" if self.dtype is None else f"interpreted in {self.dtype.name}"
 
     def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
-        if self.dtype is None:
+        if self.dtype is None and self.seconds is None:
             return list(interpreter.run(jaxpr, operands))
+        until = np.inf if self.seconds is None else time.monotonic() + self.seconds
         with np.errstate(all="ignore"):
-            return _run_in(self.dtype, jaxpr, [_in(self.dtype, x) for x in operands])
+            return _run_in(self.dtype, until, jaxpr, [_in(self.dtype, x) for x in operands])
 
 
 def run_bodies(
@@ -115,14 +119,16 @@ def run_bodies(
 
 
 @with_enough_stack
-def _run_in(dtype: dtypes.DType, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
-    """Return the results of a program whose floating values have another dtype."""
+def _run_in(dtype: dtypes.DType | None, until: float, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+    """Return the results of a program whose floating values have another dtype. Raises: TimeoutError after `until`."""
     env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
     for eqn in jaxpr.eqns:
+        if time.monotonic() > until:
+            raise TimeoutError
         ins = [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
         wide = [Aval(v.aval.shape, _dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
-        outs = run_bodies(eqn, ins, wide, partial(_run_in, dtype))
-        if outs is None and _converts_floats(eqn):
+        outs = run_bodies(eqn, ins, wide, partial(_run_in, dtype, until))
+        if outs is None and dtype is not None and _converts_floats(eqn):
             outs = ins
         elif outs is None:
             if isinstance(eqn.prim, _OF_DTYPES):
@@ -144,13 +150,13 @@ def _converts_floats(eqn: Eqn) -> bool:
     return operand.inexact and result.inexact and dtypes.is_complex(operand.dtype) == dtypes.is_complex(result.dtype)
 
 
-def _dtype_in(dtype: dtypes.DType, of: dtypes.DType) -> dtypes.DType:
-    if not dtypes.is_inexact(of):
+def _dtype_in(dtype: dtypes.DType | None, of: dtypes.DType) -> dtypes.DType:
+    if dtype is None or not dtypes.is_inexact(of):
         return of
     return dtypes.complex_of(dtype) if dtypes.is_complex(of) else dtype
 
 
-def _in(dtype: dtypes.DType, x: NDArray) -> NDArray:
+def _in(dtype: dtypes.DType | None, x: NDArray) -> NDArray:
     return x.astype(_dtype_in(dtype, x.dtype))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
@@ -15,23 +17,30 @@ from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
-from fxad.diagnosis.equality.field import PRIMES
-from fxad.diagnosis.equality.rules import wide_dtype, widened
+from fxad.diagnosis.equality.field import MOST
+from fxad.diagnosis.equality.rules import OF_DTYPES, wide_dtype, widened
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs, source_text
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
 from fxad.primitives.check import Check
+from fxad.primitives.elementwise import Abs, Clamp, Max, Min, Neg, SelectN, StopGradient
 from fxad.primitives.index import Index
+from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import BroadcastInDim, Permutation
-from fxad.primitives.slicing import Concatenate, Slice
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.sort import Sort
 from fxad.support.progress import Progress
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
 _POINTS: Final = 4
-_DRAWS: Final = 6
+_DRAWS: Final = 7
+_WITH_TIES: Final = 4  # the draw whose floats are small integers, and equal each other
+_EXTREME: Final = range(_DRAWS, _DRAWS + 4)  # draws whose integers are at the limits of their dtypes
 _MAX_CONSTANTS: Final = 6  # near which operands are drawn
 _MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those of bodies counted once
 _ROUNDINGS: Final = 3
+_SPECIAL: Final = np.array([0.0, -0.0, 1.0, -1.0, 1e30, -1e-30, 1e300, np.inf, -np.inf, np.nan])
+_SPECIAL_DRAWS: Final = 4
 _CONFIRMING: Final = 16  # roundings of a difference that was found
 _BEYOND_NOISE: Final = 32.0
 _OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
@@ -42,6 +51,8 @@ Values: TypeAlias = Sequence[NDArray]
 
 # equations that only move elements are not where programs begin to differ
 _MOVES: Final = (Permutation, BroadcastInDim, Slice, Concatenate, Index)
+# operations that round nothing in float64: operands that are equal stay so
+_EXACT: Final = (*_MOVES, Pad, Neg, Abs, Max, Min, Clamp, SelectN, Sort, ReduceMax, ReduceMin, StopGradient)
 
 
 @final
@@ -154,10 +165,27 @@ class Question:
         """The types of the operands that both programs have."""
         return self.programs[0].in_avals[len(self.bound[0]) :]
 
+    @property
+    def key(self) -> int:
+        """A number for the random choices, which every constant of the question changes: a program that was written
+        with the primes or the points of another question meets other ones."""
+        bits = hashlib.blake2b(b"".join([str(self.seed).encode(), *map(_hash, self.programs)]), digest_size=16)
+        for x in (*self.bound[0], *self.bound[1], *[x for x in self.known if x is not None]):
+            bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
+        return int.from_bytes(bits.digest(), "little")
+
     def operands(self, args: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """Return the operands of each program."""
         left, right = self.bound
         return [*left, *args], [*right, *args]
+
+
+@by_value
+def _hash(jaxpr: Jaxpr) -> bytes:
+    """Return a hash of the constants and parameters of a program; unlike `digest`, also of those that have no text."""
+    bodies = distinct_jaxprs(jaxpr)
+    parts = [f"{e.prim!r}{[a for a in e.ins if isinstance(a, Lit)]}" for body in bodies for e in body.eqns]
+    return hashlib.blake2b("\n".join(parts).encode()).digest()
 
 
 def decide(question: Question, *, bits: bool = False) -> Verdict:
@@ -195,7 +223,7 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
     given = tuple([k for k, x in enumerate(question.known) if x is not None])
     points = _POINTS
     while True:
-        domain = Domain(points, question.seed, interpreted=not bits, exact_constants=exact_constants)
+        domain = Domain(points, question.key, interpreted=not bits, exact_constants=exact_constants)
         pairs = enumerate(zip(question.avals, question.known, strict=True))
         args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
         operands = question.operands(args)
@@ -217,12 +245,12 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
         if error >= ERROR_BITS:
             of = "bits" if bits else "real functions"
             return Proof("evaluation", of, error, given, tuple(sorted(domain.assumptions)))
-        if points == len(PRIMES):
+        if points == MOST:
             return Unknown("", f"the degree of the expressions is too high: the bound of the error is 2^{-int(error)}")
         needed = points + 1
-        while needed < len(PRIMES) and error * needed / points < ERROR_BITS:
+        while needed < MOST and error * needed / points < ERROR_BITS:
             needed += 1
-        points = needed if error > 0 else len(PRIMES)
+        points = needed if error > 0 else MOST
 
 
 def _same(domain: Domain, x: Value, y: Value) -> bool:
@@ -288,17 +316,19 @@ def _confirmed(question: Question, found: Counterexample) -> bool:
 
 
 def _draws(question: Question) -> Iterator[list[NDArray]]:
-    """Give operands: floats around 0 of several sizes, or positive ones, and small integers; then values above, below
-    and at the constants of the programs, where comparisons change. Operands whose values are given have these."""
+    """Give operands: floats around 0 of several sizes, or positive ones, or equal ones, and small or extreme integers;
+    then values above, below and at the constants of the programs, where comparisons change. Operands whose values are
+    given have these."""
     programs = question.programs
     constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
-    near = [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
-    count = _DRAWS + len(near)
+    integers = any([x is None and not a.inexact for a, x in zip(question.avals, question.known, strict=True)])
+    near: list[tuple[float, float] | None] = [None] * (_DRAWS + len(_EXTREME) * integers)
+    near += [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
     work = sum([len(body.eqns) for p in programs for body in distinct_jaxprs(p)])
-    for draw in range(min(count, max(3, _MAX_EQUATIONS // max(work, 1)))):
+    for draw in range(min(len(near), max(3, _MAX_EQUATIONS // max(work, 1)))):
         source = np.random.default_rng([question.seed, draw])
         yield [
-            _drawn(source, aval, draw, near[draw - _DRAWS] if draw >= _DRAWS else None) if value is None else value
+            _drawn(source, aval, draw, near[draw]) if value is None else value
             for aval, value in zip(question.avals, question.known, strict=True)
         ]
 
@@ -315,8 +345,16 @@ def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float
             real = constant + side * source.uniform(0, 1, shape) * (1 + abs(constant))
         else:
             real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape))
+    elif not aval.inexact and draw in _EXTREME:
+        least, most = dtypes.RANGES[dtype]
+        middle = least + (most - least + 1) // 2
+        values = np.array([most, least, middle, most - 1, least + 1, middle - 1, middle + 1], object)
+        which = source.integers(0, len(values), shape) if draw == _EXTREME[-1] else np.full(shape, draw - _DRAWS)
+        return np.asarray(values[which], dtype)
     elif not aval.inexact:
         real = source.integers(-4, 5, shape).astype(np.float64)
+    elif draw == _WITH_TIES:
+        real = np.rint(source.normal(0, 1.0, shape))
     else:
         real = source.uniform(0.25, 1.0, shape) if draw % 2 else source.normal(0, 1.0 + draw, shape)
     with np.errstate(all="ignore"):
@@ -324,6 +362,20 @@ def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float
             low, high = [float(x) for x in dtypes.RANGES[dtype]]
             return np.asarray(np.clip(np.rint(real), max(low, -(2.0**53)), min(high, 2.0**31 - 1)).astype(dtype))
         return np.asarray(real + 1j * source.normal(0, 1, shape) if dtype in dtypes.COMPLEX else real).astype(dtype)
+
+
+def _special(question: Question) -> Iterator[list[NDArray]]:
+    """Give operands whose floats are zeros of both signs, infinities, nans, and numbers whose products leave the range
+    of a dtype."""
+    for draw in range(_SPECIAL_DRAWS):
+        source = np.random.default_rng([question.seed, draw, 1])
+        args = []
+        for aval, value in zip(question.avals, question.known, strict=True):
+            if value is None and aval.inexact:
+                with np.errstate(all="ignore"):
+                    value = np.asarray(_SPECIAL[source.integers(0, len(_SPECIAL), aval.shape)]).astype(aval.dtype)
+            args.append(_drawn(source, aval, draw, None) if value is None else value)
+        yield args
 
 
 @by_value
@@ -390,7 +442,8 @@ def _widened_value(x: NDArray) -> NDArray:
 
 @with_enough_stack
 def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
-    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random."""
+    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and
+    those that are no numbers are any numbers."""
     env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
     def value(a: Atom) -> NDArray:
@@ -402,7 +455,10 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
         if layout is not None and layout.states_results:
             outs = _wide_bodies(layout, operands, eqn, source)
         else:
-            outs = [_rounded(np.asarray(y), source) for y in _wide_impl(eqn.prim, operands)]
+            outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
+            if source is not None and not isinstance(eqn.prim, _EXACT):
+                finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
+                outs = [_rounded(y, finite, source) for y in outs]
         env.update(zip(eqn.outs, outs, strict=True))
     return [value(a) for a in jaxpr.outs]
 
@@ -421,19 +477,26 @@ def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
     return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(source.integers(-1, 2))))
 
 
-def _wide_impl(prim: Primitive, operands: Sequence[NDArray]) -> Sequence[NDArray]:
+def _wide_impl(eqn: Eqn, operands: Sequence[NDArray]) -> Sequence[NDArray]:
+    prim = eqn.prim
     if isinstance(prim, Check):
         return operands[1 + prim.n_fields :]
     if prim.effects:
         raise ValueError("an effect is not repeated")
+    if type(prim) in OF_DTYPES:  # it reads the floats of its operands
+        return prim.impl(*[x.astype(a.aval.dtype) for x, a in zip(operands, eqn.ins, strict=True)])
     return widened(prim).impl(*operands)
 
 
-def _rounded(y: NDArray, source: np.random.Generator | None) -> NDArray:
-    y = _widened_value(y)
-    if source is None or y.dtype.kind not in "fc" or not y.size:
+def _rounded(y: NDArray, finite: bool, source: np.random.Generator) -> NDArray:
+    """Return a result, rounded at random. An infinity or a nan of finite operands is no number, as a quotient by zero:
+    in its place is any number, so that a result that depends on it is not steady."""
+    if y.dtype.kind not in "fc" or not y.size:
         return y
-    return np.asarray(np.multiply(y, 1 + 2.0**-52 * source.integers(-1, 2, y.shape)))
+    made = np.asarray(np.multiply(y, 1 + 2.0**-52 * source.integers(-1, 2, y.shape)))
+    if finite and not np.isfinite(y).all():
+        made = np.where(np.isfinite(y), made, source.normal(0, 1.0, y.shape) * 10.0 ** source.uniform(-3, 3, y.shape))
+    return made
 
 
 def _wide_bodies(
@@ -482,13 +545,17 @@ def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
 
 def _difference_in_bits(question: Question) -> Counterexample | None:
     """Return operands where the interpreted results have other bits."""
-    for args in _draws(question):
+    for args in itertools.chain(_draws(question), _special(question)):
         try:
             runs = [run(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
         except FxadError:  # a check failed: no evidence
             continue
         for q, (a, b) in enumerate(zip(*runs, strict=True)):
             differ = _bytes_differ(a, b)
+            if a.dtype in dtypes.INEXACT:
+                differ = np.logical_and(
+                    differ, ~(np.isnan(a) & np.isnan(b))
+                )  # no operation says which nan its result is
             if differ.any():
                 at = np.unravel_index(int(np.argmax(differ)), differ.shape)
                 return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")

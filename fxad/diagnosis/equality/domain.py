@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.diagnosis.equality.field import BITS, PRIMES, Field, Residues
+from fxad.diagnosis.equality.field import BITS, Field, Residues
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, jaxprs_in_params, map_parameter, params
 
@@ -244,7 +244,7 @@ class Domain:
     def sign(self, x: Symbolic) -> tuple[Symbolic, NDArray]:
         """Return x or -x, the same for both, and where it is -x."""
         first = x.residues[..., :1]
-        flip = first > np.int64(PRIMES[0] // 2)
+        flip = first > np.int64(self.field.primes[0] // 2)
         return x.like(np.where(flip, self.field.neg(x.residues), x.residues)), flip[..., 0]
 
     # ------------------------------------------------------------------------------------------- random functions

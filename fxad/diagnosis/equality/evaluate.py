@@ -11,7 +11,8 @@ from fxad.core.interpreter import last_uses, steps
 from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
-from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of
+from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, less
+from fxad.dtypes import DType
 from fxad.errors import FxadError, first_line
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
@@ -81,7 +82,7 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     if isinstance(prim, HigherOrder):
         layout = prim.layout
         if layout.states_results:
-            return _by_layout(domain, layout, args, outs)
+            return _by_layout(domain, layout, args, ins, outs)
     if isinstance(prim, Check):
         _note_effect(domain, eqn, args)
         return args[1 + prim.n_fields :]
@@ -114,15 +115,18 @@ def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
 # ---------------------------------------------------------------------------------------------------- bodies by layout
 
 
-def _by_layout(domain: Domain, layout: Layout, args: list[Value], outs: Sequence[Aval]) -> list[Value]:
+def _by_layout(
+    domain: Domain, layout: Layout, args: list[Value], ins: Sequence[Aval], outs: Sequence[Aval]
+) -> list[Value]:
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:
-        return _loop(domain, layout, args, outs)
+        return _loop(domain, layout, args, ins, outs)
     at = layout.once
     if branches:
-        which = next(x for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
+        p = next(p for p, role in enumerate(layout.operand_roles) if isinstance(role, BranchIndex))
+        which = args[p]
         if isinstance(which, Symbolic):
-            return _all_branches(domain, layout, branches, which, args)
+            return _all_branches(domain, layout, branches, which, args, ins[p].dtype)
         at = branches[int(np.clip(which, 0, len(branches) - 1))]
     assert at is not None, "without branches, one body runs once"
     return _run(domain, layout, at, args)
@@ -135,37 +139,40 @@ def _run(domain: Domain, layout: Layout, k: int, args: Sequence[Value]) -> list[
 
 
 def _all_branches(
-    domain: Domain, layout: Layout, branches: Sequence[int], which: Symbolic, args: Sequence[Value]
+    domain: Domain, layout: Layout, branches: Sequence[int], which: Symbolic, args: Sequence[Value], dtype: DType
 ) -> list[Value]:
     """Return the results of branches of which operands select one: all run, and the index selects results."""
     before = len(domain.effects)
     results = [[domain.lift(x) for x in _run(domain, layout, k, args)] for k in branches]
     if len(domain.effects) > before:
         raise UndecidedError("operands decide which effects happen")
-    return [_joined(domain, which, cases) for cases in zip(*results, strict=True)]
+    return [_joined(domain, which, cases, dtype) for cases in zip(*results, strict=True)]
 
 
-def _joined(domain: Domain, which: Symbolic, cases: Sequence[Symbolic]) -> Symbolic:
+def _joined(domain: Domain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
     if domain.interpreted:
         shaped = which.like(which.residues.reshape(*[1] * len(cases[0].shape), -1), which.bit)
-        return case_of(domain, shaped, cases)
+        return case_of(domain, shaped, cases, dtype)
     spread = np.broadcast_to(which.residues, (*cases[0].shape, which.residues.shape[-1]))
-    return domain.function("branch", [which.like(spread), *cases], cases[0].is_complex)
+    return domain.function(f"branch {dtype}", [which.like(spread), *cases], cases[0].is_complex)
 
 
-def _loop(domain: Domain, layout: Layout, args: Sequence[Value], outs: Sequence[Aval]) -> list[Value]:
+def _loop(
+    domain: Domain, layout: Layout, args: Sequence[Value], ins: Sequence[Aval], outs: Sequence[Aval]
+) -> list[Value]:
     """Return the results of a loop. While operands decide whether a step is made, its results are chosen by that."""
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     rows: dict[int, dict[int, Value]] = {q: {} for q, r in enumerate(layout.result_roles) if isinstance(r, Sliced)}
     active: Symbolic | None = None  # None: the step is made for all operands
     chosen = 0
-    count = next((x for x, role in zip(args, roles, strict=True) if isinstance(role, Count)), None)
+    limit = next(((x, a.dtype) for x, a, role in zip(args, ins, roles, strict=True) if isinstance(role, Count)), None)
+    count = None if limit is None else limit[0]
     for made, step in enumerate(_steps(layout, count)):
         going = True
         if made >= _MAX_STEPS:
             raise UndecidedError(f"the loop made {_MAX_STEPS} steps and did not end")
-        if isinstance(count, Symbolic):
-            active = domain.function("less", [domain.constant(made), count], bit=True)
+        if limit is not None and isinstance(count, Symbolic):
+            active = less(domain, domain.constant(made), count, limit[1])
         if active is not None:
             chosen += 1
             if chosen > _MAX_CHOSEN_STEPS:

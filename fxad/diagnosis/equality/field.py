@@ -2,8 +2,9 @@
 
 An element is a vector of residues, one for each prime, on the last axis of an int64 array. The primes lie between
 1.5 * 2^49 and 2^50: a product modulo p then takes a dozen operations of NumPy, because the rounded quotient in float64
-is off by at most one. Modulo 2^61 - 1, 2^61 would be 1, and `x * 2.0**61` would be `x`; these primes were drawn at
-random. -1 is no square modulo any of them, so complex numbers are pairs, and only 0 has no inverse.
+is off by at most one. Modulo 2^61 - 1, 2^61 would be 1, and `x * 2.0**61` would be `x`; and `x * p` is 0 modulo p. So
+the primes are drawn by a seed, which `equal` makes of all constants of both programs: no program can name its primes.
+-1 is no square modulo any of them, so complex numbers are pairs, and only 0 has no inverse.
 
 A random function hashes all residues of its arguments to each residue of its result. So two arguments are taken for one
 only if they agree modulo every prime.
@@ -12,6 +13,7 @@ only if they agree modulo every prime.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, final
 
@@ -23,11 +25,8 @@ from fxad.ir import NDArray
 Residues: TypeAlias = npt.NDArray[np.int64]
 _Bits: TypeAlias = npt.NDArray[np.uint64]
 
-PRIMES: Final = (
-    968392434695087, 1096562131761287, 915867083243731, 921534502702087,
-    948137012117983, 1008388929256147, 947563333029007, 1113093477333911,
-)  # fmt: skip
-BITS: Final = 49.5  # of the smallest prime, rounded down
+MOST: Final = 8  # primes
+BITS: Final = 49.5  # of the smallest prime that may be drawn, rounded down
 
 _LIMB: Final = 17  # three limbs have 51 bits; a product of two has 34, so float64 sums 3 * 2^17 of them exactly
 _SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
@@ -35,14 +34,15 @@ _SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
 
 @final
 class Field:
-    """The fields of the first `points` primes, together. `seed` chooses the random functions."""
+    """The fields of `points` primes, together. `seed` chooses the primes and the random functions."""
 
     def __init__(self, points: int, seed: int) -> None:
         self.points, self.seed = points, seed
-        self.p: Residues = np.array(PRIMES[:points], np.int64)
+        self.primes = _primes(points, seed)
+        self.p: Residues = np.array(self.primes, np.int64)
         self._inverse_p = 1.0 / self.p.astype(np.float64)
         self._unsigned: _Bits = self.p.astype(np.uint64)
-        self._scales = np.array([[pow(2, _LIMB * k, p) for p in PRIMES[:points]] for k in range(5)], np.int64)
+        self._scales = np.array([[pow(2, _LIMB * k, p) for p in self.primes] for k in range(5)], np.int64)
         self._keys: dict[tuple[str, int, int], _Bits] = {}
 
     # ------------------------------------------------------------------------------------------------ arithmetic
@@ -87,7 +87,7 @@ class Field:
             x = np.concatenate([x, np.ones((1, self.points), np.int64)]) if len(x) % 2 else x
             products[-1] = x
             products.append(self.mul(x[::2], x[1::2]))
-        one = [pow(x, -1, p) for row in products[-1].tolist() for x, p in zip(row, PRIMES, strict=False)]
+        one = [pow(x, -1, p) for row in products[-1].tolist() for x, p in zip(row, self.primes, strict=True)]
         inverted = np.array(one, np.int64).reshape(-1, self.points)
         for x in products[-2::-1]:
             other = x.reshape(-1, 2, self.points)[:, ::-1].reshape(x.shape)
@@ -122,7 +122,7 @@ class Field:
         mantissa, exponent = np.frexp(x.astype(np.float64))
         residues = (mantissa * 2.0**53).astype(np.int64)[..., None] % self.p
         exponents, which = np.unique(exponent, return_inverse=True)
-        scales = [[pow(2, e - 53, p) for p in PRIMES[: self.points]] for e in exponents.tolist()]
+        scales = [[pow(2, e - 53, p) for p in self.primes] for e in exponents.tolist()]
         scale = np.array(scales, np.int64).reshape(-1, self.points)[which.reshape(exponent.shape)]
         return self.mul(residues, scale)
 
@@ -189,7 +189,7 @@ class Field:
     def _key(self, name: str, rows: int, columns: int) -> _Bits:
         key = name, rows, columns
         if key not in self._keys:
-            source = hashlib.shake_128(self.seed.to_bytes(8, "little") + name.encode())
+            source = hashlib.shake_128(self.seed.to_bytes(16, "little") + name.encode())
             bits = np.frombuffer(source.digest(8 * rows * columns), "<u8").astype(np.uint64)
             self._keys[key] = bits.reshape(rows, columns) | np.uint64(1)
         return self._keys[key]
@@ -204,6 +204,31 @@ class Field:
             shift = self.random(f"{name} {k}", parts[1 - at])[..., slice(half, None) if at else slice(half)]
             parts[at] = (parts[at] - shift if back else parts[at] + shift) % primes[at]
         return np.concatenate(parts, -1)
+
+
+def _primes(count: int, seed: int) -> tuple[int, ...]:
+    """Return primes that are 3 modulo 4. They are strong probable primes to seven bases, and below 2^64 only primes are
+    (Sinclair 2011). Half of p - 1 is odd, so no power needs to be squared."""
+    found = list[int]()
+    for k in itertools.count():
+        source = hashlib.shake_128(f"prime {seed} {k}".encode())
+        start = np.frombuffer(source.digest(8 * _STARTS), "<u8") % np.uint64(2**48 - 4 * _REACH) + np.uint64(3 * 2**48)
+        candidates = (start.astype(np.int64) | 3)[:, None] + 4 * np.arange(_REACH)
+        sieved = (candidates[..., None] % _SMALL != 0).all(-1)
+        for row, passes in zip(candidates.tolist(), sieved.tolist(), strict=True):
+            for n in itertools.compress(row, passes):
+                if all(pow(base, n >> 1, n) in (1, n - 1) for base in _BASES):
+                    found += [n] if n not in found else []
+                    break
+            if len(found) == count:
+                return tuple(found)
+    raise AssertionError("the search has no end")
+
+
+_STARTS: Final = 8  # random numbers, after each of which a prime is searched
+_REACH: Final = 64  # numbers that are looked at: most reaches have a prime
+_SMALL: Final = np.array([3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47], np.int64)
+_BASES: Final = (2, 325, 9375, 28178, 450775, 9780504, 1795265022)
 
 
 def _mix(x: _Bits) -> _Bits:

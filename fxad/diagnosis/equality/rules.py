@@ -138,6 +138,7 @@ def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: 
     for marks in _linear_in(prim, args, ins):
         linear = _linear(domain, prim, args, marks, outs)
         if linear is not None:
+            _assume_widths(domain, tuple([a for a, m in zip(ins, marks, strict=True) if m]), outs)
             return linear
     return _unknown(domain, prim, args, ins, outs)
 
@@ -146,6 +147,12 @@ def _assume_finite(domain: Domain, ins: Avals, outs: Avals) -> None:
     """Note that a law of real numbers was used, which floats have if they are finite, and zero has no sign."""
     if any([a.inexact for a in (*ins, *outs)]):
         domain.assumptions.add(_FINITE)
+
+
+def _assume_widths(domain: Domain, ins: Avals, outs: Avals) -> None:
+    """Note that a primitive whose results are wider than its operands reads integers, as a conversion does."""
+    if any([a.dtype in dtypes.INTEGER and a.dtype != b.dtype for a in ins for b in outs]):
+        domain.assumptions.add(_NO_WRAP)
 
 
 _FINITE: Final = "no operand or computed value is nan or infinite, and -0 is 0"
@@ -241,6 +248,7 @@ def wide_dtype(dtype: DType) -> DType:
 
 
 def _bilinear(domain: Domain, prim: Bilinear, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+    _assume_widths(domain, ins, outs)
     x, y = map(domain.lift, args)
     wide = widened(prim)
 
@@ -267,6 +275,7 @@ def _of_parts(
 
 def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
     """Return the matrix product of all pairs of digits at once: as `impl`, in one call."""
+    _assume_widths(domain, ins, outs)
     x, y = map(domain.lift, args)
     rows_axes = free_axes(len(x.shape), prim.lhs_batch, prim.lhs_contract)
     column_axes = free_axes(len(y.shape), prim.rhs_batch, prim.rhs_contract)
@@ -292,7 +301,7 @@ def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: 
 def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
     types = _types_in_name(domain, prim, ins)
-    if domain.interpreted and type(prim) in _OF_DTYPES and ins[0].inexact:
+    if domain.interpreted and type(prim) in OF_DTYPES and ins[0].inexact:
         domain.assumptions.add(_BITS)
     name = domain.named(prim) + types
     lifted = [domain.lift(x) for x in args]
@@ -316,7 +325,10 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
             domain.function_of_rows(f"{name} {k}", rows, a.shape, *kind)
             for k, (a, kind) in enumerate(zip(outs, kinds, strict=True))
         ]
-    name = domain.named(prim, ("axis", "axes")) + types  # rows do not know where they lie
+    if domain.interpreted:
+        name = domain.named(prim, ("axis", "axes")) + types  # rows do not know where they lie
+    else:
+        name += str([a.shape for a in ins])  # a sum takes its terms in an order that depends on it
     parts = []
     for x in lifted:
         along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
@@ -339,12 +351,12 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
 def _types_in_name(domain: Domain, prim: Primitive, ins: Avals) -> str:
     """Return the dtypes of operands that a function depends on, beyond their values: integers have a width, and some
     functions are about the floats of a dtype."""
-    every = type(prim) in _OF_DTYPES or not domain.interpreted
+    every = type(prim) in OF_DTYPES or not domain.interpreted
     return "".join([f" {a.dtype}" for a in ins if every or not a.inexact])
 
 
 _BITS: Final = "equal real numbers are equal floats where a program reads their bits"
-_OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
+OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
 
 
 def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
@@ -507,7 +519,7 @@ class _Order:
     def __init__(self, domain: Domain, sign: int, aval: Aval) -> None:
         self.domain = domain
         self.negate = sign < 0 and aval.inexact
-        self.name = "max" if sign > 0 or aval.inexact else "min"
+        self.name = "max" if aval.inexact else ("max" if sign > 0 else "min") + _wrapping(aval.dtype)
         self.identity = domain.field.neg(domain.infinity)
 
     @property
@@ -593,33 +605,36 @@ def _running(f: Callable[[Residues, Residues], Residues], x: Residues, axis: int
 # ------------------------------------------------------------------------------------------------- comparisons, bits
 
 
-def _equal(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+def _wrapping(dtype: DType) -> str:
+    """Return what the name of a function needs that reads integers: equal sums of two widths may wrap to others."""
+    return "" if dtype in dtypes.INEXACT else f" {dtype}"
+
+
+def _equal(domain: Domain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     """Return x == y: a function of the difference, the same for both signs; 1 if it is zero."""
     difference = domain.sub(x, y)
-    if difference.is_complex:
-        bit = domain.function("zero", [difference], bit=True)
-    else:
-        bit = domain.function("zero", [domain.sign(difference)[0]], bit=True)
+    canonical = difference if difference.is_complex else domain.sign(difference)[0]
+    bit = domain.function("zero" + _wrapping(dtype), [canonical], bit=True)
     return bit.like(np.where((difference.residues == 0).all(-1, keepdims=True), 1, bit.residues), bit=True)
 
 
-def _less(domain: Domain, x: Symbolic, y: Symbolic, is_integer: bool) -> Symbolic:
+def less(domain: Domain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     """Return x < y. One of x < y, y < x and x == y is 1. Integers wrap, so there the difference does not decide."""
     difference = domain.sub(y, x)
     canonical, flipped = domain.sign(difference)
-    if is_integer:
+    if dtype not in dtypes.INEXACT:
         both = [x.residues, y.residues]
         swapped = [np.where(flipped[..., None], a, b) for a, b in (both[::-1], both)]
-        bit = domain.function("less", [Symbolic(r) for r in swapped], bit=True)
+        bit = domain.function("less" + _wrapping(dtype), [Symbolic(r) for r in swapped], bit=True)
     else:
         bit = domain.function("positive", [canonical], bit=True)
-    other = domain.sub(domain.negated(_equal(domain, x, y)), bit)
+    other = domain.sub(domain.negated(_equal(domain, x, y, dtype)), bit)
     residues = np.where(flipped[..., None], other.residues, bit.residues)
     same = (difference.residues == 0).all(-1, keepdims=True)
     return bit.like(np.where(same, 0, residues), bit=True)
 
 
-def _compare(f: Callable[[Domain, Symbolic, Symbolic, bool], Symbolic]) -> Rule:
+def _compare(f: Callable[[Domain, Symbolic, Symbolic, DType], Symbolic]) -> Rule:
     def rule(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
         x, y = map(domain.lift, args)
         if ins[0].dtype == dtypes.bool_:
@@ -629,7 +644,7 @@ def _compare(f: Callable[[Domain, Symbolic, Symbolic, bool], Symbolic]) -> Rule:
             return None
         if (known := _of_bit(domain, prim, args, ins)) is not None:
             return [known]
-        return [f(domain, x, y, not ins[0].inexact)]
+        return [f(domain, x, y, ins[0].dtype)]
 
     return rule
 
@@ -696,10 +711,10 @@ def _select(domain: Domain, prim: SelectN, args: list[Value], ins: Avals, outs: 
     which, *cases = args
     if not isinstance(which, Symbolic):
         return None
-    return [case_of(domain, which, [domain.lift(c) for c in cases])]
+    return [case_of(domain, which, [domain.lift(c) for c in cases], ins[0].dtype)]
 
 
-def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic]) -> Symbolic:
+def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
     """Return the case that an integer selects, which is clamped to their number."""
     out = cases[0]
     for k, case in enumerate(cases[1:], 1):
@@ -708,7 +723,7 @@ def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic]) -> Symbo
         elif which.bit:
             break
         else:
-            here = domain.function(f"case {k} of {len(cases)}", [which], bit=True)
+            here = domain.function(f"case {k} of {len(cases)}{_wrapping(dtype)}", [which], bit=True)
         if np.array_equal(case.residues, cases[0].residues):
             continue
         out = domain.add(out, domain.mul(here, domain.sub(case, cases[0])))
@@ -729,7 +744,7 @@ def _convert(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
     if x.bit and not x.is_complex:
         return [x]
     if new == dtypes.bool_:
-        return [domain.negated(_equal(domain, x, x.like(np.zeros_like(x.residues))))]
+        return [domain.negated(_equal(domain, x, x.like(np.zeros_like(x.residues)), old))]
     if old in dtypes.INTEGER and _holds(new, old):
         domain.assumptions.add(_NO_WRAP)
         return [x]
@@ -833,12 +848,12 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         ReduceMin: _reduce_extremum,
         CumMax: _cumulative_extremum,
         CumMin: _cumulative_extremum,
-        Eq: _compare(lambda domain, x, y, _: _equal(domain, x, y)),
-        Ne: _compare(lambda domain, x, y, _: domain.negated(_equal(domain, x, y))),
-        Lt: _compare(_less),
-        Gt: _compare(lambda domain, x, y, whole: _less(domain, y, x, whole)),
-        Le: _compare(lambda domain, x, y, whole: domain.negated(_less(domain, y, x, whole))),
-        Ge: _compare(lambda domain, x, y, whole: domain.negated(_less(domain, x, y, whole))),
+        Eq: _compare(_equal),
+        Ne: _compare(lambda domain, x, y, dtype: domain.negated(_equal(domain, x, y, dtype))),
+        Lt: _compare(less),
+        Gt: _compare(lambda domain, x, y, dtype: less(domain, y, x, dtype)),
+        Le: _compare(lambda domain, x, y, dtype: domain.negated(less(domain, y, x, dtype))),
+        Ge: _compare(lambda domain, x, y, dtype: domain.negated(less(domain, x, y, dtype))),
         And: _bits(_and),
         Or: _bits(_or),
         Xor: _bits(_xor),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, final
 
@@ -34,8 +35,9 @@ class Candidate:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key of the program and the bits of the values."""
-        return self.jaxpr, self.n_bound, tuple([None if x is None else (x.dtype, x.tobytes()) for x in self.values])
+        """A key of the program and the bits of the values. It holds no large array: a search keeps the keys of all
+        candidates."""
+        return self.jaxpr, self.n_bound, tuple([None if x is None else (x.dtype, _hash(x)) for x in self.values])
 
     @property
     def args(self) -> tuple[NDArray, ...] | None:
@@ -59,6 +61,10 @@ class Candidate:
         ins = tree.structure(((0,) * n, {}))
         results = tree.structure(0 if outs == 1 else (0,) * outs)
         return Program(self.jaxpr, ins, results, self.values[: self.n_bound], (), self.jaxpr.name)
+
+
+def _hash(x: NDArray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data).digest()
 
 
 # ------------------------------------------------------------------------------------------------------------- size

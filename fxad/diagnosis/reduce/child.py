@@ -29,6 +29,7 @@ from fxad.tracing.program import Program
 # An answer of the server: a kind and its value.
 _Answer: TypeAlias = tuple[str, Any]
 
+_LOADED: Final = b"+"  # no pickle begins so
 _POLL: Final = 0.01  # seconds between two looks at the memory of a process
 _EXTRA: Final = 60.0  # seconds for the start of the server, and beyond the limit for its answer
 
@@ -153,13 +154,15 @@ def _serve(connection: Connection, fails: Callable[..., Hashable], seconds: floa
 
 
 def _run(fails: Callable[..., Hashable], request: bytes, writing: int, memory: int | None) -> None:
-    """Call the predicate, write the answer, and end the process."""
+    """Call the predicate, write the answer, and end the process. First it writes what it holds with the operands,
+    which are no memory of the predicate."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         parts, args = pickle.loads(request)  # of our own process
-        start = _allocated("self")
+        start, loaded = (0, 0) if memory is None else (_allocated("self"), _most_allocated())
+        os.write(writing, _LOADED + start.to_bytes(8, "little"))
         answer: _Answer = ("reason", fails(Program(*parts), args))
-        if memory is not None and _most_allocated() > start + memory:  # between two looks of the server
+        if memory is not None and _most_allocated() > max(start + memory, loaded):  # between two looks of the server
             answer = ("reason", f"more than {memory} bytes")
         data = pickle.dumps(answer)
     except MemoryError:
@@ -176,7 +179,7 @@ def _run(fails: Callable[..., Hashable], request: bytes, writing: int, memory: i
 def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory: int | None) -> _Answer | None:
     """Return the answer of a process, which has ended then. None if nobody waits for it any more."""
     deadline = time.monotonic() + seconds
-    start = _allocated(pid) if memory is not None else 0
+    start: int | None = None
     parts: list[bytes] = []
     refused = ""
     while not refused:
@@ -191,10 +194,12 @@ def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory
             part = os.read(reading, 1 << 20)
             if not part:
                 break
+            if part.startswith(_LOADED) and start is None:
+                start, part = int.from_bytes(part[1:9], "little"), part[9:]
             parts.append(part)
         elif time.monotonic() >= deadline:
             refused = f"no result within {seconds:g} s"
-        if memory is not None and _allocated(pid) > start + memory:
+        if memory is not None and start is not None and _allocated(pid) > start + memory:
             refused = f"more than {memory} bytes"
     if refused:
         os.kill(pid, signal.SIGKILL)
@@ -203,7 +208,7 @@ def _wait(connection: Connection, pid: int, reading: int, seconds: float, memory
         return "reason", refused
     if os.WIFSIGNALED(status):
         return "reason", f"signal {signal.Signals(os.WTERMSIG(status)).name}"
-    if not parts:
+    if not any(parts):
         return "reason", f"exit {os.waitstatus_to_exitcode(status)}"
     answer: _Answer = pickle.loads(b"".join(parts))  # of our own process
     return answer

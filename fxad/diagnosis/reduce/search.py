@@ -65,11 +65,12 @@ class Search:
 
     def _attempt(self, c: Candidate) -> bool:
         size = size_of(c)
-        if size >= self.size or c.key in self._tried:
+        if size >= self.size or (not c.jaxpr.outs and self.best.jaxpr.outs):
             return False
-        if not c.jaxpr.outs and self.best.jaxpr.outs:
+        key = c.key
+        if key in self._tried:
             return False
-        self._tried.add(c.key)
+        self._tried.add(key)
         if self._finite and not all(map(is_finite, c.values)):
             return False  # a nan that is computed must not become an operand: nothing would be left to see
         try:
@@ -80,12 +81,15 @@ class Search:
             raise OutOfTimeError
         self.attempts += 1
         self.bar.step()
-        found = outcome(self.fails, c.program(), c.args)
-        if found == self.reason and type(found) is type(self.reason):
+        if self._fails(c) and self._fails(c):  # twice, because a time or a process may fail once by chance
             self.best, self.size = c, size
             self.bar.what = f"reduced to {equations(c.jaxpr)} equations"
             return True
         return False
+
+    def _fails(self, c: Candidate) -> bool:
+        found = outcome(self.fails, c.program(), c.args)
+        return found == self.reason and type(found) is type(self.reason)
 
     def first(self, candidates: Iterable[Candidate | None]) -> bool:
         """Return True at the first candidate that succeeds; False if none does."""
