@@ -527,5 +527,5 @@ def _checked(matrix: Sparse, push: Any, structure: Any, leaves: Sequence[Any]) -
     vector = _ravel(directions)
     got = matrix @ vector
     size = fnp.abs(Sparse._of(fnp.abs(matrix.data), matrix.pattern) @ fnp.abs(vector)) + fnp.abs(want)
-    close = fnp.abs(got - want) <= 1e3 * float(np.finfo(np.dtype(str(want.dtype))).eps) * size
+    close = fnp.abs(got - want) <= 1e3 * float(fnp.finfo(want.dtype).eps) * size
     return fnp.where(fnp.all(close), matrix.data, fnp.full((), np.nan, matrix.dtype))

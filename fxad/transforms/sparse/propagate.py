@@ -406,6 +406,8 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
                     rel = compose(repeated(rel, (n, 0, size)), move, eqn.ins[p].aval.size)
                 add(r, p, rel)
             continue
+        if r in carries.values():
+            continue  # a carry that no dependent operand reaches
         out_role = result_roles[r]
         if not isinstance(out_role, Sliced):
             return None
