@@ -119,7 +119,7 @@ def check_transposed(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
 
 
 @share(4)
-@given(cases(differentiable=True, size=6, depth=1), stacks())
+@given(cases(differentiable=True, unbounded=True, size=6, depth=1), stacks())
 def test_patterns_of_batches_and_of_transposed_programs(case: Case, stack: tuple[str, ...]) -> None:
     """Of what a stack of transformations returns, and of the programs on the way."""
     for program in programs_of(case, stack):
