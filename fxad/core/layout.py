@@ -146,9 +146,10 @@ class Unknown:
 @final
 @dataclass(frozen=True, slots=True)
 class InParallel:
-    """`count` independent runs."""
+    """`count` independent runs. `mesh` are their named axes with their sizes, the first one slowest, if they have names."""
 
     count: int
+    mesh: MeshAxes = ()
 
 
 @final

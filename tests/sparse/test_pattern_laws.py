@@ -45,7 +45,7 @@ def test_a_primitive_has_no_missed_nonzero(kind: type[Primitive]) -> None:
         check_pattern_covers(jaxpr, wrt, args)
         check_known_values(jaxpr, wrt, args)
         try:
-            check_batch(jaxpr, wrt)
+            check_batch(jaxpr, wrt, exact=False)  # a slice of the whole array at an index is a scatter in a batch
         except NotDifferentiableError:
             return
 

@@ -365,9 +365,7 @@ def _windows_along(
 def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
     if k == 1:
-        return dense(y.size, rhs.size) if prim.feature_groups * prim.batch_groups > 1 else along_axes(
-            y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]}
-        )  # fmt: skip
+        return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
     so, si = strides_of(y.shape), strides_of(lhs.shape)
     spatial = [
         (lhs.shape[a], si[a], y.shape[b], so[b], rhs.shape[c], prim.strides[j], prim.padding[j][0],
