@@ -146,7 +146,7 @@ class Unknown:
 @final
 @dataclass(frozen=True, slots=True)
 class InParallel:
-    """`count` independent runs. `mesh` are their named axes with their sizes, the first one slowest, if they have names."""
+    """`count` independent runs. If their axes have names, `mesh` are these with their sizes, the first one slowest."""
 
     count: int
     mesh: MeshAxes = ()
