@@ -15,6 +15,7 @@ from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
+from fxad.ir import Aval
 from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
@@ -104,6 +105,25 @@ def _check_complex(what: str, program: Program[..., object], leaves: Sequence[in
                 f"{what}: argument {program.paths[k]} of {program.name} has type {avals[k]}, not complex",
                 remedy="leave out holomorphic=True, or convert the argument to a complex dtype",
             )
+
+
+def check_holomorphic(what: str, program: Program[..., object], leaves: Sequence[int], holomorphic: bool) -> None:
+    """Raise NotDifferentiableError for a Jacobian by forward mode: its arguments are real, and its results real or complex;
+    of a `holomorphic` function both are complex."""
+    if not holomorphic:
+        _check_real(what, program, leaves, complex_too=False)
+        return
+    _check_complex(what, program, leaves)
+    for aval, path in zip(program.out_avals, tree.paths(program.out_tree, "result"), strict=True):
+        _check_complex_result(what, program, aval, path)
+
+
+def _check_complex_result(what: str, program: Program[..., object], aval: Aval, path: str) -> None:
+    if aval.dtype not in COMPLEX:
+        raise NotDifferentiableError(
+            f"{what}: {path} of {program.name} has type {aval}, not complex",
+            remedy="leave out holomorphic=True, or return complex numbers",
+        )
 
 
 def _check_results(
@@ -383,11 +403,8 @@ def _jacobian(
     wrt = _Wrt(what, program, argnums, allow_int, holomorphic)
     out, aux = result_and_aux(what, program) if has_aux else (program.out_tree, None)
     for aval, path in zip(program.out_avals, tree.paths(out, "result"), strict=False):
-        if holomorphic and aval.dtype not in COMPLEX:
-            raise NotDifferentiableError(
-                f"{what}: {path} of {program.name} has type {aval}, not complex",
-                remedy="leave out holomorphic=True, or return complex numbers",
-            )
+        if holomorphic:
+            _check_complex_result(what, program, aval, path)
         # forward mode takes real arguments: a tangent of a complex result is its derivative
         if not holomorphic and aval.dtype not in FLOATING and not (mode == "jacfwd" and aval.dtype in COMPLEX):
             raise NotDifferentiableError(

@@ -146,9 +146,10 @@ class Unknown:
 @final
 @dataclass(frozen=True, slots=True)
 class InParallel:
-    """`count` independent runs."""
+    """`count` independent runs. If their axes have names, `mesh` are these with their sizes, the first one slowest."""
 
     count: int
+    mesh: MeshAxes = ()
 
 
 @final

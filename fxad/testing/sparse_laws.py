@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
-from fxad.api.sparse import program_and_point, sparsity
-from fxad.core import tree
+from fxad.api.sparse import program_and_point, sparsity, values_at
 from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError
@@ -167,7 +166,7 @@ def check_sparsity(
     found = check_pattern("check_sparsity", found, shape)
     mask, generator = as_mask(found), np.random.default_rng(seed)
     bound = [np.asarray(v) for v in program.bound]
-    leaves = None if given is None else [np.asarray(v) for v in tree.leaves((tuple(given), {}))]
+    leaves = None if given is None else [np.asarray(v) for v in values_at("check_sparsity", program, given)]
     for point in range(points):
         args = [
             _near(a, None if leaves is None else leaves[k], generator if point or leaves is None else None)

@@ -19,9 +19,8 @@ from fxad.tracing.program import Program
 from fxad.transforms import transpose
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.pattern import pattern_of
-from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
-from tests.sparse.stacked import programs_of
+from tests.sparse.stacked import check_batch, programs_of
 
 _LARGEST = 40  # elements of all operands: one product for each
 
@@ -91,19 +90,6 @@ def test_the_sparse_jacobian_is_the_dense_one(case: Case) -> None:
     assert np.allclose(product, np.dot(dense, direction), rtol=0, atol=1e3 * eps * scale), jaxpr
 
 
-def check_batch(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
-    """The pattern of a batch is block-diagonal, and each block is the pattern of the program."""
-    one = as_mask(pattern_of(jaxpr, wrt))
-    batched = vmap(jaxpr, 2, (0,) * len(wrt), (0,) * len(jaxpr.outs))[0]
-    two = pattern_of(batched, wrt)
-    rows = np.concatenate([np.repeat(np.arange(2), np.prod(s[1:], dtype=int)) for s in two.row_shapes])
-    columns = np.concatenate([np.repeat(np.arange(2), np.prod(s[1:], dtype=int)) for s in two.column_shapes])
-    both = as_mask(two)
-    assert not both[rows[:, None] != columns].any(), jaxpr
-    for k in range(2):
-        assert (both[rows == k][:, columns == k] == one).all(), jaxpr
-
-
 def check_transposed(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
     """The pattern of the transposed linear program is the transpose."""
     try:
@@ -119,7 +105,7 @@ def check_transposed(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> None:
 
 
 @share(4)
-@given(cases(differentiable=True, size=6, depth=1), stacks())
+@given(cases(differentiable=True, unbounded=True, size=6, depth=1), stacks())
 def test_patterns_of_batches_and_of_transposed_programs(case: Case, stack: tuple[str, ...]) -> None:
     """Of what a stack of transformations returns, and of the programs on the way."""
     for program in programs_of(case, stack):

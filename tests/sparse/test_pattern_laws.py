@@ -20,6 +20,7 @@ from fxad.transforms import vjp_fused
 from fxad.transforms.sparse.pattern import pattern_of, pattern_with_values
 from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
+from tests.sparse.stacked import check_batch
 
 _LARGEST = 60  # elements of all operands: one product for each
 BOUND = [k for k in ALL if k not in COLLECTIVES]
@@ -31,6 +32,8 @@ def _small(jaxpr: Jaxpr) -> bool:
 
 @pytest.mark.parametrize("kind", BOUND, ids=lambda kind: kind.name)
 def test_a_primitive_has_no_missed_nonzero(kind: type[Primitive]) -> None:
+    """And the pattern of its batch is block-diagonal."""
+
     @share(3)
     @given(calls(kind, smooth=True))
     def law(application: Application) -> None:
@@ -41,6 +44,10 @@ def test_a_primitive_has_no_missed_nonzero(kind: type[Primitive]) -> None:
             return
         check_pattern_covers(jaxpr, wrt, args)
         check_known_values(jaxpr, wrt, args)
+        try:
+            check_batch(jaxpr, wrt, exact=False)  # a slice of the whole array at an index is a scatter in a batch
+        except NotDifferentiableError:
+            return
 
     law()
 

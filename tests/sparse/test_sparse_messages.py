@@ -21,6 +21,7 @@ EYE = fx.Pattern.from_scipy(np.eye(6))
 S = fx.Sparse(X, EYE)
 TALL = fx.Sparse(fnp.ones(2), fx.Pattern.from_scipy(np.eye(3, 2)))
 SIN: Any = fx.trace(fnp.sin, X)
+TURN: Any = fx.trace(lambda x: x * 1j, X)
 anything: Any = fx
 
 
@@ -38,6 +39,24 @@ def anything_of(value: object) -> Any:
             [" are not in increasing order", "sort them"],
         ),
         (lambda: fx.sparsity(SIN, at=()), ["at has 0 leaves", "give all arguments of the program"]),
+        (lambda: fx.sparsity(SIN, at=(X[1:],)), ["argument x has shape (5,), it was traced with (6,)"]),
+        (lambda: fx.sparsity(SIN, at=(S,)), ["argument x is Sparse(data=*), it was traced as *"]),
+        (
+            lambda: fx.sparsity(fx.trace(fnp.sin, fx.Spec("n"))),
+            [" is of symbolic shape: a pattern has numbers of rows and columns", "specialize(program, n="],
+        ),
+        (
+            lambda: fx.sparse_jacobian(TURN, EYE, EYE.color("rows")),
+            [
+                "is complex and its arguments are real: Coloring('rows', 6x6: 1 vjps) has products of rows",
+                'give a coloring of columns: pattern.color("columns',
+            ],
+        ),
+        (lambda: fx.sparse_jacobian(abs)(X + 1j), ["has type c128[6], not real floating", "holomorphic=True"]),
+        (
+            lambda: fx.sparse_jacobian(abs, holomorphic=True)(X + 1j),
+            ["result of abs has type f64[6], not complex", "leave out holomorphic=True, or return complex numbers"],
+        ),
         (
             lambda: fx.sparse_jacobian(SIN, coloring=fx.Pattern.from_scipy(np.eye(4)).color()),
             ["give a coloring of this pattern: pattern.color"],
@@ -50,6 +69,17 @@ def anything_of(value: object) -> Any:
         (
             lambda: fx.Sparse(fnp.ones((2, 6)), EYE).to_scipy(),
             ["to_scipy: takes one matrix, got shape", "take one of the batch"],
+        ),
+        (
+            lambda: S / X,
+            ["Sparse / array: the divisor has shape (6,), not ()", "divide by a scalar, or divide the data"],
+        ),
+        (
+            lambda: X[1:] @ S,
+            [
+                "array @ Sparse: shapes (5,) and (6, 6) do not fit",
+                "the last axis of a vector or matrix is that of the rows; use vmap for batches",
+            ],
         ),
         (
             lambda: S @ X[1:],

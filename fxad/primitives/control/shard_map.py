@@ -135,7 +135,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             self.body,
             tuple(range(len(operands) + 1)),
             tuple(range(len(results) + 1)),
-            InParallel(self.count),
+            InParallel(self.count, self.mesh),
             stores=True,
         )
         return Layout((*operands, Group(Sliced(), n_stacks_in)), (*results, Group(Sliced(), n_stacks_out)), (body,))

@@ -142,10 +142,12 @@ def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list
     """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
     operations on the stack, between the parts of the operands and those of the results."""
     roles, result_roles = layout.operand_roles, layout.result_roles
-    mesh = next((role.mesh for role in (*roles, *result_roles) if isinstance(role, Part)), None)
-    if mesh is None or len(layout.running) != 1:
+    if len(layout.running) != 1 or any([isinstance(role, Sliced) and role.axis for role in (*roles, *result_roles)]):
         return None
     (k,) = layout.running
+    runs = layout.bodies[k].runs
+    assert isinstance(runs, InParallel)
+    mesh = runs.mesh or (("", runs.count),)
     stacked, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
     local_in = [v.aval.shape for v in stacked.ins]
     local_out = [a.aval.shape for a in stacked.outs]

@@ -379,6 +379,8 @@ def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def _compose_tables(o: Ints, m: Ints, k: Ints, i: Ints, middle: int) -> Relation:
     """Compose two tables. A gather and a scatter number one side in order: there the other table reads its places."""
     if _in_order(k):
+        if m is k:  # the numbers of the results of a gather, which a scatter adds
+            return _distinct(o, i)
         o, m = _between(o, m, k[0], k[-1])
         return _distinct(o, i[m - k[0] if k[0] else m])
     if _in_order(m):

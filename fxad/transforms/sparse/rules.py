@@ -28,7 +28,8 @@ from fxad.primitives.families import Bilinear, of_family
 from fxad.primitives.fft import Fft
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index
-from fxad.primitives.linalg.family import LinearSystem
+from fxad.primitives.linalg.family import LinearSystem, Matrixwise
+from fxad.primitives.linalg.qr import Ormqr
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce_window import ReduceWindowSum
@@ -364,9 +365,7 @@ def _windows_along(
 def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
     lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
     if k == 1:
-        return dense(y.size, rhs.size) if prim.feature_groups * prim.batch_groups > 1 else along_axes(
-            y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]}
-        )  # fmt: skip
+        return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
     so, si = strides_of(y.shape), strides_of(lhs.shape)
     spatial = [
         (lhs.shape[a], si[a], y.shape[b], so[b], rhs.shape[c], prim.strides[j], prim.padding[j][0],
@@ -440,6 +439,16 @@ def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: lis
     return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == len(eqn.ins) - 1 else (-2, -1))
 
 
+def _matrixwise(prim: Matrixwise, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    return leading_axes(eqn.outs[r].aval, eqn.ins[k].aval, (-2, -1))
+
+
+def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+    # Q acts on each column of C, or on each row
+    along = (-2 if prim.left_side else -1,) if k == prim.linear_operand else (-2, -1)
+    return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, along)
+
+
 RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
     {
         SelectN: _select, Mark: _one_to_one, OptimizationBarrier: _one_to_one, Check: _one_to_one,
@@ -449,6 +458,7 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         ScatterFamily: _scatter, Contraction: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
         SelectAndGatherAdd: _window, SelectAndScatterAdd: _window, Cumulative: _cumulative,
         LinearRecurrence: _cumulative, Fft: _fft, TriangularSolve: _triangular, LinearSystem: _solve,
+        Matrixwise: _matrixwise, Ormqr: _ormqr,
     }
 )  # fmt: skip
 
