@@ -73,7 +73,12 @@ PICTURES: Final = {
 # Examples import these.
 HELPERS: Final = ("pictures", "side_by_side")
 # What the search finds first and last, by the start of a page's path.
-SEARCH: Final = {"reference/": {"boost": 4}, "adr/": {"boost": 0.5}, "changelog": {"boost": 0.5}, "source/": {"exclude": True}}
+SEARCH: Final = {
+    "reference/": {"boost": 4},
+    "adr/": {"boost": 0.5},
+    "changelog": {"boost": 0.5},
+    "source/": {"exclude": True},
+}
 # A link to a file outside of `docs`: it leads to the page that is made for the file.
 _LINK: Final = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 

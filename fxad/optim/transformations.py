@@ -143,8 +143,8 @@ def check_state(operation: str, state: object, kind: type) -> None:
     """Raise ArgumentError for what is not the state of an optimiser: arguments of `update` in another order."""
     if not isinstance(state, kind):
         raise ArgumentError(
-            f"{operation}: update got {described(state)} for the state, not the {kind.__name__} of `init`",
-            remedy="write `update(gradients, state, params)`, with the state of `init(params)` or of the last `update`",
+            f"{operation}: update takes {described(state)} for the state, not a {kind.__name__}",
+            remedy="write `update(gradients, state, params)`: `init` returns the first state, `update` the next ones",
         )
 
 

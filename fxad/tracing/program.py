@@ -405,7 +405,11 @@ def trace(
         return trace_for_call(f, args, kwargs, static_argnames, axis_env)
     except Exception as e:
         for k, shape in enumerate(args):
-            if type(shape) in (tuple, list) and shape and all([type(n) is int for n in cast("Sequence[object]", shape)]):
+            if (
+                type(shape) in (tuple, list)
+                and shape
+                and all([type(n) is int for n in cast("Sequence[object]", shape)])
+            ):
                 name = positional_name(parameter_names(f), k)
                 e.add_note(f"{name} is a pytree of {shape}; fx.Spec({shape}) is an array of this shape")
         raise
@@ -490,13 +494,13 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
 def _leaf_remedy(value: object) -> str:
     """Return the remedy for a leaf that is a text, a function, or an object of a class that is not a pytree; empty for
     other values."""
-    if isinstance(value, str | bytes | type) or inspect.isroutine(value):
-        return "it is static: leave it out and close over it, or name its argument in static_argnames"
+    if isinstance(value, str | bytes | type | np.ufunc) or inspect.isroutine(value):
+        return "it is static: leave it out and close over it, or name its argument in static_argnames of jit, grad, vmap, ..."
     kind = type(value)
     if hasattr(value, "__dict__") and kind.__module__.partition(".")[0] not in ("numpy", "jax", "scipy", "torch"):
         return (
             f"make {kind.__name__} a pytree, by @fxad.tree.dataclass or fxad.tree.register; or close over the object, or"
-            " name its argument in static_argnames"
+            " name its argument in static_argnames of jit, grad, vmap, ..."
         )
     return ""
 
