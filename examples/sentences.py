@@ -7,8 +7,8 @@ batch. The gradient equals that of a loop over the sentences.
     python examples/sentences.py --steps 400
 
 The picture. Left: the sentences of eight batches, a line for each, with the padding that completes its batch in grey.
-Right: the loss of each step, in the colour of the length that the batch was padded to. Batches of one padded length share
-one executable.
+Right: the loss of each step, in the colour of the length that the batch was padded to. Batches of one padded length
+share one executable.
 """
 
 from __future__ import annotations

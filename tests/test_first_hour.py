@@ -163,16 +163,21 @@ def test_a_shape_in_place_of_an_array_is_noted() -> None:
     assert fx.trace(lambda n: n[0] + n[1], (3, 2)).jaxpr.eqns, "a pytree of numbers is none the less an argument"
 
 
+LAYERS = (
+    "a layer is a function of its parameters, such as x @ params.w + params.b, and parameters are any pytree, such as a"
+    " class with @fxad.tree.dataclass; fxad.interop.jax.from_jax takes models of flax and equinox"
+)
+LOWERED = "fx.lower(program) has text(), stages and compile(); what compile() returns has memory() and cost()"
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "instead"),
     [
         (fx, "tree_map", "fxad.tree has map, leaves, flatten, unflatten, ..."),
-        (fx.random, "seed", "samplers have no state; random.key(seed) makes a key"),
-        (fx.nn, "Linear", "a layer is a function of its parameters, such as x @ params.w + params.b, and parameters are any"
-         " pytree, such as a class with @fxad.tree.dataclass; fxad.interop.jax.from_jax takes models of flax and equinox"),
+        (fx.random, "seed", "a sampler has no state: make a key, random.key(seed)"),
+        (fx.nn, "Linear", LAYERS),
         (fnp, "cat", "fnp.concatenate"),
-        (PROGRAM, "compile", "fx.lower(program) has text(), stages and compile(); what compile() returns has memory() and"
-         " cost()"),
+        (PROGRAM, "compile", LOWERED),
         (PROGRAM, "shape", "program.in_avals and program.out_avals are the types of arguments and results"),
         (numbers.ones(3).at, "set", "an index comes first, as in x.at[index].set(value)"),
     ],

@@ -491,16 +491,19 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
         raise
 
 
+_STATIC_NAMES: Final = "or name its argument in static_argnames of jit, grad, vmap, ..."
+
+
 def _leaf_remedy(value: object) -> str:
     """Return the remedy for a leaf that is a text, a function, or an object of a class that is not a pytree; empty for
     other values."""
     if isinstance(value, str | bytes | type | np.ufunc) or inspect.isroutine(value):
-        return "it is static: leave it out and close over it, or name its argument in static_argnames of jit, grad, vmap, ..."
+        return f"it is static: leave it out and close over it, {_STATIC_NAMES}"
     kind = type(value)
     if hasattr(value, "__dict__") and kind.__module__.partition(".")[0] not in ("numpy", "jax", "scipy", "torch"):
         return (
-            f"make {kind.__name__} a pytree, by @fxad.tree.dataclass or fxad.tree.register; or close over the object, or"
-            " name its argument in static_argnames of jit, grad, vmap, ..."
+            f"make {kind.__name__} a pytree, by @fxad.tree.dataclass or fxad.tree.register; or close over the object,"
+            f" {_STATIC_NAMES}"
         )
     return ""
 
