@@ -158,7 +158,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "asnumpy to_numpy": "numpy.asarray(x)",
         },
         "random": {
-            "seed default_rng RandomState Generator manual_seed": "a sampler has no state: make a key, random.key(seed)",
+            "seed default_rng RandomState manual_seed": "a sampler has no state: make a key, random.key(seed)",
             "rand random random_sample": "random.uniform(key, shape)",
             "randn": "random.normal(key, shape)",
             "shuffle": "random.permutation(key, x)",
@@ -166,7 +166,8 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "nn": {
             "Module Linear Dense Conv Conv1d Conv2d Embed Embedding Sequential LayerNorm BatchNorm Dropout": (
                 "a layer is a function of its parameters, such as x @ params.w + params.b, and parameters are any "
-                "pytree, such as a class with @fxad.tree.dataclass; fxad.interop.jax.from_jax takes models of flax and equinox"
+                "pytree, such as a class with @fxad.tree.dataclass; fxad.interop.jax.from_jax takes models of flax and "
+                "equinox"
             ),
         },
     }

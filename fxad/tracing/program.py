@@ -405,11 +405,7 @@ def trace(
         return trace_for_call(f, args, kwargs, static_argnames, axis_env)
     except Exception as e:
         for k, shape in enumerate(args):
-            if (
-                type(shape) in (tuple, list)
-                and shape
-                and all([type(n) is int for n in cast("Sequence[object]", shape)])
-            ):
+            if isinstance(shape, tuple | list) and shape and all([type(n) is int for n in shape]):
                 name = positional_name(parameter_names(f), k)
                 e.add_note(f"{name} is a pytree of {shape}; fx.Spec({shape}) is an array of this shape")
         raise
