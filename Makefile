@@ -1,5 +1,6 @@
 # `make setup` makes an environment, `.venv`, and installs the hooks. `make check` is the command while you work: what is
-# fast, and the test files that differ from the branch main. `make everything` is what must hold before a change lands.
+# fast, and the test files, pages and docstrings that differ from the branch main. `make everything` is what must hold
+# before a change lands.
 PYTHON ?= python
 .PHONY: history sif site setup check everything changed lint types contracts matrix tests peers examples deep deep-laws units-laws soak fuzz bench memory docs structure format plug-ins
 
@@ -16,9 +17,14 @@ everything: lint types contracts matrix tests examples
 
 changed:
 	python -m pytest -n 2 -m "smoke and not deep"
-	@files=$$(git diff --name-only --diff-filter=d main -- 'tests/**/test_*.py' 'tests/test_*.py'; \
+	@base=$$(git merge-base main HEAD); \
+	files=$$(git diff --name-only --diff-filter=d $$base -- 'tests/**/test_*.py' 'tests/test_*.py'; \
 	  git ls-files --others --exclude-standard -- 'tests/**/test_*.py'); \
 	test -z "$$files" || python -m pytest -n 2 $$files
+	@base=$$(git merge-base main HEAD); \
+	names=$$(git diff --name-only --diff-filter=d $$base -- '*.md' 'fxad/*.py' | sed 's|.*/||' | sort -u | paste -sd '|'); \
+	test -z "$$names" || python -m pytest -m "not smoke" tests/test_docs.py -k "$$(echo "$$names" | sed 's/|/ or /g')" || \
+	test $$? = 5 # none was chosen
 
 lint:
 	ruff check .

@@ -70,6 +70,15 @@ PICTURES: Final = {
     "data_parallel": "--steps 10",
     "flax_model": "",
 }
+# Examples import these.
+HELPERS: Final = ("pictures", "side_by_side")
+# What the search finds first and last, by the start of a page's path.
+SEARCH: Final = {
+    "reference/": {"boost": 4},
+    "adr/": {"boost": 0.5},
+    "changelog": {"boost": 0.5},
+    "source/": {"exclude": True},
+}
 # A link to a file outside of `docs`: it leads to the page that is made for the file.
 _LINK: Final = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
@@ -101,7 +110,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         {"fxad": [*TOP]},
         *[{part: [f"{page}.md" for page in pages.split()]} for part, pages in PARTS.items()],
         {"Reference": ["reference/index.md", *[{name: f"reference/{name}.md"} for name in PUBLIC], *TABLES]},
-        {"Gallery": ["gallery/index.md", *[{p.stem.replace("_", " "): f"gallery/{p.stem}.md"} for p in examples]]},
+        {
+            "Gallery": [
+                "gallery/index.md",
+                *[{p.stem.replace("_", " "): f"gallery/{p.stem}.md"} for p in examples if p.stem not in HELPERS],
+                {"code that examples share": [f"gallery/{name}.md" for name in HELPERS]},
+            ]
+        },
         {"Decisions": ["adr/README.md", *[f"adr/{name}" for name in decisions]]},
     ]
     for page in [*files.documentation_pages()]:
@@ -134,6 +149,9 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
             return match[0]
         return f"{match[1]}{posixpath.relpath(_made(path), posixpath.dirname(here) or '.')}{match[3]}"
 
+    for start, search in SEARCH.items():
+        if here.startswith(start):
+            page.meta["search"] = search
     notebook = f"notebooks/{Path(here).stem}.ipynb"
     text = _outside_of_code(markdown, lambda part: _LINK.sub(link, part))
     if here.count("/") == 0 and files.get_file_from_path(notebook) is not None:
@@ -214,7 +232,8 @@ def _example(path: Path) -> str:
     file = f"[{path.name}]({path.name}){{ download }}"
     return (
         f"# {title.rstrip('.')}\n\n{shown}{_indented_as_code(rest)}\n\n{page}{file}\n\n"
-        f'```python title="examples/{path.name}"\n{source}```\n'
+        # the search finds its text and not its code
+        f'<div data-search-exclude markdown="block">\n\n```python title="examples/{path.name}"\n{source}```\n\n</div>\n'
     )
 
 
@@ -227,7 +246,8 @@ def _gallery(examples: list[Path]) -> str:
     for path in examples:
         titles[path.stem] = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or path.stem).splitlines()[0]
     cards = [f"- [![{name}]({name}.svg)]({name}.md)\n\n    [{titles[name]}]({name}.md)\n" for name in PICTURES]
-    rows = [f"| [{n.replace('_', ' ')}]({n}.md) | {title} |" for n, title in titles.items() if n not in PICTURES]
+    more = [(name, title) for name, title in titles.items() if name not in (*PICTURES, *HELPERS)]
+    rows = [f"| [{name.replace('_', ' ')}]({name}.md) | {title} |" for name, title in more]
     return "\n".join([
         *("# Gallery", "", "The tests run each example. The pictures were drawn when this site was built.", ""),
         *('<div class="grid cards" markdown>', "", *cards, "</div>", "", "| more examples | |", "|---|---|", *rows, ""),
@@ -247,7 +267,11 @@ def _history() -> str:
         "",
         "![each figure, by commit](history.svg)",
         "",
+        '<div class="figures" markdown>',
+        "",
         *table,
+        "",
+        "</div>",
         "",
         *meanings,
     ]

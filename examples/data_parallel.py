@@ -4,6 +4,9 @@
 
 The loss of a batch is the mean of the losses of its parts: one `pmean`. The gradient with respect to a parameter that
 every device reads is the sum over devices, so `grad` adds one `psum` for each parameter. No other code is needed.
+
+The picture. Left: the loss on 8 devices lies on the loss on one device. Right: the bytes that a device sends in each
+step, which `fx.comm` reads from the program.
 """
 
 from __future__ import annotations

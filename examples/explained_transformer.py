@@ -5,6 +5,9 @@
 The program is the gradient of the small transformer that examples/characters.py trains. `fx.explain` reads what XLA has
 planned for the executable. The rows of memory are the values in memory at the peak, and sum to the temporaries of the
 executable. Here they are added up for each line of the model, with its layers rematerialised and without that.
+
+The picture has one bar for each of the two. A colour is a line of the model, and its width the bytes that this line
+holds when memory is fullest.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ boundary, so that the residual at points inside is the whole loss.
 gives the gradient of each residual in the parameters. The Gauss-Newton method, damped as by Levenberg and Marquardt,
 needs a few dozen steps where gradient descent needs ten thousands.
 
+The picture. Left: the network after the fit. Right: what it differs by from the solution, on a scale of its own.
+
 Source: Raissi, Perdikaris, Karniadakis, Physics-informed neural networks, https://arxiv.org/abs/1711.10561;
         Wang, Teng, Perdikaris, Understanding and mitigating gradient pathologies in physics-informed neural networks,
         https://arxiv.org/abs/2001.04536, for the equation;

@@ -10,6 +10,9 @@ barrier with a weight mu that falls to zero. A step of Newton's method for
     L(x, y) = cost(x) - mu sum(log(5 - a) + log(5 + a)) + y . c(x)
 
 is one system with the Hessian of L in (x, y), whose entries stay near to the diagonal of each block.
+
+The picture. Left: the cart accelerates at its bound, then ever less, and brakes at its bound. Right: the entries of the
+Hessian that are not zero, a few thousand of two millions.
 """
 
 from __future__ import annotations

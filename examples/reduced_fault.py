@@ -1,10 +1,14 @@
-"""A wrong pass in the gradient of a transformer: a program of a thousand equations, reduced to two.
+"""A wrong pass in the gradient of a transformer: a program of 500 equations, reduced to two.
 
     python examples/reduced_fault.py
 
 `fewer_negations` writes sums with negated terms as differences. It is wrong for one of its two cases, and the gradient
 of a transformer differs in some parameters. `fx.reduce_program` finds the smallest program that the pass makes differ,
 and writes a test that fails until the pass is repaired.
+
+The picture shows equations as points. Each is drawn at the length of the longest path from the arguments to it, with
+lines to the values that it reads. Left: the gradient. Right: the two equations that show the fault; the last of them is
+the one that the pass changes.
 """
 
 from __future__ import annotations

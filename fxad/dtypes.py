@@ -168,10 +168,10 @@ def as_dtype(value: object) -> DType:
     except (TypeError, ValueError, SyntaxError):  # NumPy reads "i4,," as Python
         dtype = None
     if dtype is None or dtype not in _SHORT:
-        raise DTypeError(
-            f"dtype: {shown(value)} is not a dtype of fxad",
-            remedy="use one of " + " ".join(d.name for d in ALL),
-        )
+        remedy = "use one of " + " ".join(d.name for d in ALL)
+        if isinstance(value, int | float | tuple):  # one argument too many before it, or too few
+            remedy = "this argument is a dtype, such as 'float32'; a shape is one tuple, as in zeros((2, 3))"
+        raise DTypeError(f"dtype: {shown(value)} is not a dtype of fxad", remedy=remedy)
     return _CANONICAL[dtype]
 
 

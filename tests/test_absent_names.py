@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fxad as fx
-from fxad.support.absent import absent, explained
+from fxad.support.absent import absent, explained, explained_elsewhere
 from tests.processes import run_python
 
 MODULES = (
@@ -60,7 +60,7 @@ def _there(module: Any, name: str) -> bool:
 
 def test_names_with_an_explanation_do_not_exist() -> None:
     here = []
-    for path in explained():
+    for path in (*explained(), *explained_elsewhere()):
         module, _, name = path.rpartition(".")
         if hasattr(importlib.import_module(module), name):
             here.append(path)

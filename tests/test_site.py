@@ -74,6 +74,7 @@ def test_the_gallery_has_pictures(site: Path) -> None:
         assert ET.parse(picture).getroot().tag.endswith("svg")
         page = picture.with_suffix(".html").read_text("utf-8")
         assert f'src="{picture.name}"' in page
+        assert "The picture" in page or picture.stem == "history", "a page says what is seen"
     assert sum([path.stat().st_size for path in pictures]) < 2**20
 
 
@@ -104,6 +105,9 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
                 assert f'id="{page.stem}.{name}"' in text, (page.stem, name)
     reference = (site / "reference" / "fxad.html").read_text("utf-8")
     assert reference.count("autorefs-internal") > 200, "links to types"
+    grad = reference[reference.index('id="fxad.grad"') :]
+    parts = "holomorphic", '<details class="doc-overloads">', "Return the gradient"
+    assert sorted(parts, key=grad.index) == list(parts), "the signature, then the overloads, folded, then the text"
 
 
 @pytest.mark.browser
@@ -125,3 +129,8 @@ def test_search_works_from_the_folder(site: Path) -> None:
     done = subprocess.run([str(BROWSER), *HEADLESS, (site / "tutorial.html").as_uri() + "?q=hessian"],
                           capture_output=True, text=True, check=False, timeout=120)  # fmt: skip
     assert re.search(r"\d+ matching documents", done.stdout)
+    first = re.search(
+        r'md-search-result__link[^>]* href="([^"]+)"|href="([^"]+)"[^>]*md-search-result__link', done.stdout
+    )
+    assert first is not None
+    assert "reference/fxad.html" in first[0], "the name itself, before the pages that speak of it"

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, final, overload
 
+import numpy as np
+
+from fxad.errors import ArgumentError, described, shown
+from fxad.tracing.array import Array
 from fxad.tracing.program import Program
 
 P = ParamSpec("P")
@@ -35,13 +39,26 @@ def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
     `vmap(f, in_axes=1)`.
 
     Type:   that of the overloads.
+    Raises: ArgumentError for an array among the options: it is an argument of the function.
     """
     function = cast("Any", transformation).__code__.co_varnames[0]
+    name = transformation.__name__
 
     @wraps(transformation)
     def with_decorator_form(*args: Any, **options: Any) -> object:
         if args or function in options:
+            for option in args[1:]:
+                if _is_data(option):
+                    raise ArgumentError(
+                        f"{name}: an option is {described(option)}: {shown(option)}",
+                        remedy=f"{name}(f) is a function, which takes the arguments of f: {name}(f)(x)",
+                    )
             return transformation(*args, **options)
         return partial(with_decorator_form, **options)
 
     return with_decorator_form
+
+
+def _is_data(option: object) -> bool:
+    """Return True for an array that cannot be numbers of arguments or of axes."""
+    return isinstance(option, np.ndarray | Array) and (option.ndim > 1 or option.dtype.kind not in "iub")

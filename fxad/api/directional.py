@@ -328,6 +328,8 @@ class ResidualProgram(Program[P, R]):
     So it can be returned from a jitted function, mapped and stored in a carry.
     """
 
+    __repr__ = Program.__repr__
+
     @classmethod
     def of(cls, program: Program[P, R]) -> ResidualProgram[P, R]:
         """Return the program as a pytree."""

@@ -115,6 +115,8 @@ class TracedProgram(Program[P, R]):
 
     options: _JitOptions = _JitOptions()
 
+    __repr__ = Program.__repr__
+
     @property
     def fun_name(self) -> str:
         """The name of the function."""

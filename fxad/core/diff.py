@@ -56,7 +56,7 @@ class Diff:
         return "\n".join([str(self.first), *map(str, self.lines)])
 
     def _repr_html_(self) -> str:
-        colors = {"-": "#c0392b", "+": "#1e8449", " ": "inherit"}
+        colors = {"-": "#d64f45", "+": "#27925a", " ": "inherit"}  # on white and on black
         shown = [(colors[line.mark], escaped(cut(str(line)))) for line in self.lines[:LINES]]
         rows = [f'<span style="color:{color}">{text}</span>' for color, text in shown]
         more = [escaped(line) for line in first_lines([""] * len(self.lines))[LINES:]]

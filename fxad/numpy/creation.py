@@ -376,7 +376,8 @@ def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     try:
         value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)
     except ValueError:
-        raise ArgumentError("asarray: the rows of nested lists must have one length") from None
+        message = "asarray: the rows of nested lists must have one length"
+        raise ArgumentError(message, remedy="fill the rows up; mask computes with ragged sizes") from None
     except OverflowError as e:
         raise DTypeError(f"asarray: {e}", remedy="give a wider dtype") from None
     return as_array("asarray", value.astype(dtype))

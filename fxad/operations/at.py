@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from math import nan
-from typing import Final, Generic, Self, TypeVar, cast, final
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Self, TypeVar, cast, final
 
 import numpy as np
 
@@ -57,6 +57,15 @@ class IndexUpdateHelper(Generic[T]):
 
     def __getitem__(self, index: object) -> IndexUpdateRef[T]:
         return IndexUpdateRef(self._array, index)
+
+    def __setitem__(self, index: object, value: object) -> NoReturn:
+        raise ArgumentError("at: an array is immutable", remedy="x.at[index].set(value) gives a new array")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"'at' has no attribute {name!r}: an index comes first, as in x.at[index].set(value)"
+            raise AttributeError(message, name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"{self._array!r}.at"

@@ -77,7 +77,10 @@ def _extremum(
 ) -> Atoms:
     for a in normalize_axes(op, axis, x.aval.ndim):
         if x.aval.shape[a] == 0:
-            raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
+            raise ShapeError(
+                f"{op}: axis {a} of {x.aval} is empty and has no {op}",
+                remedy="give initial=, which is the result of none",
+            )
     return _reduce(op, emit, x, prim, axis, keepdims, x.aval.dtype)
 
 

@@ -210,7 +210,10 @@ def concatenate(emit: Emit, *args: *tuple[*tuple[Atom, ...], int | None]) -> Ato
         xs, axis = [emit_reshape(emit, x, (x.aval.size,)) for x in xs], 0
     for k, x in enumerate(xs):
         if x.aval.ndim != xs[0].aval.ndim or not x.aval.ndim:
-            raise ShapeError(f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}")
+            raise ShapeError(
+                f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}",
+                remedy="give a list of arrays, with as many axes each; stack joins them along a new axis",
+            )
     at = normalize_axis_index("concatenate", axis, xs[0].aval.ndim)
     return (xs[0],) if len(xs) == 1 else emit(Concatenate(at), *xs)
 
@@ -221,7 +224,10 @@ def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
     xs = _promote_arrays("stack", emit, arrays)
     for k, x in enumerate(xs):
         if x.aval.shape != xs[0].aval.shape:
-            raise ShapeError(f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}")
+            raise ShapeError(
+                f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}",
+                remedy="give arrays of one shape; concatenate joins arrays along an axis that they have",
+            )
     at = normalize_axis_index("stack", axis, xs[0].aval.ndim + 1)
     rows = [emit_rearrange(emit, ExpandDims((at,)), x) for x in xs]
     return (rows[0],) if len(rows) == 1 else emit(Concatenate(at), *rows)

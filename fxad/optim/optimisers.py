@@ -14,6 +14,7 @@ from fxad.optim.transformations import (
     check_decay,
     check_not_negative,
     check_rate,
+    check_state,
     needs_params,
     no_steps,
     rate_at,
@@ -44,6 +45,7 @@ class Sgd:
 
     def update(self, updates: P, state: SgdState, params: P | None = None) -> tuple[P, SgdState]:
         """Return the update of a step, and the next state."""
+        check_state("sgd", state, SgdState)
         return scaled(updates, rate_at(self.learning_rate, state.count)), SgdState(state.count + 1)
 
 
@@ -75,6 +77,7 @@ class Momentum:
 
     def update(self, updates: P, state: MomentumState[P], params: P | None = None) -> tuple[P, MomentumState[P]]:
         """Return the update of a step, and the next state."""
+        check_state("momentum", state, MomentumState)
 
         def accumulated(g: ArrayLike, t: Array) -> Array:
             return (fnp.asarray(g) + _multiply_keeping_dtype(self.decay, t)).astype(t.dtype)
@@ -126,6 +129,7 @@ class Adam:
 
     def update(self, updates: P, state: AdamState[P], params: P | None = None) -> tuple[P, AdamState[P]]:
         """Return the update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
+        check_state("adam", state, AdamState)
         count = state.count + 1
         mean = tree.map(lambda g, m: _mean(g, m, self.b1), updates, state.mean)
         variance = tree.map(lambda g, v: _mean(_square(g), v, self.b2), updates, state.variance)
@@ -214,6 +218,7 @@ class Lion:
 
     def update(self, updates: P, state: LionState[P], params: P | None = None) -> tuple[P, LionState[P]]:
         """Return the update of a step, and the next state. Raises: ArgumentError without `params`."""
+        check_state("lion", state, LionState)
         direction = tree.map(lambda g, m: fnp.sign(_mean(g, m, self.b1)), updates, state.mean)
         mean = tree.map(lambda g, m: _mean(g, m, self.b2), updates, state.mean)
         direction = _decayed("lion", direction, params, self.weight_decay, self.mask)

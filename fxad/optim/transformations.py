@@ -139,6 +139,15 @@ def check_not_negative(operation: str, **numbers: object) -> None:
             raise ArgumentError(f"{operation}: {name} is {number}", remedy="give a number x with 0 <= x")
 
 
+def check_state(operation: str, state: object, kind: type) -> None:
+    """Raise ArgumentError for what is not the state of an optimiser: arguments of `update` in another order."""
+    if not isinstance(state, kind):
+        raise ArgumentError(
+            f"{operation}: update takes {described(state)} for the state, not a {kind.__name__}",
+            remedy="write `update(gradients, state, params)`: `init` returns the first state, `update` the next ones",
+        )
+
+
 def needs_params(operation: str, params: P | None) -> P:
     """Return `params`. Raises: ArgumentError when there are none."""
     if params is None:

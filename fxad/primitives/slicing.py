@@ -258,7 +258,10 @@ class Concatenate(LinearMap):
         before, after, total = first.shape[:axis], first.shape[axis + 1 :], 0
         for k, x in enumerate(avals):
             if x.ndim != first.ndim or x.shape[:axis] != before or x.shape[axis + 1 :] != after:
-                raise ShapeError(f"concatenate: shapes differ beside axis {axis}: operand 0 {first}, operand {k} {x}")
+                raise ShapeError(
+                    f"concatenate: shapes differ beside axis {axis}: operand 0 {first}, operand {k} {x}",
+                    remedy="all sizes must be equal, except along the axis that is joined",
+                )
             if x.dtype != first.dtype:
                 raise DTypeError(f"concatenate: dtypes differ: operand 0 {first}, operand {k} {x}")
             total += x.shape[axis]

@@ -26,6 +26,10 @@ def check_key(name: str, key: ArrayLike) -> ArrayLike:
         raise ArgumentError(
             f"{name}: takes a key, got {key!r}", remedy="make a key of it: fxad.random.key(seed), then split it"
         )
+    if key is None or isinstance(key, tuple | list):
+        raise ArgumentError(
+            f"{name}: takes a key first, got {shown(key)}", remedy=f"{name}(fxad.random.key(seed), ...), then split it"
+        )
     aval = aval_of(key, f"{name}: key")
     if aval is _KEY:
         return key

@@ -1,4 +1,4 @@
-"""Names of JAX that fxad does not have, and the remedy that the AttributeError gives for each."""
+"""Names of JAX, NumPy and PyTorch that fxad does not have, and the remedy that the AttributeError gives for each."""
 
 from __future__ import annotations
 
@@ -141,20 +141,58 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
     }
 )
-_INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
+# The same for names of NumPy, of PyTorch, and of JAX in earlier versions.
+_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        ".".join(["fxad", *([module] if module else []), name]): text
-        for module, names in _BY_MODULE.items()
-        for group, text in names.items()
-        for name in group.split()
+        "": {
+            "tree_map tree_multimap tree_leaves tree_flatten tree_unflatten tree_structure tree_transpose": (
+                "fxad.tree has map, leaves, flatten, unflatten, ..."
+            ),
+            "jax": "fxad itself has its names: fx.grad, fx.jit, fx.numpy, fx.lax",
+            "jnp np": "import fxad.numpy as fnp",
+        },
+        "numpy": {
+            "random": "fxad.random.normal(fxad.random.key(seed), shape); keys are values",
+            "tensor": "fnp.asarray",
+            "cat": "fnp.concatenate",
+            "asnumpy to_numpy": "numpy.asarray(x)",
+        },
+        "random": {
+            "seed default_rng RandomState manual_seed": "a sampler has no state: make a key, random.key(seed)",
+            "rand random random_sample": "random.uniform(key, shape)",
+            "randn": "random.normal(key, shape)",
+            "shuffle": "random.permutation(key, x)",
+        },
+        "nn": {
+            "Module Linear Dense Conv Conv1d Conv2d Embed Embedding Sequential LayerNorm BatchNorm Dropout": (
+                "a layer is a function of its parameters, such as x @ params.w + params.b, and parameters are any "
+                "pytree, such as a class with @fxad.tree.dataclass; fxad.interop.jax.from_jax takes models of flax and "
+                "equinox"
+            ),
+        },
     }
 )
+
+
+def _by_path(table: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    return MappingProxyType(
+        {
+            ".".join(["fxad", *([module] if module else []), name]): text
+            for module, names in table.items()
+            for group, text in names.items()
+            for name in group.split()
+        }
+    )
+
+
+_OF_JAX: Final = _by_path(_BY_MODULE)
+_OF_OTHERS: Final = _by_path(_ELSEWHERE)
 
 
 def absent(package: str, name: str) -> str:
     """Return the message of the AttributeError for a name that a package does not have."""
     message = f"module {package!r} has no attribute {name!r}"
-    instead = _INSTEAD.get(f"{package}.{name}")
+    instead = _OF_JAX.get(f"{package}.{name}") or _OF_OTHERS.get(f"{package}.{name}")
     if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):
         instead = _PRIMITIVE
     return f"{message}: {instead}" if instead else message
@@ -170,6 +208,11 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "constvars": "program.jaxpr.ins[:len(program.bound)]",
             "consts literals": "program.bound",
             "pretty_print": "program.text()",
+            "lower": "fx.lower(program)",
+            "compile as_text cost_analysis memory_analysis memory cost": "fx.lower(program) has text(), stages and "
+            "compile(); what compile() returns has memory() and cost()",
+            "shape dtype ndim": "program.in_avals and program.out_avals are the types of arguments and results",
+            "grad vmap jvp vjp jit remat": "transformations are functions: fx.grad(program)",
         },
         "Jaxpr": {
             "invars": "jaxpr.ins",
@@ -197,5 +240,10 @@ def absent_attribute(owner: str, name: str) -> str:
 
 
 def explained() -> Mapping[str, str]:
-    """Return the names of the table, for tests: the path in fxad, and what to write instead."""
-    return _INSTEAD
+    """Return the names of JAX that have an explanation: the path in fxad, and what to write instead."""
+    return _OF_JAX
+
+
+def explained_elsewhere() -> Mapping[str, str]:
+    """Return the names of other packages that have an explanation, as `explained` does."""
+    return _OF_OTHERS

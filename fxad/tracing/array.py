@@ -432,6 +432,8 @@ def aval_of(value: object, what: str = "value") -> Aval:
         remedy = "give the function of fxad to fxad.interop.jax.to_jax, and call the result"
     elif hasattr(value, "to_dense"):
         remedy = "make an array of it with to_dense()"
+    elif isinstance(value, list | tuple):
+        remedy = "make it one: fxad.numpy.asarray(...)"
     raise ArgumentError(f"{what}: {described(value)} is not an array: {shown(value)}", remedy=remedy)
 
 

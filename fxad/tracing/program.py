@@ -401,7 +401,14 @@ def trace(
     Cost:   one run of `f` on tracers, and a copy of each NumPy array that it closes over.
     Raises: ArgumentError for an argument or result that is not an array (with its path); what `f` raises.
     """
-    return trace_for_call(f, args, kwargs, static_argnames, axis_env)
+    try:
+        return trace_for_call(f, args, kwargs, static_argnames, axis_env)
+    except Exception as e:
+        for k, shape in enumerate(args):
+            if isinstance(shape, tuple | list) and shape and all([type(n) is int for n in shape]):
+                name = positional_name(parameter_names(f), k)
+                e.add_note(f"{name} is a pytree of {shape}; fx.Spec({shape}) is an array of this shape")
+        raise
 
 
 def trace_for_call(
@@ -472,8 +479,29 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
-            argument_type(x, f"{what}: argument {argument_path(a, names)}")
+            try:
+                argument_type(x, f"{what}: argument {argument_path(a, names)}")
+            except ArgumentError as e:
+                e.remedy = _leaf_remedy(x) or e.remedy
+                raise
         raise
+
+
+_STATIC_NAMES: Final = "or name its argument in static_argnames of jit, grad, vmap, ..."
+
+
+def _leaf_remedy(value: object) -> str:
+    """Return the remedy for a leaf that is a text, a function, or an object of a class that is not a pytree; empty for
+    other values."""
+    if isinstance(value, str | bytes | type | np.ufunc) or inspect.isroutine(value):
+        return f"it is static: leave it out and close over it, {_STATIC_NAMES}"
+    kind = type(value)
+    if hasattr(value, "__dict__") and kind.__module__.partition(".")[0] not in ("numpy", "jax", "scipy", "torch"):
+        return (
+            f"make {kind.__name__} a pytree, by @fxad.tree.dataclass or fxad.tree.register; or close over the object,"
+            f" {_STATIC_NAMES}"
+        )
+    return ""
 
 
 def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
@@ -677,7 +705,9 @@ def tree_difference(
     if program.args_tree.num_children != n_args:
         wanted = count_text(program.args_tree.num_children, "positional argument")
         return TreeDifference(
-            f"takes {wanted}, {n_args} {'was' if n_args == 1 else 'were'} given", ArgumentError, remedy
+            f"takes {wanted}, {n_args} {'was' if n_args == 1 else 'were'} given",
+            ArgumentError,
+            f"the program has the arguments {', '.join([a.name for a in program.arguments])}; {remedy}",
         )
     keyword_names = program.kwargs_tree.entries()
     if sorted(keyword_names) != sorted(kwargs):
@@ -689,6 +719,9 @@ def tree_difference(
     args, keywords = in_tree.children()
     pairs = zip(program.arguments, (*args.children(), *keywords.children()), strict=True)
     argument, actual = next((a, actual) for a, actual in pairs if a.tree != actual)
+    if argument.tree.type is None and actual.type in (list, tuple, type(None)):
+        aval = program.in_avals[argument.leaves[0]]
+        remedy = f"give one array {aval}: lists, tuples and None are pytrees, and numpy.asarray makes arrays of lists"
     return TreeDifference(
         f"argument {argument.name} is {tree.shape_text(actual)}, it was traced as {tree.shape_text(argument.tree)}",
         TreeError,

@@ -57,6 +57,17 @@ def test_without_a_function_it_is_a_decorator(name: str, options: dict[str, Any]
     assert next(iter(inspect.signature(transformation).parameters)) in ("f", "fun")
 
 
+@pytest.mark.parametrize("name", [f[0] for f in FORMS])
+def test_arguments_of_the_function_are_no_options(name: str) -> None:
+    """`grad(f, x)` is refused at once: it would be a function with `x` for argnums."""
+    with pytest.raises(ArgumentError) as e:
+        getattr(fx, name)(dot, X)
+    own = getattr(fx, name).__name__
+    assert e.value.message == f"{own}: an option is an ndarray: {X!r}"
+    assert e.value.remedy == f"{own}(f) is a function, which takes the arguments of f: {own}(f)(x)"
+    fx.grad(dot, np.array(1))(X, X)  # numbers of arguments
+
+
 def test_make_jaxpr_and_rules_without_a_function() -> None:
     program, same = fx.make_jaxpr(static_argnums=1)(lambda x, n: x * n), fx.make_jaxpr(lambda x, n: x * n, 1)
     assert program(X, 2).jaxpr is same(X, 2).jaxpr

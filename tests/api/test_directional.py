@@ -255,6 +255,7 @@ def test_refusals(error: type[FxadError], message: str, remedy: str, fn: Callabl
 
 
 AGAIN = "trace again for other arguments, or use jit, which does so by itself"
+ONE_ARRAY = "give one array f32[3]: lists, tuples and None are pytrees, and numpy.asarray makes arrays of lists"
 OTHER_SHAPE = "trace again for the other shape, or use jit, which does so by itself"
 
 
@@ -262,9 +263,10 @@ OTHER_SHAPE = "trace again for the other shape, or use jit, which does so by its
     ("kind", "message", "remedy", "args", "keyword"),
     [
         (ShapeError, "argument tangents has shape (), it was traced with (3,)", OTHER_SHAPE, (1.0,), X),
-        (TreeError, "argument tangents is (*,), it was traced as *", AGAIN, ((X,),), X),
+        (TreeError, "argument tangents is {'a': *}, it was traced as *", AGAIN, ({"a": X},), X),
+        (TreeError, "argument tangents is (*,), it was traced as *", ONE_ARRAY, ((X,),), X),
         (ShapeError, "argument cotangent has shape (2,), it was traced with (3,)", OTHER_SHAPE, (X,), X[:2]),
-        (TreeError, "argument cotangent is (*,), it was traced as *", AGAIN, (X,), (X,)),
+        (TreeError, "argument cotangent is (*,), it was traced as *", ONE_ARRAY, (X,), (X,)),
     ],
 )
 def test_parameters_of_the_user_with_the_names_of_directions(

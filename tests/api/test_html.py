@@ -16,6 +16,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.bisect.divergence import Divergence
+from fxad.diagnosis.equality.decide import Unknown
 from fxad.support.tables import LINES, ROWS, Table, escaped, preformatted
 
 
@@ -188,6 +189,9 @@ class _Values:
             "MemoryPlan": fx.plan_memory(self.hostile, budget=10**6),
             "Communication": fx.comm(wide),
             "NanExplanation": nan,
+            "Proof": fx.equal(self.program, self.program),
+            "Counterexample": fx.equal(fnp.sin, fnp.cos, at=(np.ones(1000, np.float32),)),
+            "Unknown": Unknown(self.name, "<b>"),
             "Divergence": Divergence("<b>", self.program.jaxpr, (), failure=self.name, lines=()),
             "Diff": side_by_side(self.program.jaxpr, other.jaxpr),
             "Page": fx.explain(executable),

@@ -370,7 +370,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.mask(lambda x, mode: x, ("(n,)", None))(V, "fast", sizes={"n": 2}),
         ArgumentError,
         "mask of <lambda>: argument mode: a str is not an array: 'fast'",
-        "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
+        "it is static: leave it out and close over it, or name its argument in static_argnames of jit, grad, vmap, ...",
     ),
     (
         lambda: fx.ragged_batches([V], 0),

@@ -29,6 +29,7 @@ from fxad.primitives.shape import BroadcastInDim, Permutation
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.support.progress import Progress
+from fxad.support.tables import preformatted
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
@@ -46,6 +47,7 @@ _BEYOND_NOISE: Final = 32.0
 _OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
 _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of loops, in float64
+_SHOWN: Final = 200  # elements of an operand, in a text
 
 Values: TypeAlias = Sequence[NDArray]
 
@@ -87,6 +89,9 @@ class Proof:
         lines += [f"  assuming that {a}" for a in self.assumptions]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +116,16 @@ class Counterexample:
     def __str__(self) -> str:
         at = f"result {self.result}" + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
         lines = [f"different: {at} is {self.left} and {self.right} at"]
-        return "\n".join([*lines, *[f"  operand {k}: {np.asarray(a).tolist()}" for k, a in enumerate(self.args)]])
+        return "\n".join([*lines, *[f"  operand {k}: {_elements(a)}" for k, a in enumerate(self.args)]])
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def _elements(x: NDArray) -> str:
+    """Return the elements of an array as nested lists; the first and the last of a large one."""
+    array = np.asarray(x)
+    return str(array.tolist()) if array.size <= _SHOWN else np.array2string(array, threshold=_SHOWN, separator=", ")
 
 
 @final
@@ -135,6 +149,9 @@ class Unknown:
     def __str__(self) -> str:
         at = f" at {self.equation}" * bool(self.equation) + f", {self.where}" * bool(self.where)
         return f"not decided{at}: {self.reason}"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 Verdict: TypeAlias = "Proof | Counterexample | Unknown"

@@ -77,7 +77,10 @@ class SelectN(Linear):
             if case.dtype != first.dtype:
                 raise DTypeError(f"select_n: dtypes differ: case 0 {first}, case {k} {case}")
             if case.shape != which.shape:
-                raise ShapeError(f"select_n: shapes differ: selector {which}, case {k} {case}")
+                raise ShapeError(
+                    f"select_n: shapes differ: selector {which}, case {k} {case}",
+                    remedy="give one shape to all; fxad.numpy.where broadcasts",
+                )
         count = len(avals) - 1
         if which.dtype != dtypes.int32 and (which.dtype != dtypes.bool_ or count != 2):
             raise DTypeError(

@@ -79,7 +79,10 @@ def square_shape(name: str, x: Aval, what: str = "operand 0") -> tuple[Shape, in
     """Batch axes and size of square matrices. Raises: ShapeError."""
     batch, m, n = matrix_shape(name, x, what)
     if m != n:
-        raise ShapeError(f"{name}: {what} must be square matrices, got {m} by {n} in {x}")
+        raise ShapeError(
+            f"{name}: {what} must be square matrices, got {m} by {n} in {x}",
+            remedy="numpy.linalg has lstsq, pinv and svd for matrices that are not square",
+        )
     return batch, n
 
 
