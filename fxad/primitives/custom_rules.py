@@ -317,8 +317,9 @@ class Rules(Record):
     """The rules of a function, by transformation.
 
     Forward mode takes `jvp`, or else `vjp`; linearize and reverse mode take `vjp`, or else `jvp`. Derivatives of one
-    kind are for different sets of operands and results: the one for the smallest set is taken that contains all operands
-    with a tangent, and all results. `derivative_of` is a program whose derivatives are those of the function; then it has no others.
+    kind are for different sets of operands and results: the one for the smallest set is taken that contains all
+    operands with a tangent, and all results. `derivative_of` is a program whose derivatives are those of the function;
+    then it has no others.
     `of_body`: a transformation made the derivatives, and they are those of the body. So the derivative in a captured
     operand is that of the body too, and the body may be rewritten without the rules.
     `further` are the rules for transformations that are not part of the core, one for each. Decision: docs/adr/0096.
