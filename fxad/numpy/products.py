@@ -28,7 +28,7 @@ def _with_precision(
     name: str, op: Operation, operands: tuple[ArrayLike, ...], precision: PrecisionLike, *static: Hashable
 ) -> Array:
     """Return an operation whose products have a precision."""
-    how = to_precision(name, precision)
+    how = to_precision(name, precision, algorithms=True)
     return apply_op(name, precise, operands, op, how, *static) if how else apply_op(name, op, operands, *static)
 
 

@@ -68,7 +68,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "minmax": "fnp.min and fnp.max",
         },
         "lax": {
-            "AccuracyMode DotAlgorithm DotAlgorithmPreset Tolerance": _ALGORITHM,
+            "AccuracyMode Tolerance": _ALGORITHM,
             "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers GatherScatterMode RandomAlgorithm": (
                 "give texts and tuples: they are types of arguments"
             ),

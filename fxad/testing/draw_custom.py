@@ -46,7 +46,11 @@ def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
     forward, push = _derivative(aval)
     pull, of_first = transpose(push, leading(2, len(push.ins))), push.with_outs(push.outs[:1])
     alone = Derivative(
-        (False, True, True, False), forward, of_first, transpose(of_first, leading(2, len(push.ins))), (True, False, True)
+        (False, True, True, False),
+        forward,
+        of_first,
+        transpose(of_first, leading(2, len(push.ins))),
+        (True, False, True),
     )
     kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
     plain = forward.with_outs(forward.outs[: len(body.outs)])
