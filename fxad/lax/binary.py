@@ -44,8 +44,9 @@ def apply_with_scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def apply_broadcast(prim: Primitive, operands: tuple[ArrayLike, ...], error: ShapeError) -> Array:
-    """Apply `prim` to arrays of one rank, whose axes of size 1 are repeated, and to arrays without axes. Raises: `error`
-    for other arrays."""
+    """Apply `prim` to arrays of one rank, whose axes of size 1 are repeated, and to arrays without axes.
+
+    Raises: `error` for other arrays."""
     shapes = [shape for x in operands if (shape := aval_of(x).shape)]
     sizes = [{n for n in axis if n != 1} for axis in zip(*shapes, strict=False)]
     if len({len(shape) for shape in shapes}) != 1 or any([len(n) > 1 for n in sizes]):

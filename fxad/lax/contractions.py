@@ -21,7 +21,7 @@ from fxad.operations.precision import (
 )
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.dot import DotGeneral
-from fxad.tracing.array import Array, ArrayLike, binder
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
@@ -36,7 +36,7 @@ def dot_general(
     """Return the sum of products over contracting axes, for each index of the batch axes.
 
     Type: `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the batch
-          axes, then the free axes of lhs, then those of rhs.
+          axes, then the free axes of lhs, then those of rhs. Of bools the sum is their disjunction.
     """
     op, what = "dot_general", "dimension_numbers"
     pairs = [to_tuple(op, what, p) for p in to_tuple(op, what, dimension_numbers)]
@@ -49,6 +49,8 @@ def dot_general(
     preferred = optional_dtype(preferred_element_type)
     prim = DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred)
     how = to_precision(op, precision, algorithms=True)
+    if {aval_of(x).dtype for x in (lhs, rhs)} == {dtypes.bool_}:
+        return binder().apply(contractions.dot_of_bools, (lhs, rhs), (replace(prim, preferred=None), preferred))[0]
     if how in ALGORITHMS:
         return binder().apply(precise, (lhs, rhs), (_as_given, how, prim))[0]
     return binder().bind(replace(prim, precision=how), (lhs, rhs))[0]

@@ -80,8 +80,11 @@ def ndtr(x: ArrayLike) -> Array:
     return lax.ndtr(*broadcast_floats("ndtr", x))
 
 
-def log_ndtr(x: ArrayLike) -> Array:
-    """Return log(ndtr(x)), also where ndtr(x) is 0."""
+def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
+    """Return log(ndtr(x)), also where ndtr(x) is 0. The terms of the series in the tail suffice for all digits, so a
+    `series_order` from 0 to 30 changes nothing. Raises: ParameterError for another one."""
+    if not 0 <= to_int("log_ndtr", "series_order", series_order) <= 30:
+        raise ParameterError(f"log_ndtr: series_order is {series_order}", remedy="give a number from 0 to 30")
     return lax.log_ndtr(*broadcast_floats("log_ndtr", x))
 
 
