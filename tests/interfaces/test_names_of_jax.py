@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -74,6 +75,23 @@ def test_sizes_of_sets() -> None:
     assert np.asarray(interpreted(lambda x: fnp.unique_inverse(x, size=2).inverse_indices, X)).tolist() == [1, 0, 0]
     rows, columns = fnp.mask_indices(3, fnp.triu, size=6)
     np.testing.assert_array_equal((rows, columns), np.mask_indices(3, np.triu))
+
+
+def test_rules_of_functions_with_keywords_that_have_values() -> None:
+    def plain(x: Any, y: Any, a: float) -> Any:
+        return x + y * a
+
+    bound = partial(plain, a=0.5)
+    by_partial: Any = fx.custom_jvp(bound)
+    by_partial.defjvp(lambda primals, dots: fx.jvp(bound, primals, dots))
+    assert interpreted(fx.grad(by_partial, argnums=(0, 1)), 1.0, 2.0) == (1.0, 0.5)
+
+    def scaled(x: Any, *, scale: float = 2.0) -> Any:
+        return x * scale
+
+    by_default: Any = fx.custom_vjp(scaled)
+    by_default.defvjp(lambda x: (scaled(x), None), lambda _, ct: (7 * ct,))
+    assert interpreted(fx.value_and_grad(by_default), 1.0) == (2.0, 7.0)
 
 
 def test_methods_whose_results_are_the_same() -> None:

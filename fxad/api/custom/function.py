@@ -242,9 +242,10 @@ class FunctionWithRules(Generic[P, R]):
                 remedy="give them by position",
             )
         bound.apply_defaults()
-        if any(bound.kwargs):
+        by_keyword = [k for k in bound.kwargs if k in kwargs]  # others have the value that the function gives them
+        if by_keyword:
             raise ArgumentError(
-                f"{name}: has arguments that are given by keyword only: {', '.join(bound.kwargs)}",
-                remedy="rules know arguments by position: make them positional",
+                f"{name}: has arguments that are given by keyword only: {', '.join(by_keyword)}",
+                remedy="rules know arguments by position: make them positional, or give them by functools.partial",
             )
         return bound.args
