@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: Array
     """Return the distinct elements in ascending order; nans are distinct from each other. `size` and `fill_value` are
     those of `unique`."""
     if size is not None:
-        return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+        return cast("Array", unique(x, equal_nan=False, size=size, fill_value=fill_value))
     return place_like_operands(
         "unique_values", (x,), asarray(distinct_values(concrete_value("unique_values", x, _SIZED), False)[0])
     )

@@ -11,7 +11,7 @@ from typing import Concatenate, Final, NamedTuple, TypeAlias, cast
 from fxad import dtypes
 from fxad.dtypes import DType, as_dtype
 from fxad.errors import DTypeError, ParameterError, shown
-from fxad.ir import Atom, Atoms, Emit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Primitive, Var
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.dot import DotGeneral, product_dtype
 from fxad.primitives.elementwise.convert import emit_convert
@@ -130,7 +130,8 @@ def to_precision(op: str, precision: PrecisionLike, *, algorithms: bool = False)
                 remedy='use "default", "high" or "highest", or convert the operands',
             )
         return algorithm
-    pair = precision if isinstance(precision, tuple | list) else (precision, precision)
+    given = precision if isinstance(precision, tuple | list) else (precision, precision)
+    pair = cast("tuple[Precision | str | None, ...]", given)
     try:
         left, right = [_NAMES[p] for p in pair]
     except (KeyError, TypeError, ValueError):
@@ -180,18 +181,18 @@ class _Precise:
     def __init__(self, emit: Emit, precision: str) -> None:
         self._emit, self._precision = emit, precision
 
-    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Atom, ...]:
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
         if isinstance(prim, DotGeneral) and self._precision in ALGORITHMS:
             return (product(self._emit, replace(prim, precision=self._precision), *args),)
         if isinstance(prim, DotGeneral | ConvGeneralDilated):
             prim = replace(prim, precision=self._precision)
         return self._emit(prim, *args)
 
-    def one(self, prim: Primitive, *args: Atom) -> Atom:
+    def one(self, prim: Primitive, *args: Atom) -> Var:
         return self(prim, *args)[0]
 
 
-def product(emit: Emit, dot: DotGeneral, lhs: Atom, rhs: Atom) -> Atom:
+def product(emit: Emit, dot: DotGeneral, lhs: Atom, rhs: Atom) -> Var:
     """Return a product. Its `precision` may be the name of an algorithm. Raises: DTypeError."""
     algorithm = ALGORITHMS.get(dot.precision)
     if algorithm is None:
@@ -211,4 +212,4 @@ def product(emit: Emit, dot: DotGeneral, lhs: Atom, rhs: Atom) -> Atom:
         sums = dot.preferred
     plain = replace(dot, precision=precision, preferred=sums)
     x, y = [emit_convert(emit, a, used) for a in (lhs, rhs)]
-    return emit_convert(emit, emit.one(plain, x, y), dot.preferred or dtype)
+    return cast("Var", emit_convert(emit, emit.one(plain, x, y), dot.preferred or dtype))

@@ -243,7 +243,7 @@ class SplitProduct:
             (part,) = self._rounding.impl(x)
             parts.append(part)
             with np.errstate(invalid="ignore"):
-                x = np.where(np.isfinite(part), x - part, np.float32(0))
+                x = np.where(np.isfinite(part), np.subtract(x, part), np.float32(0))
         return parts
 
     def without_nan(self, rest: NDArray) -> NDArray:

@@ -7,7 +7,7 @@ is nan.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.custom_function import custom_jvp
@@ -17,6 +17,8 @@ from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.tracing.array import Array, ArrayLike
 
 _LIMIT: Final = 20_000  # terms of a series
+# of a Taylor series: the index, the two last terms, the sum, its moment, that of absolute values, which are not finished
+_Terms: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array]
 _FAR: Final = 40.0  # from here on, the asymptotic series of 1F1 is tried
 
 
@@ -255,10 +257,10 @@ def _continued(a: Array, b: Array, c: Array, z: Array, w: Array) -> tuple[Array,
         size = fnp.abs(y) + fnp.abs(v * h)
         terms = (fnp.zeros((), z.dtype), y, v * h, y + v * h, v * h, size, fnp.ones_like(y) > 0)
 
-        def unfinished(terms: tuple[Array, ...]) -> Array:
+        def unfinished(terms: _Terms) -> Array:
             return fnp.any(terms[-1]) & (terms[0] < _LIMIT)
 
-        def add_term(terms: tuple[Array, ...]) -> tuple[Array, ...]:
+        def add_term(terms: _Terms) -> _Terms:
             k, before, last, total, moment, size, active = terms
             middle = (2 * at - 1) * k + (c - a - b - 1) + (a + b + 1) * at
             term = ((k + a) * (k + b) * h * h * at * before - (k + 1) * h * middle * last) / (s * (k + 1) * (k + 2))

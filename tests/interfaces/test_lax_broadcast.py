@@ -1,4 +1,4 @@
-"""Elementwise functions of `lax` repeat axes of size 1, and arrays without axes, as JAX does; they take no other rank."""
+"""Elementwise functions of `lax` repeat axes of size 1 and arrays without axes, as JAX does, and take no other rank."""
 
 from __future__ import annotations
 
