@@ -17,7 +17,7 @@ from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.tracing.array import Array, ArrayLike
 
 _LIMIT: Final = 20_000  # terms of a series
-# of a Taylor series: the index, the two last terms, the sum, its moment, that of absolute values, which are not finished
+# of a Taylor series: the index, the two last terms, the sum, its moment, that of absolute values, which ones go on
 _Terms: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array]
 _FAR: Final = 40.0  # from here on, the asymptotic series of 1F1 is tried
 
