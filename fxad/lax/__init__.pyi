@@ -31,6 +31,8 @@ from .binary import (
     sub as sub,
 )
 from .contractions import (
+    DotAlgorithm as DotAlgorithm,
+    DotAlgorithmPreset as DotAlgorithmPreset,
     Precision as Precision,
     PrecisionLike as PrecisionLike,
     batch_matmul as batch_matmul,

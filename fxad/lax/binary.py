@@ -1,6 +1,6 @@
 """Elementwise primitives of two operands, and of more, as functions.
 
-Operands have one rank; axes of size 1 are repeated. Another rank is an error: `fxad.numpy` broadcasts.
+Operands have one rank, or no axes; axes of size 1 are repeated. Another rank is an error: `fxad.numpy` broadcasts.
 """
 
 from __future__ import annotations
@@ -44,16 +44,18 @@ def apply_with_scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def apply_broadcast(prim: Primitive, operands: tuple[ArrayLike, ...], error: ShapeError) -> Array:
-    """Apply `prim` to arrays of one rank, whose axes of size 1 are repeated. Raises: `error` for other arrays."""
-    avals = [aval_of(x) for x in operands]
-    sizes = [{n for n in axis if n != 1} for axis in zip(*[a.shape for a in avals], strict=False)]
-    if len({a.ndim for a in avals}) > 1 or not avals[0].ndim or any([len(n) > 1 for n in sizes]):
+    """Apply `prim` to arrays of one rank, whose axes of size 1 are repeated, and to arrays without axes.
+
+    Raises: `error` for other arrays."""
+    shapes = [shape for x in operands if (shape := aval_of(x).shape)]
+    sizes = [{n for n in axis if n != 1} for axis in zip(*shapes, strict=False)]
+    if len({len(shape) for shape in shapes}) != 1 or any([len(n) > 1 for n in sizes]):
         raise error
     return binder().apply(elementwise.broadcast_ones, operands, (prim,))[0]
 
 
 def apply_binary(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
-    """Apply `prim` to two arrays of one rank, or to an array and a Python scalar."""
+    """Apply `prim` to two arrays of one rank, or to an array and a scalar."""
     scalar = type(x) in SCALAR_TYPES or type(y) in SCALAR_TYPES
     try:
         return apply_with_scalar(prim, x, y) if scalar else binder().bind(prim, (x, y))[0]

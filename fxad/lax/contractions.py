@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fxad import dtypes
 from fxad.errors import ParameterError, shown
+from fxad.ir import Atom, Atoms, Emit
 from fxad.operations import contractions
 from fxad.operations.arguments import to_ints, to_tuple
-from fxad.operations.precision import Precision as Precision, PrecisionLike as PrecisionLike, precise, to_precision
+from fxad.operations.precision import (
+    ALGORITHMS,
+    DotAlgorithm as DotAlgorithm,
+    DotAlgorithmPreset as DotAlgorithmPreset,
+    Precision as Precision,
+    PrecisionLike as PrecisionLike,
+    precise,
+    to_precision,
+)
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.dot import DotGeneral
-from fxad.tracing.array import Array, ArrayLike, binder
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
@@ -26,7 +36,7 @@ def dot_general(
     """Return the sum of products over contracting axes, for each index of the batch axes.
 
     Type: `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the batch
-          axes, then the free axes of lhs, then those of rhs.
+          axes, then the free axes of lhs, then those of rhs. Of bools the sum is their disjunction.
     """
     op, what = "dot_general", "dimension_numbers"
     pairs = [to_tuple(op, what, p) for p in to_tuple(op, what, dimension_numbers)]
@@ -37,9 +47,17 @@ def dot_general(
         )
     axes = [to_ints(op, what, a) for pair in pairs for a in pair]
     preferred = optional_dtype(preferred_element_type)
-    return binder().bind(
-        DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred, to_precision(op, precision)), (lhs, rhs)
-    )[0]
+    prim = DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred)
+    how = to_precision(op, precision, algorithms=True)
+    if {aval_of(x).dtype for x in (lhs, rhs)} == {dtypes.bool_}:
+        return binder().apply(contractions.dot_of_bools, (lhs, rhs), (replace(prim, preferred=None), preferred))[0]
+    if how in ALGORITHMS:
+        return binder().apply(precise, (lhs, rhs), (_as_given, how, prim))[0]
+    return binder().bind(replace(prim, precision=how), (lhs, rhs))[0]
+
+
+def _as_given(emit: Emit, lhs: Atom, rhs: Atom, prim: DotGeneral) -> Atoms:
+    return emit(prim, lhs, rhs)
 
 
 def dot(
@@ -50,7 +68,7 @@ def dot(
 
 
 def _matmul(op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, preferred: dtypes.DType | None) -> Array:
-    how = to_precision(op, precision)
+    how = to_precision(op, precision, algorithms=True)
     if not how:
         return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
     return binder().apply(precise, (lhs, rhs), (contractions.matmul, how, preferred))[0]

@@ -291,10 +291,15 @@ def conv_general_dilated_patches(
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: object = None,
 ) -> Array:
     """Return the windows of a convolution as features: all places of the first feature, in the order of the kernel's
-    axes, then those of the second, and so on."""
+    axes, then those of the second, and so on; in the dtype `preferred_element_type`. No element is rounded, whatever
+    the `precision`."""
     op = "conv_general_dilated_patches"
+    to_precision(op, precision)
+    preferred = optional_dtype(preferred_element_type)
     x, window = aval_of(lhs, f"{op}: lhs").shape, to_ints(op, "filter_shape", filter_shape)
     n = len(x) - 2
     specs = conv_dimension_numbers(x, (1, 1, *window), dimension_numbers)
@@ -316,6 +321,7 @@ def conv_general_dilated_patches(
     at = dict(zip(axes, pads, strict=True))
     padded = tuple([at.get(a, (0, 0)) for a in range(len(x))])
     sliding = SlidingWindow(placed(window), placed(strides), padded, placed(base), placed(dilation))
-    return binder().apply(
+    (out,) = binder().apply(
         windows.patches, (lhs,), (sliding, specs.lhs_spec, specs.out_spec, tuple([axes[k] for k in order]))
-    )[0]
+    )
+    return out if preferred is None else out.astype(preferred)

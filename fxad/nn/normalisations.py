@@ -6,10 +6,10 @@ from typing import Literal, overload
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, ParameterError, shown
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import flag, to_int
+from fxad.operations.arguments import flag, is_word, to_int
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.softmax import LogSoftmax, Softmax
@@ -92,7 +92,8 @@ def logsumexp(
     """Return log(sum(b * exp(a))) over axes, without overflow; -inf if all elements are -inf.
 
     Type:   `b` are factors, by default 1; elements outside `where` are ignored. `return_sign` returns the logarithm of
-            the absolute value of the sum, and its sign; without it the result is nan for a negative sum.
+            the absolute value of the sum, and its sign; without it the result is nan for a negative sum. Of complex
+            numbers it is the principal logarithm, and the sign is the sum over its absolute value.
     Rule:   the derivative is 0 if no element is summed.
     """
     return_sign = flag("logsumexp", "return_sign", return_sign)
@@ -105,10 +106,17 @@ def logsumexp(
         shape = fnp.broadcast_shapes(array.shape, factors.shape)
         array, factors = fnp.broadcast_to(array, shape), fnp.broadcast_to(factors, shape)
         axes = normalize_axes("logsumexp", axis, array.ndim)
+        if {array.dtype, factors.dtype} & dtypes.COMPLEX:
+            dtype = fnp.promote_types(array.dtype, factors.dtype)
+            array, factors = array.astype(dtype), factors.astype(dtype)
+            return _complex_results(array, factors, axes, keepdims, return_sign)
         sign = jit_composite(_sign_of_weighted, array, factors, axes, keepdims)
         magnitude = jit_composite(_weighted_logsumexp, array, factors, axes, keepdims)
         return (magnitude, sign) if return_sign else fnp.where(sign < 0, fnp.nan, magnitude)
-    out = jit_composite(_logsumexp, array, normalize_axes("logsumexp", axis, array.ndim), keepdims)
+    axes = normalize_axes("logsumexp", axis, array.ndim)
+    if array.dtype in dtypes.COMPLEX:
+        return _complex_results(array, None, axes, keepdims, return_sign)
+    out = jit_composite(_logsumexp, array, axes, keepdims)
     return (out, jit_composite(_sign_of_positive, out)) if return_sign else out
 
 
@@ -127,6 +135,39 @@ def _where_argument(x: Array, where: Array) -> Array:
 def _log_of_zero(x: Array) -> float:
     """Return the logarithm of 0 in the dtype of x: -inf, or the least number of an 8-bit dtype without infinities."""
     return float(extreme_value(x.dtype, -1).value) if x.dtype in dtypes.FLOATING else -fnp.inf
+
+
+def _complex_results(
+    x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bool, return_sign: bool
+) -> Array | tuple[Array, Array]:
+    if not return_sign:
+        return jit_composite(_complex_logsumexp, x, b, axes, keepdims)
+    size, sign = [jit_composite(f, x, b, axes, keepdims) for f in (_log_of_size, _complex_sign)]
+    return size, sign
+
+
+def _complex_sum(x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bool) -> tuple[Array, Array]:
+    """Return the sum of b * exp(x - top), and top, which is real."""
+    if b is not None:
+        x = fnp.where(b == 0, -fnp.inf, x)
+    top = _finite_shift(_stop_gradient_max(x.real, axes))
+    terms = fnp.exp(x - top)
+    total = (terms if b is None else b * terms).sum(axes, keepdims=True)
+    return (total, top) if keepdims else (total.squeeze(axes), top.squeeze(axes))
+
+
+def _complex_logsumexp(x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bool) -> Array:
+    total, top = _complex_sum(x, b, axes, keepdims)
+    return fnp.where(total == 0, -fnp.inf, fnp.log(fnp.where(total == 0, 1, total)) + top).astype(x.dtype)
+
+
+def _log_of_size(x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bool) -> Array:
+    total, top = _complex_sum(x, b, axes, keepdims)
+    return fnp.where(total == 0, -fnp.inf, fnp.log(fnp.abs(fnp.where(total == 0, 1, total))) + top)
+
+
+def _complex_sign(x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return fnp.sign(_complex_sum(x, b, axes, keepdims)[0])
 
 
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -178,11 +219,16 @@ def standardize(
     variance: ArrayLike | None = None,
     epsilon: ArrayLike = 1e-5,
     where: ArrayLike | None = None,
+    algorithm: str = "fast",
 ) -> Array:
     """Return (x - mean) / sqrt(variance + epsilon). Mean and variance over axes are computed unless given.
 
-    Type:   a given mean or variance broadcasts to x. Elements outside `where` are ignored in both.
+    Type:   a given mean or variance broadcasts to x. Elements outside `where` are ignored in both. `algorithm` is
+            "fast" or "stable": both are stable here.
+    Raises: ParameterError for another algorithm.
     """
+    if not is_word(algorithm, ("fast", "stable")):
+        raise ParameterError(f"standardize: algorithm {shown(algorithm, 40)}", remedy='use "fast" or "stable"')
     array = as_inexact_array("standardize", x)
     axes = normalize_axes("standardize", axis, array.ndim)
     kept = None if where is None else as_array("standardize", where, 5)

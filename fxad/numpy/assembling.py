@@ -171,11 +171,14 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
     return diag(as_array("diagflat", v).reshape(-1), k)
 
 
-def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -> tuple[Array, ...]:
-    """Return the indices of the nonzero elements of `mask_func(ones((n, n)), k)`, such as `triu`."""
+def mask_indices(
+    n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *, size: int | None = None
+) -> tuple[Array, ...]:
+    """Return the indices of the nonzero elements of `mask_func(ones((n, n)), k)`, such as `triu`. `size` is that of
+    `nonzero`."""
     k = to_int("mask_indices", "k", k)
     mask_func = function("mask_indices", "mask_func", mask_func)
-    return nonzero(mask_func(ones((n, n), dtypes.int32), k))
+    return nonzero(mask_func(ones((n, n), dtypes.int32), k), size=size)
 
 
 # --------------------------------------------------------------------------------------------------------- products

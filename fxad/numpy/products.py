@@ -28,7 +28,7 @@ def _with_precision(
     name: str, op: Operation, operands: tuple[ArrayLike, ...], precision: PrecisionLike, *static: Hashable
 ) -> Array:
     """Return an operation whose products have a precision."""
-    how = to_precision(name, precision)
+    how = to_precision(name, precision, algorithms=True)
     return apply_op(name, precise, operands, op, how, *static) if how else apply_op(name, op, operands, *static)
 
 
@@ -67,9 +67,14 @@ def vecdot(
     return _with_precision("vecdot", contractions.vecdot, (x1, x2), precision, axis)
 
 
-def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None) -> Array:
-    """Return the sum of the products of all elements, with `a` conjugated."""
-    return vecdot(as_array("vdot", a).ravel(), as_array("vdot", b, 1).ravel(), precision=precision)
+def vdot(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
+) -> Array:
+    """Return the sum of the products of all elements, with `a` conjugated, in the dtype `preferred_element_type`."""
+    x, y = as_array("vdot", a).ravel(), as_array("vdot", b, 1).ravel()
+    if preferred_element_type is None:
+        return vecdot(x, y, precision=precision)
+    return tensordot(x.conj(), y, 1, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def inner(

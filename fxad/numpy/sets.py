@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -59,12 +59,14 @@ def distinct_values(
     return distinct.astype(value.dtype, copy=False), first, inverse, counts
 
 
-def unique_all(x: ArrayLike, /) -> UniqueAll:
+def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueAll:
     """Return the distinct elements in ascending order, their first indices, the index of each element of x among them,
-    and their counts.
+    and their counts. `size` and `fill_value` are those of `unique`.
 
     Rule:   nans are distinct from each other; -0.0 equals 0.0.
     """
+    if size is not None:
+        return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
     value = concrete_value("unique_all", x, _SIZED)
     distinct, first, inverse, counts = distinct_values(value, False)
     outs = UniqueAll(
@@ -76,16 +78,21 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
     return place_like_operands("unique_all", (x,), outs)
 
 
-def unique_counts(x: ArrayLike, /) -> UniqueCounts:
-    """Return the distinct elements in ascending order, and their counts; nans are distinct from each other."""
+def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueCounts:
+    """Return the distinct elements in ascending order, and their counts; nans are distinct from each other. `size` and
+    `fill_value` are those of `unique`."""
+    if size is not None:
+        return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
     value = concrete_value("unique_counts", x, _SIZED)
     distinct, _, _, counts = distinct_values(value, False)
     return place_like_operands("unique_counts", (x,), UniqueCounts(asarray(distinct), as_indices(counts, value.size)))
 
 
-def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueInverse:
     """Return the distinct elements in ascending order, and the index of each element of x among them; nans are distinct
-    from each other."""
+    from each other. `size` and `fill_value` are those of `unique`."""
+    if size is not None:
+        return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
     value = concrete_value("unique_inverse", x, _SIZED)
     distinct, _, inverse, _ = distinct_values(value, False)
     return place_like_operands(
@@ -93,8 +100,11 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     )
 
 
-def unique_values(x: ArrayLike, /) -> Array:
-    """Return the distinct elements in ascending order; nans are distinct from each other."""
+def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+    """Return the distinct elements in ascending order; nans are distinct from each other. `size` and `fill_value` are
+    those of `unique`."""
+    if size is not None:
+        return cast("Array", unique(x, equal_nan=False, size=size, fill_value=fill_value))
     return place_like_operands(
         "unique_values", (x,), asarray(distinct_values(concrete_value("unique_values", x, _SIZED), False)[0])
     )

@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType, issubdtype as issubdtype
-from fxad.errors import ArgumentError, DTypeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, shown
 from fxad.operations import promotion
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.tracing.array import ArrayLike, aval_of
@@ -98,13 +98,32 @@ def promote_types(a: object, b: object) -> DType:
     return promotion.promote_dtypes("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
 
 
-def can_cast(from_: object, to: object) -> bool:
-    """Return True if promotion with `to` gives `to`."""
+def can_cast(from_: object, to: object, casting: str = "safe") -> bool:
+    """Return True if `casting` allows the conversion: "no" and "equiv" none, "safe" if promotion with `to` gives `to`,
+    "same_kind" also to a narrower dtype of a kind that holds it, "unsafe" any.
+
+    Raises: ParameterError for another casting.
+    """
     a, b = _dtype_of(from_), dtypes.as_dtype(to)
+    if not isinstance(casting, str) or casting not in _CASTINGS:
+        raise ParameterError(f"can_cast: casting is {shown(casting)}", remedy=f"use one of {', '.join(_CASTINGS)}")
+    if casting in ("no", "equiv"):
+        return a is b
+    if casting != "safe":
+        return casting == "unsafe" or _rank(a) <= _rank(b)
     try:
         return promotion.promote_dtypes("can_cast", a, b) is b
     except DTypeError:
         return False
+
+
+_CASTINGS: Final = ("no", "equiv", "safe", "same_kind", "unsafe")
+_BY_RANK: Final = (frozenset({dtypes.bool_}), dtypes.UNSIGNED, dtypes.SIGNED, dtypes.FLOATING, dtypes.COMPLEX)
+
+
+def _rank(dtype: dtypes.DType) -> int:
+    """Return the place of the kind of a dtype in the order in which kinds hold each other."""
+    return next((k for k, kind in enumerate(_BY_RANK) if dtype in kind), len(_BY_RANK))
 
 
 _KINDS: Final = MappingProxyType(

@@ -89,6 +89,12 @@ def contract(
     return convert(emit, result, preferred or dtype)
 
 
+def dot_of_bools(emit: Emit, x: Atom, y: Atom, prim: DotGeneral, preferred: DType | None) -> Atoms:
+    """Return the product of bools: whether any pair holds, as a bool; or the number of pairs in a numeric dtype."""
+    product = emit.one(prim, convert(emit, x, dtypes.int32), convert(emit, y, dtypes.int32))
+    return (convert(emit, product, preferred or dtypes.bool_),)
+
+
 def _take_repeated_diagonals(emit: Emit, o: Labelled) -> Labelled:
     """Take the diagonal of two axes with the same label."""
     for label, count in Counter(o.labels).items():

@@ -78,7 +78,7 @@ def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> Atoms:
-    """Return a primitive, the last argument, of operands of one rank whose axes of size 1 are repeated."""
+    """Return a primitive, the last argument, of operands without axes, or of one rank; axes of size 1 are repeated."""
     *operands, prim = args
     shape = operands[0].aval.shape
     for x in operands[1:]:

@@ -72,8 +72,10 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     jaxprs_in_params,
+    once_from_bodies,
     primitive,
     record,
+    subjaxprs,
 )
 from fxad.primitives.control.bodies import fuse_alike, insert_zeros, instantiate_linear_outs, reorder_operands
 from fxad.primitives.control.call import (
@@ -563,6 +565,23 @@ def has_reversible_in_bodies(prim: HigherOrder) -> bool:
     """Return True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
     searched: their programs have the operands of the function."""
     return not isinstance(prim, CallWithRules) and any(map(has_reversible, prim.bodies))
+
+
+def _has_rules_by_results(jaxpr: Jaxpr) -> bool:
+    """Return True if a function with rules, in the program or in one of its bodies, has a derivative for some of its
+    results alone."""
+
+    def here_or_in_bodies(jaxpr: Jaxpr) -> bool:
+        own = any([rule.results for prim in jaxpr.prims for rule in rules_of(prim).vjp])
+        return own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
+
+    return once_from_bodies(jaxpr, "rules_by_results", here_or_in_bodies)
+
+
+def for_used_results(jaxpr: Jaxpr) -> Jaxpr:
+    """Return the program to be differentiated. A function whose derivative depends on the results that are used has
+    only those."""
+    return dce(jaxpr) if _has_rules_by_results(jaxpr) else jaxpr
 
 
 def has_derived_rules(prim: Primitive) -> TypeGuard[CallWithRules]:

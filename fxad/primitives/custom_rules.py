@@ -151,13 +151,14 @@ def restricted(
 @final
 @record
 class Derivative(Record):
-    """The derivative in the operands marked in `moving` (JAX: perturbed), with all others fixed.
+    """The derivative in the operands marked in `moving` (JAX: perturbed), with all others fixed, of the results marked
+    in `results`; of all results if `results` is empty.
 
     `forward`, the forward pass (JAX: `fwd` of `custom_vjp`): operands -> results, then residuals.
     `push`, the pushforward (the linear function of `jax.linearize`): tangents of the moving operands, then residuals ->
-    tangents of the inexact results.
-    `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of the inexact results, then residuals -> cotangents
-    of the moving operands; None: the transpose of `push`.
+    tangents of the inexact results that it is of.
+    `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of these results, then residuals -> cotangents of the
+    moving operands; None: the transpose of `push`.
 
     So `forward` and `push` are like `primal` and `linear` of a `LinearizedBody`; `push` and `pull` become `body` and
     `adjoint` of a `LinearCall`.
@@ -168,6 +169,11 @@ class Derivative(Record):
     forward: Jaxpr
     push: Jaxpr
     pull: Jaxpr | None = None
+    results: Flags = ()
+
+    def differentiated(self, inexact: Flags) -> Flags:
+        """Mark the results that have tangents here, of those marked in `inexact`."""
+        return tuple([a and b for a, b in zip(inexact, self.results, strict=True)]) if self.results else inexact
 
     def programs(self, inexact: Flags, first: int) -> list[RuleProgram]:
         """Return the programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
@@ -175,7 +181,8 @@ class Derivative(Record):
         operands = tuple(range(len(self.moving)))
         results = tuple(range(len(operands), len(operands) + len(inexact)))
         residuals = tuple(range(first, first + len(self.forward.outs) - len(results)))
-        moving, dots = select_by_flags(operands, self.moving), select_by_flags(results, inexact)
+        moving = select_by_flags(operands, self.moving)
+        dots = select_by_flags(results, self.differentiated(inexact))
         forward = RuleProgram("forward", self.forward, operands, (*results, *residuals), stores=True)
         push = RuleProgram("push", self.push, (*moving, *residuals), dots, linear=len(moving))
         if self.pull is None:
@@ -193,11 +200,12 @@ class Derivative(Record):
         """
         nonzero, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
         push_nonzero = iter(with_zero_operands(self.push, select_by_flags(nonzero, self.moving))[1])
-        out_nonzero = [a.inexact and next(push_nonzero) for a in outs]
+        inexact = tuple([a.inexact for a in outs])
+        out_nonzero = [m and next(push_nonzero) for m in self.differentiated(inexact)]
         if not any(out_nonzero):
             return None
         n = len(nonzero) + len(outs)
-        programs = self.programs(tuple([a.inexact for a in outs]), n)
+        programs = self.programs(inexact, n)
         parts, _ = restricted(programs, (True,) * n, (*nonzero, *out_nonzero), remove_dead_eqns)
         forward, *maps = [complete(part.jaxpr) for part in parts]
         results, residuals = call_primal(ctx, forward, len(outs), primals)
@@ -208,12 +216,14 @@ class Derivative(Record):
 @final
 @record
 class Refusal(Record):
-    """A rule that raised an error while it was traced: `message` and `remedy` are those of the error of its uses."""
+    """A rule that raised an error while it was traced: `message` and `remedy` are those of the error of its uses.
+    `moving` and `results` are those of `Derivative`."""
 
     name: ClassVar[str] = "refusal"
     moving: Flags
     message: str
     remedy: str
+    results: Flags = ()
 
 
 @final
@@ -307,8 +317,9 @@ class Rules(Record):
     """The rules of a function, by transformation.
 
     Forward mode takes `jvp`, or else `vjp`; linearize and reverse mode take `vjp`, or else `jvp`. Derivatives of one
-    kind are for different sets of operands: the one for the smallest set is taken that contains all operands with a
-    tangent. `derivative_of` is a program whose derivatives are those of the function; then it has no others.
+    kind are for different sets of operands and results: the one for the smallest set is taken that contains all
+    operands with a tangent, and all results. `derivative_of` is a program whose derivatives are those of the function;
+    then it has no others.
     `of_body`: a transformation made the derivatives, and they are those of the body. So the derivative in a captured
     operand is that of the body too, and the body may be rewritten without the rules.
     `further` are the rules for transformations that are not part of the core, one for each. Decision: docs/adr/0096.
@@ -347,22 +358,26 @@ class Rules(Record):
         return [rule for rule in (*self.jvp, *self.vjp) if isinstance(rule, Derivative)]
 
     def derivative(self, nonzero: Sequence[bool], reverse: bool) -> Derivative | Refusal:
-        """Return the derivative for the operands marked in `nonzero`, which are not captured."""
+        """Return the derivative for the operands marked in `nonzero`, which are not captured, and for all results."""
         rules = (self.vjp or self.jvp) if reverse else (self.jvp or self.vjp)
 
-        def rank(rule: Derivative | Refusal) -> tuple[bool, int, bool]:
+        def rank(rule: Derivative | Refusal) -> tuple[bool, int, bool, bool]:
             covers = all([covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)])
-            return not covers, sum(rule.moving), isinstance(rule, Refusal)
+            return (
+                not (covers and all(rule.results)), sum(rule.moving), not rule.results, isinstance(rule, Refusal)
+            )  # fmt: skip
 
         return min(rules, key=rank)
 
     def pruned(self, needed: Flags, used: Flags) -> Rules:
         """Return the rules for the marked operands and results. Rules about all of them are dropped with the first
         result."""
-        jvp, vjp = [
-            tuple([replace(rule, moving=select_by_flags(rule.moving, needed)) for rule in kind])
-            for kind in (self.jvp, self.vjp)
-        ]
+
+        def of(rule: Derivative | Refusal) -> Derivative | Refusal:
+            results = select_by_flags(rule.results, used) if rule.results else ()
+            return replace(rule, moving=select_by_flags(rule.moving, needed), results=results)
+
+        jvp, vjp = [tuple([of(rule) for rule in kind]) for kind in (self.jvp, self.vjp)]
         further = tuple([rule for rule in self.further if all(used) or not rule.whole])
         return replace(self, jvp=jvp, vjp=vjp, further=further)
 
@@ -429,6 +444,11 @@ class Function(Record):
                 raise ParameterError(
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",
+                )
+            if rule.results and len(rule.results) != len(body.outs):
+                raise ParameterError(
+                    f"{name}: a rule has {len(rule.results)} marks for {len(body.outs)} results",
+                    remedy="mark the results whose cotangents do not vanish, or leave the marks out for all of them",
                 )
         keys = [rule.transformation for rule in rules.further]
         if len({*keys}) < len(keys):

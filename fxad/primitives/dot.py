@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
 from math import prod
+from types import MappingProxyType
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -22,11 +26,12 @@ from fxad.ir import (
     Hlo,
     HloValue,
     HloValues,
+    Lit,
     NDArray,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, other_axes
-from fxad.primitives.elementwise.convert import emit_convert
+from fxad.primitives.elementwise.convert import ReducePrecision, emit_convert
 from fxad.primitives.families import Bilinear
 from fxad.primitives.operand_checks import check_axis, check_count, check_precision
 from fxad.primitives.shape import Transpose
@@ -77,7 +82,8 @@ class DotGeneral(Contraction):
 
     Type: lhs and rhs of one dtype but bool; paired axes have equal sizes. The result has the dtype `preferred` (of the
     same kind and no narrower), or theirs when it is None; integers wrap.
-    `precision` is that of the products on an accelerator: "high", "highest", or "" for the fastest.
+    `precision` is that of the products on an accelerator: "high", "highest", or "" for the fastest. For float32, it may
+    also be the name of a `SplitProduct`, which is computed alike on all devices.
     Rule: linear in each operand; each transpose is a dot_general of the cotangent and the other operand, computed in
     the dtype of the cotangent.
     Source: stablehlo.dot_general; `impl` sums floats below 32 bits in float32 and rounds once.
@@ -93,8 +99,13 @@ class DotGeneral(Contraction):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         lhs, rhs = check_count(self, avals, 2)
-        check_precision(self.name, self.precision)
+        check_precision(self.name, self.precision, SPLIT_PRODUCTS)
         dtype = lhs.dtype
+        if self.precision in SPLIT_PRODUCTS and not dtype == rhs.dtype == (self.preferred or dtype) == dtypes.float32:
+            raise DTypeError(
+                f"dot_general: precision {self.precision!r} is for float32, got {lhs} and {rhs}",
+                remedy="convert both operands, and prefer no other dtype",
+            )
         # the common case, without a call
         if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
             dtype = product_dtype(self.name, lhs, rhs, self.preferred)
@@ -114,6 +125,12 @@ class DotGeneral(Contraction):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         lhs, rhs = args
+        split = SPLIT_PRODUCTS.get(self.precision)
+        if split is not None:
+            left, right = split.parts(lhs), split.parts(rhs)
+            plain = replace(self, precision="")
+            *small, most = [plain.impl(left[i], right[j])[0] for i, j in split.pairs]
+            return (np.add(split.without_nan(reduce(np.add, small)), most) if small else most,)
         dtype = self.preferred or lhs.dtype
         wide = dtypes.accumulated(dtype)
         lhs_free = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
@@ -131,9 +148,18 @@ class DotGeneral(Contraction):
             matrices = Matrices.of(self, *ins)
             if matrices is not None:
                 return matrices.lower(hlo, args, ins, outs)
-        return self._product(hlo, args, outs)
+        return self._product(hlo, args, ins, outs)
 
-    def _product(self, hlo: Hlo, args: HloValues, outs: Avals) -> HloValues:
+    def _product(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        split = SPLIT_PRODUCTS.get(self.precision)
+        if split is not None:
+            plain = replace(self, precision="")
+            left, right = [split.lower_parts(hlo, x, aval) for x, aval in zip(args, ins, strict=True)]
+            *small, most = [plain._product(hlo, (left[i], right[j]), ins, outs) for i, j in split.pairs]
+            if not small:
+                return most
+            rest = reduce(lambda a, b: hlo.op("stablehlo.add", (*a, *b), outs), small)
+            return hlo.op("stablehlo.add", (*split.lower_without_nan(hlo, rest[0], outs[0]), *most), outs)
         fields = {
             "lhs_batching_dimensions": self.lhs_batch,
             "rhs_batching_dimensions": self.rhs_batch,
@@ -187,6 +213,75 @@ class DotGeneral(Contraction):
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None, self.precision)
         bar = emit.one(dot, ct, emit_convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SplitProduct:
+    """A product of float32 numbers by products of their parts, which have fewer bits: each part is what the parts
+    before it leave of the number, rounded. An accelerator multiplies such numbers fast, and adds in float32.
+
+    `mantissa_bits` are those of a part, which is a bfloat16 if they are 7. `pairs` are the parts that are multiplied,
+    the smallest products first.
+    """
+
+    mantissa_bits: int
+    pairs: tuple[tuple[int, int], ...]
+
+    @property
+    def _rounding(self) -> ReducePrecision:
+        return ReducePrecision(8, self.mantissa_bits)
+
+    @property
+    def _count(self) -> int:
+        return 1 + max([i for i, _ in self.pairs])
+
+    def parts(self, x: NDArray) -> list[NDArray]:
+        """Return the parts. An infinite number has one part that is not 0."""
+        parts: list[NDArray] = []
+        for _ in range(self._count):
+            (part,) = self._rounding.impl(x)
+            parts.append(part)
+            with np.errstate(invalid="ignore"):
+                x = np.where(np.isfinite(part), np.subtract(x, part), np.float32(0))
+        return parts
+
+    def without_nan(self, rest: NDArray) -> NDArray:
+        """Return the sum of the small products, without those of an infinity and a part that is 0."""
+        return np.where(np.isnan(rest), np.float32(0), rest)
+
+    def lower_without_nan(self, hlo: Hlo, rest: HloValue, aval: Aval) -> HloValues:
+        """Return what `without_nan` does."""
+        attributes = {"comparison_direction": "#stablehlo<comparison_direction EQ>"}
+        (known,) = hlo.op("stablehlo.compare", (rest, rest), (Aval(aval.shape, dtypes.bool_),), attributes)
+        return hlo.op("stablehlo.select", (known, rest, hlo.constant(Lit.zero(aval))), (aval,))
+
+    def lower_parts(self, hlo: Hlo, x: HloValue, aval: Aval) -> list[HloValue]:
+        """Return the parts, of float32 or bfloat16. Only `reduce_precision` surely rounds: XLA may drop a conversion to
+        bfloat16 and back."""
+        half, flags = Aval(aval.shape, dtypes.bfloat16), Aval(aval.shape, dtypes.bool_)
+        parts: list[HloValue] = []
+        for _ in range(self._count):
+            (part,) = self._rounding.lower(hlo, (x,), (aval,), (aval,))
+            parts += hlo.op("stablehlo.convert", (part,), (half,)) if self.mantissa_bits == 7 else (part,)
+            (rest,) = hlo.op("stablehlo.subtract", (x, part), (aval,))
+            (finite,) = hlo.op("stablehlo.is_finite", (part,), (flags,))
+            (x,) = hlo.op("stablehlo.select", (finite, rest, hlo.constant(Lit.zero(aval))), (aval,))
+        return parts
+
+
+_HALF: Final = ((0, 1), (1, 0), (0, 0))
+_SIX: Final = ((1, 1), (0, 2), (2, 0), *_HALF)
+SPLIT_PRODUCTS: Final[Mapping[str, SplitProduct]] = MappingProxyType(
+    {
+        "bf16": SplitProduct(7, ((0, 0),)),
+        "bf16_x3": SplitProduct(7, _HALF),
+        "bf16_x6": SplitProduct(7, _SIX),
+        "bf16_x9": SplitProduct(7, ((2, 2), (1, 2), (2, 1), *_SIX)),
+        "tf32": SplitProduct(10, ((0, 0),)),
+        "tf32_x3": SplitProduct(10, _HALF),
+    }
+)
 
 
 @final
@@ -247,7 +342,7 @@ class Matrices:
             operands += (moved,) if shape == ordered.shape else hlo.op("stablehlo.reshape", (moved,), (matrix,))
             avals.append(matrix)
         results = self.product.abstract_eval(*avals)
-        product = self.product._product(hlo, operands, results)
+        product = self.product._product(hlo, operands, avals, results)
         return product if results == tuple(outs) else hlo.op("stablehlo.reshape", product, outs)
 
 

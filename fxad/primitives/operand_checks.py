@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from fxad.core.sizes import may_fit
@@ -65,7 +66,7 @@ def check_window(name: str, x: Aval, sizes: Shape) -> None:
             raise ShapeError(f"{name}: a window of size {size} does not lie in axis {a} of {x}, of size {n}")
 
 
-def check_precision(name: str, precision: str) -> None:
-    """Raise ParameterError for a precision of products that is not one."""
-    if precision not in ("", "high", "highest"):
+def check_precision(name: str, precision: str, others: Container[str] = ()) -> None:
+    """Raise ParameterError for a precision of products that is not one, nor among `others`."""
+    if precision not in ("", "high", "highest") and precision not in others:
         raise ParameterError(f"{name}: precision {precision!r}", remedy='use "high", "highest", or "" for the fastest')

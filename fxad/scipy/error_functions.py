@@ -8,19 +8,23 @@ from typing import Final
 
 import numpy as np
 
-from fxad import lax, numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.api.custom_function import custom_jvp
 from fxad.scipy.arguments import at_least_single, broadcast_floats, chebyshev, reals
+from fxad.scipy.faddeeva import wofz
 from fxad.tracing.array import Array, ArrayLike
 
 
 def erfcx(x: ArrayLike) -> Array:
-    """Return exp(x**2) erfc(x), with all digits where exp(x**2) overflows and erfc(x) is 0.
+    """Return exp(x**2) erfc(x), with all digits where exp(x**2) overflows and erfc(x) is 0; of complex numbers
+    `wofz(i x)`.
 
     Rule:   derivatives up to the third have all digits; later ones lose some for large x.
     Source: Shepherd, Laframboise, Chebyshev approximation of (1 + 2x) exp(x^2) erfc(x) in 0 <= x < infinity (1981).
     """
-    (a,) = broadcast_floats("erfcx", *reals("erfcx", x))
+    (a,) = broadcast_floats("erfcx", x)
+    if a.dtype in dtypes.COMPLEX:
+        return wofz(lax.complex(-a.imag, a.real))
     return at_least_single(lambda v: _scaled_integral(v, 0), a)
 
 

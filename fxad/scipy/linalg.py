@@ -87,9 +87,10 @@ def eigh(
     return w, v
 
 
-def expm(A: ArrayLike) -> Array:
-    """Return the matrix exponential."""
-    return linalg.expm(A)
+def expm(A: ArrayLike, *, upper_triangular: bool = False) -> Array:
+    """Return the matrix exponential. With `upper_triangular` the elements below the diagonal count as 0."""
+    upper = flag("expm", "upper_triangular", upper_triangular)
+    return linalg.expm(fnp.triu(A) if upper else A)
 
 
 @overload
@@ -464,12 +465,15 @@ def qr_multiply(
     return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), *rest
 
 
-def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:
+def polar(a: ArrayLike, side: str = "right", *, method: str = "svd") -> tuple[Array, Array]:
     """Return U and P with a = U @ P ("right") or a = P @ U ("left"): U has orthonormal columns or rows, P is positive
     semidefinite.
 
-    Raises: ParameterError for another side.
+    Type:   `method` is "svd" or "qdwh", of which the results are the same: both are computed by the singular values.
+    Raises: ParameterError for another side or method.
     """
+    if not is_word(method, ("svd", "qdwh")):
+        raise ParameterError(f"polar: method {shown(method, 40)}", remedy='use "svd" or "qdwh"')
     if not is_word(side, ("right", "left")):
         raise ParameterError(f"polar: side {shown(side, 40)}", remedy='use "right" or "left"')
     u, s, vh = linalg.svd(a, full_matrices=False)

@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
-from fxad import lax, numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
 from fxad.operations import special as operations
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import AxisLike
-from fxad.scipy.arguments import broadcast_floats, reals
+from fxad.scipy.arguments import broadcast_floats
 from fxad.scipy.bessel import bessel_jn
+from fxad.scipy.complex_gamma import complex_gamma, complex_loggamma
 from fxad.scipy.dilogarithm import spence
 from fxad.scipy.error_functions import erfcinv, erfcx
 from fxad.scipy.exponential_integrals import exp1, expi, expn
 from fxad.scipy.faddeeva import dawsn, fresnel, wofz
+from fxad.scipy.hypergeometric import hyp1f1, hyp2f1
 from fxad.scipy.owens_t import owens_t
 from fxad.scipy.spherical_harmonics import sph_harm_y
 from fxad.scipy.trigonometric_integrals import sici
+from fxad.scipy.zeta import hurwitz_zeta
 from fxad.support.absent import absent
 from fxad.tracing.array import Array, ArrayLike, binder
 
@@ -77,8 +80,11 @@ def ndtr(x: ArrayLike) -> Array:
     return lax.ndtr(*broadcast_floats("ndtr", x))
 
 
-def log_ndtr(x: ArrayLike) -> Array:
-    """Return log(ndtr(x)), also where ndtr(x) is 0."""
+def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
+    """Return log(ndtr(x)), also where ndtr(x) is 0. The terms of the series in the tail suffice for all digits, so a
+    `series_order` from 0 to 30 changes nothing. Raises: ParameterError for another one."""
+    if not 0 <= to_int("log_ndtr", "series_order", series_order) <= 30:
+        raise ParameterError(f"log_ndtr: series_order is {series_order}", remedy="give a number from 0 to 30")
     return lax.log_ndtr(*broadcast_floats("log_ndtr", x))
 
 
@@ -134,8 +140,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Return Hurwitz's zeta function; Riemann's without q."""
-    return lax.zeta(*broadcast_floats("zeta", x, 1.0 if q is None else q))
+    """Return Hurwitz's zeta function; Riemann's without q. The derivative in x is nan unless x > 1 and q > 0."""
+    return hurwitz_zeta(*broadcast_floats("zeta", x, 1.0 if q is None else q))
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
@@ -158,8 +164,10 @@ def gammasgn(x: ArrayLike) -> Array:
 
 
 def gamma(x: ArrayLike) -> Array:
-    """Return the gamma function."""
+    """Return the gamma function, also of complex numbers, where it is nan at the poles."""
     (v,) = broadcast_floats("gamma", x)
+    if v.dtype in dtypes.COMPLEX:
+        return complex_gamma(v)
     # gamma(1 + x) / x around 0, where gammaln is large, and its exponential loses digits
     small = fnp.abs(v) < 0.5
     shifted = fnp.where(small, v + 1, v)
@@ -252,8 +260,11 @@ def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
 
 
 def loggamma(x: ArrayLike) -> Array:
-    """Return the logarithm of gamma(x) for x above 0; nan below, where it is complex."""
-    (a,) = broadcast_floats("loggamma", *reals("loggamma", x))
+    """Return the logarithm of gamma(x): of real numbers for x above 0, and nan below, where it is complex; of complex
+    numbers the branch that is real for x above 0 and analytic but for the negative axis."""
+    (a,) = broadcast_floats("loggamma", x)
+    if a.dtype in dtypes.COMPLEX:
+        return complex_loggamma(a)
     return fnp.where(a > 0, lax.lgamma(fnp.where(a > 0, a, 1)), fnp.where(a == 0, fnp.inf, fnp.nan))
 
 
@@ -324,9 +335,9 @@ if not TYPE_CHECKING:
 __all__ = [
     "bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr",
     "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp1", "expi", "expit", "expn", "factorial", "fresnel", "gamma",
-    "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr", "log_softmax",
-    "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma", "psi",
-    "rel_entr", "sici", "softmax", "spence", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta",
+    "gammainc", "gammaincc", "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr",
+    "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma",
+    "psi", "rel_entr", "sici", "softmax", "spence", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 

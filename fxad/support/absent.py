@@ -17,7 +17,6 @@ _SHAPES: Final = "eval_shape(f, ...) gives the shapes of results"
 _PRIMITIVE: Final = "primitives are classes: fxad.primitives.ALL lists them"
 _ALGORITHM: Final = "the precision of products is precision= and preferred_element_type="
 _NARROW: Final = "dtypes have at least 8 bits; fxad.dtypes.ALL lists them"
-_ON_THE_HOST: Final = "pure_callback calls SciPy's function"
 _RAGGED: Final = "mask(f, in_shapes=...) computes with ragged sizes"
 
 # By module of JAX: names, and what to write instead of each.
@@ -69,7 +68,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "minmax": "fnp.min and fnp.max",
         },
         "lax": {
-            "AccuracyMode DotAlgorithm DotAlgorithmPreset Tolerance": _ALGORITHM,
+            "AccuracyMode Tolerance": _ALGORITHM,
             "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers GatherScatterMode RandomAlgorithm": (
                 "give texts and tuples: they are types of arguments"
             ),
@@ -129,9 +128,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "disable_x64 enable_x64": _X64,
             "pallas": "XLA alone compiles",
             "sparse": "arrays are dense; scipy.sparse.linalg takes functions in place of matrices",
-        },
-        "scipy.special": {
-            "hyp1f1 hyp2f1": _ON_THE_HOST,
         },
         "random": {"key_dtype Key": "keys are uint32 arrays"},
         "nn": {

@@ -44,7 +44,14 @@ def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     body = _function_body(aval)
     forward, push = _derivative(aval)
-    pull = transpose(push, leading(2, len(push.ins)))
+    pull, of_first = transpose(push, leading(2, len(push.ins))), push.with_outs(push.outs[:1])
+    alone = Derivative(
+        (False, True, True, False),
+        forward,
+        of_first,
+        transpose(of_first, leading(2, len(push.ins))),
+        (True, False, True),
+    )
     kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
     plain = forward.with_outs(forward.outs[: len(body.outs)])
     stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
@@ -52,7 +59,7 @@ def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
     raised = not kinds and draw(st.booleans())
     rules = Rules(
         jvp=(Derivative(moving, forward, push),) if "jvp" in kinds else (_RAISED,) if raised else (),
-        vjp=(Derivative(moving, forward, push, pull),) if "vjp" in kinds else (),
+        vjp=(alone, Derivative(moving, forward, push, pull)) if "vjp" in kinds else (),
         batch=(BatchRule(2, stacked),) if "vmap" in kinds else (),
         derivative_of=plain if "plain" in kinds and not {"jvp", "vjp"} & {*kinds} else None,
     )

@@ -323,6 +323,8 @@ class TracedNumber(Tracer):
         array = self._arrays.get((dtype, wide))
         if array is None:
             b, expression = self._trace.builder, self._expression
+            if expression is not None:
+                self._compute_operands(wide)
             b.source = user_source(2) if expression is None else expression.source
             if expression is None:
                 var = self._var
@@ -334,6 +336,24 @@ class TracedNumber(Tracer):
                 var = b.one(ConvertElementType(dtype), var)
             array = self._arrays[dtype, wide] = Tracer(self._trace, var)
         return array
+
+    def _compute_operands(self, wide: bool) -> None:
+        """Compute the numbers from which this one is computed, the first one first: a long sum must not recur."""
+        stack = [(self, self.dtype, wide)]
+        while stack:
+            number, dtype, number_wide = stack[-1]
+            e = number._expression
+            assert e is not None
+            operands_wide = number_wide or number.number_type is BOOL
+            operand_dtype = e.computed.base.dtype if operands_wide else e.computed.dtype
+            for x in e.args:
+                if type(x) is TracedNumber and x._expression and (operand_dtype, operands_wide) not in x._arrays:
+                    stack.append((x, operand_dtype, operands_wide))
+                    break
+            else:
+                stack.pop()
+                if number is not self:
+                    number.in_dtype(dtype, number_wide)
 
     def _computed(self, e: NumberExpression, dtype: dtypes.DType, wide: bool) -> Atom:
         """Return the result of an expression that is computed in a dtype. Raises: DTypeError for an int that does not

@@ -96,7 +96,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.trace(lambda x: ruled(by_keyword)(x, k=x), X),
         ArgumentError,
         "by_keyword: has arguments that are given by keyword only: k",
-        "rules know arguments by position: make them positional",
+        "rules know arguments by position: make them positional, or give them by functools.partial",
     ),
     (
         lambda: fx.custom_vjp(ruled(f, (1,)), nondiff_argnums=(0,)),

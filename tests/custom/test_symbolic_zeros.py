@@ -15,7 +15,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.errors import DTypeError, NotLinearError, ParameterError, TreeError
+from fxad.errors import DTypeError, NotDifferentiableError, NotLinearError, ParameterError, TreeError
 from fxad.ir import Aval
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Derivative, Function, Rules
@@ -48,10 +48,10 @@ def with_symbolic_zeros(*kinds: str) -> Fun:
 
     def backward(residuals: Any, cts: Any) -> Any:
         (x, y, wants_x, wants_y), (a, b) = residuals, cts
-        return (
-            a * (fnp.cos(x) * y + 1) + b if wants_x else None,
-            a * fnp.sin(x) - 2 * b if wants_y else fx.SymbolicZero(x.aval),
-        )
+        zero = fx.SymbolicZero(x.aval)
+        given = [(ct, k) for k, ct in enumerate((a, b)) if not isinstance(ct, fx.SymbolicZero)]
+        by_x = sum([(ct * (fnp.cos(x) * y + 1), ct)[k] for ct, k in given]) if wants_x else None
+        return by_x, sum([(ct * fnp.sin(x), -2 * ct)[k] for ct, k in given]) if wants_y else zero
 
     if "jvp" in kinds:
         f.defjvp(tangents, symbolic_zeros=True)
@@ -152,12 +152,64 @@ def test_the_rule_is_traced_for_each_set_of_arguments(kind: str) -> None:
 def test_unneeded_parts_of_a_rule_are_not_in_the_program() -> None:
     program = fx.trace(with_symbolic_zeros("vjp"), X, Y)
     (prim,) = [e.prim for e in program.jaxpr.eqns if isinstance(e.prim, CallWithRules)]
-    assert [rule.moving for rule in prim.rules.vjp[1:]] == [(True, False), (False, True)]
+    assert [(rule.moving, rule.results) for rule in prim.rules.vjp] == [
+        (moving, results)
+        for moving in ((True, True), (True, False), (False, True))
+        for results in ((True, False), (False, True), ())
+    ]
     by_y = fx.linearize(program, argnums=1)
     assert [str(r) for r in by_y.residuals] == ["f64[3]"]
     assert "cosine" not in fx.lower(by_y.primal).text()
     ruled: Any = with_symbolic_zeros("jvp", "vjp")
     check_rule(ruled, X, Y)
+
+
+WAYS: list[Callable[[Fun], Fun]] = [
+    lambda f: f,
+    fx.jit,
+    fx.remat,
+    lambda f: lambda x, y: f(x, y)[:2] + (0,),
+    lambda f: lambda x, y: lax.cond(x > 0, f, f, x, y),
+    lambda f: lambda x, y: tuple([a[0] for a in fx.vmap(f)(x[None], y[None])]),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("result", [0, 1])
+def test_the_cotangent_of_a_result_that_is_not_used_is_a_symbolic_zero(way: Callable[[Fun], Fun], result: int) -> None:
+    """The rule has a derivative of each result alone, and multiplies it by another factor, and none of both."""
+    f: Any = fx.custom_vjp(lambda x, y: (x * y, fnp.sin(x) + y, 3))
+
+    def backward(held: Any, cts: Any) -> Any:
+        x, y = held
+        a, b, none = cts
+        assert none is None
+        unused = [isinstance(ct, fx.SymbolicZero) for ct in (a, b)]
+        assert sum(unused) == 1
+        assert (a if unused[0] else b).shape == ()
+        return (100 * b * fnp.cos(x), 100 * b) if unused[0] else (10 * a * y, 10 * a * x)
+
+    f.defvjp(
+        lambda x, y: ((x.value * y.value, fnp.sin(x.value) + y.value, 3), (x.value, y.value)),
+        backward,
+        symbolic_zeros=True,
+    )
+    g = way(f)
+    x, y = np.float64(0.5), np.float64(2)
+    program = fx.trace(lambda x, y: g(x, y)[result], x, y)
+    assert fx.text.parse(str(program.jaxpr)) is program.jaxpr
+    want = [(10 * y, 10 * x), (100 * np.cos(x), np.float64(100))][result]
+    np.testing.assert_allclose(fx.interpret(fx.grad(program, argnums=(0, 1)), x, y), want, rtol=1e-12)
+    dot = fx.jvp(program, (x, y), (np.float64(1), np.float64(0)))[1]
+    np.testing.assert_allclose(dot, want[0], rtol=1e-12)
+    stacks = [np.stack([a, a]) for a in (x, y)]
+    stacked: Any = fx.vmap(fx.grad(program))(*stacks)
+    np.testing.assert_allclose(stacked, [want[0]] * 2, rtol=1e-12)
+    over: Any = fx.grad(lambda x: fnp.sum(fx.vmap(program, in_axes=(0, None))(x, y)))
+    np.testing.assert_allclose(over(stacks[0]), [want[0]] * 2, rtol=1e-12)
+    both = fx.trace(lambda x, y: g(x, y)[0] + g(x, y)[1] * f(x, y)[1] + sum(f(x, y)[:2]), x, y)
+    with pytest.raises(NotDifferentiableError, match="call_with_rules: defvjp of <lambda>: backward raised Assertion"):
+        fx.grad(both)
 
 
 def test_derivatives_by_each_of_many_arguments() -> None:
@@ -224,6 +276,11 @@ def test_messages() -> None:
     captured = CallWithRules(Function(one, 1, Rules(jvp=(Derivative((True,), one, one),))))
     with pytest.raises(ParameterError, match="call_with_rules: a rule is about tangents of operands that have none"):
         captured.abstract_eval(*one.in_avals)
+    marked = CallWithRules(Function(one, rules=Rules(vjp=(Derivative((True,), one, one, one, (True, False)),))))
+    with pytest.raises(ParameterError, match="call_with_rules: a rule has 2 marks for 1 results") as e:
+        marked.abstract_eval(*one.in_avals)
+    remedy = "mark the results whose cotangents do not vanish, or leave the marks out for all of them"
+    assert e.value.remedy == remedy
     g: Any = fx.custom_jvp(lambda x, n: n)
     g.defjvp(lambda p, t: (p[1], t[0]), symbolic_zeros=True)
     with pytest.raises(DTypeError, match="returns a tangent of result, which is i32"):

@@ -1,4 +1,4 @@
-"""Elementwise functions of `lax` repeat axes of size 1, as JAX does, and take no other rank."""
+"""Elementwise functions of `lax` repeat axes of size 1 and arrays without axes, as JAX does, and take no other rank."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ def test_axes_of_size_1_are_repeated(name: str) -> None:
     for x, y in ((a, b), (wide[0], b), (a, wide[1])):
         np.testing.assert_array_equal(function(x, y), want)
         np.testing.assert_array_equal(fx.jit(function)(x, y), want)
+    one = a[1, 0]  # an array without axes
+    for x, y, pair in ((one, b, (np.full_like(b, one), b)), (b, one, (b, np.full_like(b, one)))):
+        np.testing.assert_array_equal(fx.interpret(fx.trace(function, x, y), x, y), function(*pair))
 
 
 def test_three_operands_and_derivatives() -> None:

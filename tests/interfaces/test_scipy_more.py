@@ -401,16 +401,6 @@ def test_coordinates_of_8_bits() -> None:
     close(ndimage.map_coordinates(x, [at], 0, mode="mirror"), wide)
 
 
-def test_a_missing_function_of_scipy_names_an_alternative() -> None:
-    for module, name, instead in (
-        (fx.scipy.special, "hyp1f1", "pure_callback calls SciPy's function"),
-        (fx.scipy.special, "hyp2f1", "pure_callback calls SciPy's function"),
-    ):
-        with pytest.raises(AttributeError) as e:
-            getattr(module, name)
-        assert str(e.value) == f"module '{module.__name__}' has no attribute '{name}': {instead}"
-
-
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 V, M = np.ones(5), np.ones((3, 3))

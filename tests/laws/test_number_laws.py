@@ -338,3 +338,10 @@ def test_one_operation_is_that_of_an_array_and_a_number(dtype: str, number: Any)
     with np.errstate(all="ignore"):
         rounded = np.asarray(number).astype(want.dtype)
         assert bits(np.asarray(x).astype(want.dtype) * rounded) == bits(want)
+
+
+def test_a_long_sum_of_numbers_does_not_recur() -> None:
+    """Python's `sum` of arguments that are numbers is a chain of expressions, as deep as there are numbers."""
+    numbers = list(range(1200))
+    program = fx.trace(lambda xs, on: sum(xs) + sum([x > 3 for x in xs]) * on, numbers, True)
+    assert int(np.asarray(fx.interpret(program, numbers, True))) == sum(numbers) + 1196

@@ -134,7 +134,9 @@ class FunctionWithRules(Generic[P, R]):
         Where they are used, `fwd` and `bwd` are specialised to the cotangents that are needed and to those that are not
         zero: values that these do not need are neither computed nor stored. With `symbolic_zeros`, the arguments of
         `fwd` are `CustomVJPPrimal`, which tell if a cotangent is needed, and `fwd` is traced for sets of arguments as
-        in `defjvp`. The cotangents that `bwd` takes are arrays.
+        in `defjvp`. The cotangents of results that the program does not use are `SymbolicZero`: `bwd` is traced for all
+        results, each alone, and each two of three. The cotangent of a result that is used without a derivative
+        (`has_aux`, `stop_gradient`) is an array, and what `bwd` computes from it vanishes.
 
         `residuals` is any pytree. Its arrays are residuals of the program. Other leaves (numbers, strings, sizes,
         functions) are passed to `bwd` unchanged, and must be hashable.
@@ -240,9 +242,10 @@ class FunctionWithRules(Generic[P, R]):
                 remedy="give them by position",
             )
         bound.apply_defaults()
-        if any(bound.kwargs):
+        by_keyword = [k for k in bound.kwargs if k in kwargs]  # others have the value that the function gives them
+        if by_keyword:
             raise ArgumentError(
-                f"{name}: has arguments that are given by keyword only: {', '.join(bound.kwargs)}",
-                remedy="rules know arguments by position: make them positional",
+                f"{name}: has arguments that are given by keyword only: {', '.join(by_keyword)}",
+                remedy="rules know arguments by position: make them positional, or give them by functools.partial",
             )
         return bound.args

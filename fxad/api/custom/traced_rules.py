@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice, repeat
 from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, final
 
 import numpy as np
@@ -198,6 +198,16 @@ class Signature:
         ])  # fmt: skip
 
     @property
+    def sets_of_results(self) -> list[Flags]:
+        """The sets of results for which a rule of cotangents with `symbolic_zeros` is traced, as marks of leaves, the
+        smallest first, and an empty mark for all results. The sets are each proper subset of up to three results that
+        have cotangents; of more results, each alone. Results without a cotangent are in all sets."""
+        leaves = [k for k, a in enumerate(self.out_avals) if a.inexact]
+        sizes = range(1, len(leaves)) if len(leaves) <= 3 else (1,)
+        sets = [some for size in sizes for some in combinations(leaves, size)]
+        return [*[tuple([k in some or k not in leaves for k in range(len(self.out_avals))]) for some in sets], ()]
+
+    @property
     def out_paths(self) -> tuple[str, ...]:
         """Paths of the results."""
         return tuple(tree.paths(self.out_tree, "result"))
@@ -325,7 +335,7 @@ class GivenRules:
         """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule.
 
         Each derivative is traced for all arguments, and a rule with `symbolic_zeros` also for `perturbed_sets()`, sets of
-        arguments with tangents.
+        arguments with tangents, and, if it is one of cotangents, for sets of results.
         """
         self.check(sig)
         every = tuple([a.inexact for a in sig.in_avals])
@@ -338,10 +348,11 @@ class GivenRules:
             for perturbed in sets(self.jvp_zeros):
                 yield _or_refused(sig, perturbed, lambda rule: Rules(jvp=(rule,)), tangent_rule, self.jvp, perturbed)
         if self.vjp:
-            for perturbed in sets(self.vjp_zeros):
-                yield _or_refused(
-                    sig, perturbed, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, perturbed, self.vjp_zeros
-                )
+            zeros, rule = self.vjp_zeros, self.vjp
+            for perturbed in sets(zeros):
+                for used in sig.sets_of_results if zeros else ((),):
+                    refused = _refused_cotangents(used)
+                    yield _or_refused(sig, perturbed, refused, cotangent_rule, rule, perturbed, zeros, used)
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
         for given in self.further:
@@ -363,6 +374,11 @@ def _or_refused(
     except RuleError as e:
         message, remedy = e.message, e.remedy
     return TracedRule((), lambda body, _: rules(Refusal(sig.marks(body, perturbed), message, remedy)))
+
+
+def _refused_cotangents(results: Flags) -> Callable[[Refusal], Rules]:
+    """Return the function from the refusal of a rule of cotangents, which is for these results, to its record."""
+    return lambda refusal: Rules(vjp=(replace(refusal, results=results),))
 
 
 def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
@@ -511,10 +527,13 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 # ---------------------------------------------------------------------------------------------------------- cotangents
 
 
-def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool) -> TracedRule:
+def cotangent_rule(
+    sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool, used: Flags
+) -> TracedRule:
     """Trace a rule of `fwd(*args) -> (results, residuals)`, and `bwd(residuals, cotangents) -> cotangents of args`.
 
     `perturbed` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
+    `used` marks the results whose cotangents are not symbolic zeros; it is empty if none is.
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types.
     """
@@ -541,18 +560,21 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: F
     res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
     n_res = len(res_avals)
 
+    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, used or repeat(True), strict=False)])
+    ct_avals = select_by_flags(sig.out_avals, has_cotangent)
+
     def flat_backward(*leaves: object) -> object:
         assert res_tree is not None
         arrays = iter(leaves[:n_res])
         residuals = tree.unflatten(res_tree, [next(arrays) if c is _ARRAY else c for c in constants])
-        cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:])
+        cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:], has_cotangent)
         bars = call_rule(bwd_name, bwd, *sig.nondiff_values, residuals, cts)
         wanted = [m for a, m in zip(sig.in_avals, perturbed, strict=True) if a.inexact]
         return list(select_by_flags(cotangents(bwd_name, sig, bars), wanted))
 
     paths, avals = select_by_flags(sig.in_paths, perturbed), select_by_flags(sig.in_avals, perturbed)
     res_types = [a if n is None else n.with_operand(a.dtype) for a, n in zip(res_avals, numbers, strict=True)]
-    backward_ins = (*res_types, *inexact(sig.out_avals))
+    backward_ins = (*res_types, *ct_avals)
     backward_body = traced_rule(
         bwd_name, bwd, flat_backward, backward_ins, ExpectedResults("as cotangent of", paths, avals)
     )
@@ -563,8 +585,8 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], perturbed: F
         # values that `bwd` closes over are residuals too
         forward = forward.with_outs((*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))  # cotangents, then residuals
-        maps = cotangent_maps(reorder_operands(backward, order), len(inexact(sig.out_avals)), bwd_name)
-        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps),))
+        maps = cotangent_maps(reorder_operands(backward, order), len(ct_avals), bwd_name)
+        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps, used),))
 
     return TracedRule((forward_body, backward_body), finish)
 

@@ -32,6 +32,7 @@ from fxad.ir import (
     Zero,
     as_lin,
 )
+from fxad.primitives.custom import for_used_results
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.locate import check_counts, locate
 from fxad.transforms.vmap import over_stack
@@ -173,6 +174,7 @@ def jvp(jaxpr: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
     Raises: NotDifferentiableError for a marked operand without a tangent, or an equation without a derivative.
     """
     check_differentiable(jaxpr, nonzero, "jvp")
+    jaxpr = for_used_results(jaxpr)
     b = ForwardBuilder.like(jaxpr)
     tangents: dict[Atom, Lin] = {v: as_lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
     outs = apply_jvp_rules(jaxpr, b, tangents)

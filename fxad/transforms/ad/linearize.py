@@ -35,6 +35,7 @@ from fxad.ir import (
     Zero,
     as_lin,
 )
+from fxad.primitives.custom import for_used_results
 from fxad.transforms.ad.jvp import JvpBuilder, apply_jvp_rules, check_differentiable, zero_tangents
 
 # The largest number of residuals. Nested calls can multiply their number.
@@ -130,6 +131,7 @@ def linearize(jaxpr: Jaxpr, nonzero: Flags) -> LinearizedBody:
             nested calls that would store more than `MAX_RESIDUALS` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
+    jaxpr = for_used_results(jaxpr)
     ctx = LinearizeBuilder.like(jaxpr)
     linear = ctx.linear
     tangents: dict[Atom, Lin] = {

@@ -117,14 +117,14 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
     n = len(ctx.size_operands)
     moving = (*(False,) * n, *rule.moving)
     if isinstance(rule, Refusal):
-        return Refusal(moving, rule.message, rule.remedy)
+        return replace(rule, moving=moving)
     try:
         masked = _with_sizes_at(ctx, rule.forward, 0)
         push, pull = ctx.recur(rule.push), None if rule.pull is None else ctx.recur(rule.pull)
     except SizeError as e:
-        return Refusal(moving, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy)
+        return Refusal(moving, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy, rule.results)
     forward = masked.with_outs((*masked.outs, *masked.ins[:n]))
-    return Derivative(moving, forward, push, pull)
+    return Derivative(moving, forward, push, pull, rule.results)
 
 
 def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
