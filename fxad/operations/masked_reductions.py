@@ -24,10 +24,10 @@ from fxad.operations.arguments import flag, number
 from fxad.operations.axes import AxisLike, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import (
-    root_of_squares,
     accumulation_dtype,
     reduce_axes,
     restore_axes,
+    root_of_squares,
     squared_magnitude,
     subtract_reduced,
     to_moment_dtype,
