@@ -184,7 +184,7 @@ def linspace(
     device: Device | None = None,
 ) -> Array | tuple[Array, Array]:
     """Return `num` equally spaced values from start to stop. With `endpoint` the last value is stop. `retstep` also
-    returns the distance between them."""
+    returns the distance between them; nan where there is none, as in NumPy: one value with `endpoint`, or no value."""
     retstep = flag("linspace", "retstep", retstep)
     axis = to_int("linspace", "axis", axis)
     endpoint = flag("linspace", "endpoint", endpoint)
@@ -212,6 +212,8 @@ def linspace(
     if want in dtypes.INTEGER:
         x = apply_op("linspace", elementwise.round_unary, (x,), FLOOR)
     values = to_device("linspace", x if want is None else x.astype(want), device)
+    if type(num) is int and num <= endpoint:
+        step = lax.full_like(step, math.nan)
     return (values, step) if retstep else values
 
 

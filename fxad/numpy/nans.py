@@ -273,4 +273,4 @@ def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, c
 
 
 def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:
-    return sqrt(_var(x, axes, dtype, keepdims, correction))
+    return apply_op("nanstd", reductions.root_of_squares, (_var(x, axes, dtype, keepdims, correction),))

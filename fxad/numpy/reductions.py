@@ -201,7 +201,8 @@ def std(
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
     if mean is not None:
-        return sqrt(_about("std", a, mean, axis, dtype, out, ddof, keepdims, correction, where))
+        squares = _about("std", a, mean, axis, dtype, out, ddof, keepdims, correction, where)
+        return apply_op("std", reductions.root_of_squares, (squares,))
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
         part = count_share("std", a, axis, keepdims, where, correction, ddof)
         return times_share(std(a, axis, dtype, out, None, keepdims, where=where), sqrt(part))

@@ -27,13 +27,13 @@ from fxad.operations.reductions import (
     accumulation_dtype,
     reduce_axes,
     restore_axes,
+    root_of_squares,
     squared_magnitude,
     subtract_reduced,
     to_moment_dtype,
 )
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GT
-from fxad.primitives.elementwise.powers import SQRT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.index import index_dtype
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
@@ -226,4 +226,4 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
     degrees = emit.one(SUB, convert(emit, count, real.dtype), Lit.of(spec.correction, real))
     degrees = emit_where(emit, emit.one(GT, degrees, Lit.of(0, real)), degrees, Lit.of(np.nan, real))
     y = emit.one(DIV, squares, degrees)
-    return convert(emit, emit.one(SQRT, y) if spec.kind == "std" else y, dtypes.real_part(dtype))
+    return convert(emit, root_of_squares(emit, y)[0] if spec.kind == "std" else y, dtypes.real_part(dtype))

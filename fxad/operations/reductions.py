@@ -24,7 +24,9 @@ from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import CONJ, REAL
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SQRT, SQUARE
+from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.index import index_dtype
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
 from fxad.primitives.reduce_prod import ReduceProd
@@ -165,6 +167,17 @@ def std(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None
     return _spread("std", emit, x, axis, keepdims, dtype, correction)
 
 
+def root_of_squares(emit: Emit, total: Atom) -> Atoms:
+    """Return the square root of a sum of squares.
+
+    Rule:   the derivative at 0 is 0, of all subgradients the least, as that of `abs` and `hypot`: a norm is convex.
+    """
+    zero = Lit.of(0, total.aval)
+    at_zero = emit.one(EQ, total, zero)
+    root = emit.one(SQRT, emit_where(emit, at_zero, Lit.of(1, total.aval), total))
+    return (emit_where(emit, at_zero, zero, root),)
+
+
 def _spread(
     op: str, emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None, correction: float
 ) -> Atoms:
@@ -174,7 +187,7 @@ def _spread(
     deviation = subtract_reduced(emit, wide, _mean(emit, wide, axes), axes)
     y = _mean(emit, squared_magnitude(emit, deviation), axes, correction)
     if op == "std":
-        y = emit.one(SQRT, y)
+        y = root_of_squares(emit, y)[0]
     return restore_axes(op, emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 

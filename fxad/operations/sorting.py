@@ -15,7 +15,7 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import promote_dtypes
 from fxad.operations.shapes import moveaxis, slice_axis
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise.arithmetic import ADD, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, MAX, SUB
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.logic import LE, LT, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.select import emit_where
@@ -100,13 +100,35 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     index = index_dtype(a.aval.shape)
     if not a.aval.size or not v.aval.size:
         return (Lit.of(0, v.aval.with_dtype(index)),)
+    if dtypes.uint64 in (a.aval.dtype, v.aval.dtype) and dtype not in dtypes.INTEGER and _both_integers(a, v):
+        return (_search_across_signs(emit, a, v, side, method, index),)
     # as unsigned integers, in which nan is an ordinary greatest element
     keys, wanted = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
+    return (_search(emit, keys, wanted, side, method, index),)
+
+
+def _both_integers(a: Atom, v: Atom) -> bool:
+    return a.aval.dtype in dtypes.INTEGER and v.aval.dtype in dtypes.INTEGER
+
+
+def _search_across_signs(emit: Emit, a: Atom, v: Atom, side: str, method: str, index: DType) -> Atom:
+    """Search signed integers among those of uint64, or the reverse. No dtype holds both: negative numbers are replaced
+    by 0, whose place is known: before all of uint64, and after all that are negative."""
+    replaced = [emit.one(MAX, x, Lit.of(0, x.aval)) if x.aval.dtype in dtypes.SIGNED else x for x in (a, v)]
+    keys, wanted = [emit_convert(emit, x, dtypes.uint64) for x in replaced]
+    place = _search(emit, keys, wanted, side, method, index)
+    if v.aval.dtype in dtypes.SIGNED:
+        return emit_where(emit, emit.one(LT, v, Lit.of(0, v.aval)), Lit.of(0, place.aval), place)
+    below = emit.one(ReduceSum((0,)), emit_convert(emit, emit.one(LT, a, Lit.of(0, a.aval)), index))
+    return emit.one(MAX, place, emit_broadcast(emit, below, place.aval.shape, ()))
+
+
+def _search(emit: Emit, keys: Atom, wanted: Atom, side: str, method: str, index: DType) -> Atom:
     if method == "sort":
-        return (_search_by_sort(emit, keys, wanted, side, index),)
+        return _search_by_sort(emit, keys, wanted, side, index)
     if method == "compare_all":
-        return (_search_by_comparison(emit, keys, wanted, side, index),)
-    return (_binary_search(emit, keys, wanted, side, index, method == "scan_unrolled"),)
+        return _search_by_comparison(emit, keys, wanted, side, index)
+    return _binary_search(emit, keys, wanted, side, index, method == "scan_unrolled")
 
 
 def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:

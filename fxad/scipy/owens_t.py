@@ -51,7 +51,12 @@ def _owens_t(h: Array, a: Array) -> Array:
 @_owens_t.defjvp
 def _owens_t_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (h, a), (h_dot, a_dot) = primals, tangents
-    product = fnp.where(h == 0, 0, h * a)
-    along_h = -fnp.exp(-fnp.square(h) / 2) * lax.erf(product / math.sqrt(2)) / math.sqrt(8 * math.pi)
-    along_a = fnp.exp(-(fnp.square(h) + fnp.square(product)) / 2) / (2 * math.pi * (1 + a * a))
+    # both derivatives are constant in h * a where it is far from 0: an infinite operand would make theirs nan
+    product = fnp.where((h == 0) | (a == 0), 0, h * a)
+    far = (fnp.abs(product) > 40) | fnp.isinf(a) | fnp.isinf(h)
+    near_h, near_a = fnp.where(far, 0, h), fnp.where(far, 0, a)
+    sign = fnp.where(far, lax.stop_gradient(fnp.sign(product)), lax.erf(near_h * near_a / math.sqrt(2)))
+    along_h = -fnp.exp(-fnp.square(fnp.where(fnp.isinf(h), 40, h)) / 2) * sign / math.sqrt(8 * math.pi)
+    squares = fnp.square(near_h) + fnp.square(near_h * near_a)
+    along_a = fnp.where(far, 0, fnp.exp(-squares / 2) / (2 * math.pi * (1 + near_a * near_a)))
     return _owens_t(h, a), along_h * h_dot + along_a * a_dot

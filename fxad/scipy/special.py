@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -271,22 +272,31 @@ def loggamma(x: ArrayLike) -> Array:
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Return (x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
     a, power = broadcast_floats("boxcox", x, lmbda)
-    return _power_of_log(fnp.log(a), power)
+    return _box_cox(a, fnp.log, a, power)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Return `boxcox(1 + x, lmbda)`, with all digits for small x."""
     a, power = broadcast_floats("boxcox1p", x, lmbda)
-    return _power_of_log(fnp.log1p(a), power)
+    return _box_cox(a, fnp.log1p, a + 1, power)
 
 
-def _power_of_log(log: Array, power: Array) -> Array:
-    """Return expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
-    at_pole = (power == 0) & fnp.isinf(log)
-    exponent = power * fnp.where(at_pole, 0, log)
+def _box_cox(x: Array, log: Callable[[Array], Array], base: Array, power: Array) -> Array:
+    """Return (base**power - 1) / power, where log(x) is the logarithm of the base.
+
+    Rule:   where the power is 0, the logarithm; where the base is 0 or infinite, the formula itself, because the
+            derivative of a logarithm there is infinite; elsewhere expm1(power * log(x)) / power, and for a small
+            exponent a series, whose derivative in the power exists at 0.
+    """
+    at_pole = (base == 0) | (base == math.inf)
+    of_power = at_pole & (power != 0)
+    logarithm = log(fnp.where(of_power, 0.5, x))
+    exponent = power * fnp.where(at_pole, 0, logarithm)
     small = fnp.abs(exponent) < 1e-3
-    series = log * (1 + exponent / 2 * (1 + exponent / 3 * (1 + exponent / 4)))
-    return fnp.where(small, series, fnp.expm1(exponent) / fnp.where(small, 1, power))
+    series = logarithm * (1 + exponent / 2 * (1 + exponent / 3 * (1 + exponent / 4)))
+    smooth = fnp.where(small, series, fnp.expm1(exponent) / fnp.where(small, 1, power))
+    divisor = fnp.where(of_power, power, 1)
+    return fnp.where(of_power, (fnp.where(of_power, base, 1) ** divisor - 1) / divisor, smooth)
 
 
 def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = False) -> Array:

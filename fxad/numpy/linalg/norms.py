@@ -8,10 +8,10 @@ from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import stop_gradient
 from fxad.numpy.apply import apply_op, as_array, to_inexact
-from fxad.numpy.binary import clip, maximum
+from fxad.numpy.binary import clip, maximum, where
 from fxad.numpy.shapes import diagonal as _diagonal, expand_dims, squeeze
-from fxad.numpy.unary import abs, exp2, floor, log2, sqrt, square
-from fxad.operations import linalg
+from fxad.numpy.unary import abs, exp2, floor, log2, square
+from fxad.operations import linalg, reductions
 from fxad.operations.arguments import flag, number, to_int
 from fxad.operations.axes import AxisLike, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
@@ -21,7 +21,8 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
     """Return the norm of vectors: (sum of abs(x)**ord) ** (1/ord); the maximum for inf, the minimum for -inf, the
     number of nonzero elements for 0.
 
-    Rule:   the norm of an empty vector is 0; it is inf for other negative `ord`, and an error for -inf.
+    Rule:   the norm of an empty vector is 0; it is inf for other negative `ord`, and an error for -inf. The derivative
+            at the zero vector is 0 for an `ord` above 0: of all subgradients the least.
     """
     ord, keepdims = number("vector_norm", "ord", ord), flag("vector_norm", "keepdims", keepdims)
     array = to_inexact(as_array("vector_norm", x))
@@ -40,7 +41,9 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
     if ord < 0:  # the smallest elements are most of the sum
         return ((wide**ord).sum(axis, keepdims=keepdims) ** (1 / ord)).astype(size.dtype)
     down, up = _powers_of_two(wide, axis, keepdims)
-    return (((wide * down) ** ord).sum(axis, keepdims=keepdims) ** (1 / ord) * up).astype(size.dtype)
+    total = ((wide * down) ** ord).sum(axis, keepdims=keepdims)
+    at_zero = total == 0  # the derivative there is 0, as in `root_of_squares`
+    return (where(at_zero, 0, where(at_zero, 1, total) ** (1 / ord)) * up).astype(size.dtype)
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | None = "fro") -> Array:
@@ -95,10 +98,14 @@ def _root_of_squares(x: Array, axis: AxisLike, keepdims: bool) -> Array:
     if x.dtype in dtypes.COMPLEX:
         re, im = x.real, x.imag
         down, up = _powers_of_two(maximum(abs(re), abs(im)), axis, keepdims)
-        return sqrt((square(re * down) + square(im * down)).sum(axis, keepdims=keepdims)) * up
+        return _root((square(re * down) + square(im * down)).sum(axis, keepdims=keepdims)) * up
     wide = x.astype(dtypes.accumulated(x.dtype))
     down, up = _powers_of_two(abs(wide), axis, keepdims)
-    return (sqrt(square(wide * down).sum(axis, keepdims=keepdims)) * up).astype(x.dtype)
+    return (_root(square(wide * down).sum(axis, keepdims=keepdims)) * up).astype(x.dtype)
+
+
+def _root(total: Array) -> Array:
+    return apply_op("norm", reductions.root_of_squares, (total,))
 
 
 def _powers_of_two(sizes: Array, axis: AxisLike, keepdims: bool) -> tuple[Array, Array]:

@@ -411,8 +411,19 @@ def gamma_log_pdf(args: Formulas) -> Formulas:
 
 
 def _pdf(args: Formulas) -> Formulas:
-    """Return the density of the gamma distribution, d igamma / dx."""
-    return (gamma_log_pdf(args)[0].exp(),)
+    """Return the density of the gamma distribution, d igamma / dx; 0 where an operand is infinite."""
+    a, x = args
+    infinite = ((a >= math.inf) & (x >= 0)) | ((x >= math.inf) & (a >= 0))
+    density_of_finite = gamma_log_pdf((infinite.where(1, a), infinite.where(1, x)))[0].exp()
+    return (infinite.where(0, density_of_finite),)
+
+
+def _pdf_times_score(args: Formulas) -> Formulas:
+    """Return the derivative of the density of the gamma distribution in a; 0 where an operand is infinite."""
+    a, x = args
+    infinite = ((a >= math.inf) & (x >= 0)) | ((x >= math.inf) & (a >= 0))
+    a, x = infinite.where(1, a), infinite.where(1, x)
+    return (infinite.where(0, _pdf((a, x))[0] * _score(a, x)),)
 
 
 def emit_formula(emit: Emit, name: str, body: FormulaFunction, *operands: Atom) -> Atom:
@@ -501,7 +512,7 @@ class IgammaGradA(Incomplete):
     def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
         if not isinstance(a_dot, Zero):
             raise _second_derivative_error(self)
-        slope = emit_formula(ctx, "gamma_pdf_times_score", lambda f: (_pdf(f)[0] * _score(*f),), a, x)
+        slope = emit_formula(ctx, "gamma_pdf_times_score", _pdf_times_score, a, x)
         return scale_tangent(ctx, x_dot, slope)
 
 

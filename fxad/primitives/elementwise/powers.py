@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.family import SIGNED_OR_INEXACT, Binary, Unary, from_ufunc, literal_like
-from fxad.primitives.elementwise.logic import AND, EQ
+from fxad.primitives.elementwise.logic import AND, EQ, OR
 from fxad.primitives.elementwise.references import divide
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.stablehlo import bitcast_to_int, lower_compare, lower_in_float32
@@ -219,7 +219,7 @@ class Pow(Binary):
 
     Type:   two numeric operands of one type; 1 for y = 0, nan for a negative x and a y that is not integral. Integers
             wrap; a negative power of one is 0, but for 1 and -1.
-    Rule:   d/dx = y x^(y-1), 0 for y = 0; d/dy = x^y log(x), taken as 0 at x = 0.
+    Rule:   d/dx = y x^(y-1), 0 for y = 0; d/dy = x^y log(x), taken as 0 where x or the power is 0.
     Source: stablehlo.power
     """
 
@@ -300,8 +300,8 @@ class Pow(Binary):
             return t
         if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and (base := float(x.value)) > 0:
             return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(base), x)))
-        safe = emit_where(ctx, ctx.one(EQ, x, literal_like(0.0, x)), literal_like(1.0, x), x)
-        return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, safe)))
+        none = ctx.one(OR, *[ctx.one(EQ, v, literal_like(0.0, v)) for v in (x, z)])
+        return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, emit_where(ctx, none, literal_like(1.0, x), x))))
 
 
 @final

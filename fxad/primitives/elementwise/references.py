@@ -79,8 +79,9 @@ def _log_gamma_pdf(a: float, x: float) -> float:
     if a < 100:
         return (a - 1) * math.log(x) - x - math.lgamma(a)
     mu = (x - a) / a
+    log_ratio = math.log1p(mu) if mu > -0.5 else math.log(x) - math.log(a)  # mu may round to -1
     correction = (1 / 12 - (1 / 360 - 1 / (1260 * a * a)) / (a * a)) / a
-    return 0.5 * math.log(a / (2 * math.pi)) - math.log(x) - a * (mu - math.log1p(mu)) - correction
+    return 0.5 * math.log(a / (2 * math.pi)) - math.log(x) - a * (mu - log_ratio) - correction
 
 
 def _lower_slope(a: float, x: float, psi: float) -> float:
