@@ -457,12 +457,7 @@ def _sparse_program(
     colors = coloring
     if coloring is None:
         colors = own.color("columns") if one_sided else own.color(symmetric=symmetric and own.symmetric)
-    if not isinstance(colors, Coloring) or colors.shape != own.shape:
-        found = colors.shape if isinstance(colors, Coloring) else described(colors)
-        raise ArgumentError(
-            f"{what}: the coloring is of {found}, the pattern has shape {own.shape}",
-            remedy="give a coloring of this pattern: pattern.color()",
-        )
+    _check_coloring(what, colors, own)
     jvps, vjps = colors.jvps, colors.vjps
     if one_sided and vjps:
         raise NotDifferentiableError(
@@ -494,17 +489,9 @@ def _sparse_program(
             out, pull = vjp(of_chosen, *values)
             outs, out_tree = tree.flatten(out)
             products += _products(lambda *c: pull(tree.unflatten(out_tree, c)), colors.rows, outs, _stacked(pull, vjps))
-        whole = products[0] if len(products) == 1 else fnp.concatenate(products) if products else fnp.zeros(0)
-        data = whole.at[places].get(mode="promise_in_bounds") if own.nnz else fnp.zeros(0, leaves[0].dtype)
-        for target, source in where.levels:
-            data = data.at[target].add(-data[source])
-        if where.final is not None:
-            data = data[where.final]
+        data = _entries(products, places, where) if own.nnz else fnp.zeros(0, leaves[0].dtype)
         result = Sparse._of(data, own)
-        if check:
-            data = _checked(result, push, structure, leaves)
-            result = Sparse._of(data, own)
-        return result
+        return Sparse._of(_checked(result, push, structure, leaves), own) if check else result
 
     # of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long
     kept: dict[Any, Any] = {} if program.bound else program.jaxpr._memo
@@ -514,6 +501,25 @@ def _sparse_program(
         kept[call] = trace_for_call(derivative, args, kwargs)
     made = kept[call]
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
+
+
+def _check_coloring(what: str, colors: object, pattern: Pattern) -> None:
+    """Raise ArgumentError for what is not a coloring of a pattern."""
+    if not isinstance(colors, Coloring) or colors.shape != pattern.shape:
+        found = colors.shape if isinstance(colors, Coloring) else described(colors)
+        raise ArgumentError(
+            f"{what}: the coloring is of {found}, the pattern has shape {pattern.shape}",
+            remedy="give a coloring of this pattern: pattern.color()",
+        )
+
+
+def _entries(products: Sequence[Array], places: Any, how: Decompression) -> Array:
+    """Return the entries of a matrix, read from its products at `places`, each less those found before it."""
+    whole = products[0] if len(products) == 1 else fnp.concatenate(products)
+    data = whole.at[places].get(mode="promise_in_bounds")
+    for target, source in how.levels:
+        data = data.at[target].add(-data[source])
+    return data if how.final is None else data[how.final]
 
 
 def _places(colors: Coloring, pattern: Pattern) -> tuple[Any, Decompression]:
