@@ -65,6 +65,25 @@ def test_products() -> None:
     assert (patches.dtype, patches.shape) == ("float32", (1, 2, 3))
 
 
+def test_windows_out_of_range() -> None:
+    """The default of `mode`, which None is too, and of `fill_value`."""
+    x, at = np.arange(5.0), np.array([[1], [9]])
+    reads = lax.GatherDimensionNumbers((), (0,), (0,))
+    writes = lax.ScatterDimensionNumbers((), (0,), (0,))
+    for mode, want in ((None, [1.0, 4.0]), ("clip", [1.0, 4.0]), ("fill", [1.0, np.nan])):
+        found = interpreted(lambda x, mode=mode: lax.gather(x, at, reads, (1,), mode=mode), x)
+        np.testing.assert_array_equal(found, want)
+    assert np.asarray(lax.gather(np.arange(5), at, reads, (1,), mode="fill")).tolist() == [1, np.iinfo(np.int64).min]
+    for scatter in (lax.scatter, lax.scatter_add, lax.scatter_sub, lax.scatter_mul, lax.scatter_min, lax.scatter_max):
+        found, want = [
+            interpreted(lambda x, scatter=scatter, mode=mode: scatter(x, at, 2 * np.ones(2), writes, mode=mode), x)
+            for mode in (None, "drop")
+        ]
+        np.testing.assert_array_equal(found, want)
+    doubled = interpreted(lambda x: lax.scatter_apply(x, at, lambda v: 2 * v, writes, update_shape=(2,), mode=None), x)
+    np.testing.assert_array_equal(doubled, [0, 2, 2, 3, 4])
+
+
 def test_sizes_of_sets() -> None:
     """With `size`, the functions can be traced."""
     full = interpreted(lambda x: fnp.unique_all(x, size=3, fill_value=7), X)
