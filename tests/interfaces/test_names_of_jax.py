@@ -29,8 +29,9 @@ def test_logsumexp_of_complex_numbers(weighted: bool) -> None:
     rng = np.random.default_rng(0)
     z = 300 * rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4))
     b = rng.normal(size=(3, 4)) if weighted else None
-    for options in ({}, {"axis": 1, "keepdims": True}, {"axis": 0, "return_sign": True}):
-        want = scipy.special.logsumexp(z, b=b, **options)
+    choices: list[dict[str, Any]] = [{}, {"axis": 1, "keepdims": True}, {"axis": 0, "return_sign": True}]
+    for options in choices:
+        want: Any = scipy.special.logsumexp(z, b=b, **options)
         found = interpreted(lambda z, options=options: special.logsumexp(z, b=b, **options), z)
         for x, y in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, want)], strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-12)
@@ -62,7 +63,7 @@ def test_products() -> None:
     patches = lax.conv_general_dilated_patches(
         np.ones((1, 1, 4), np.float16), (2,), (1,), "VALID", precision="highest", preferred_element_type=np.float32
     )
-    assert (patches.dtype, patches.shape) == ("float32", (1, 2, 3))
+    assert (patches.dtype.name, patches.shape) == ("float32", (1, 2, 3))
 
 
 def test_windows_out_of_range() -> None:
@@ -115,8 +116,8 @@ def test_rules_of_functions_with_keywords_that_have_values() -> None:
 
 def test_methods_whose_results_are_the_same() -> None:
     a = np.random.default_rng(0).normal(size=(3, 3))
-    for x, y in zip(linalg.polar(a, method="qdwh"), scipy.linalg.polar(a), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    for found, want in zip(linalg.polar(a, method="qdwh"), scipy.linalg.polar(a), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(linalg.expm(a, upper_triangular=True), scipy.linalg.expm(np.triu(a)), rtol=1e-12)
     x = np.arange(3.0)
     np.testing.assert_array_equal(fx.nn.standardize(x, algorithm="stable"), fx.nn.standardize(x))
