@@ -2,7 +2,7 @@
 
 `fxad.numpy` indexing and `x.at[...]` do the same without dimension numbers. Index vectors are on the last axis of the
 indices. `mode` defines windows out of range: "clip" clamps them; "drop" (or "fill") leaves an update out, and reads
-`fill_value`; "promise_in_bounds" asserts that there are none.
+`fill_value`; "promise_in_bounds" asserts that there are none; None is the default.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def gather(
     *,
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
-    mode: str = "clip",
-    fill_value: bool | complex | np.generic | None = 0,
+    mode: str | None = "clip",
+    fill_value: bool | complex | np.generic | None = None,
 ) -> Array:
     """Return windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed
     integer, the greatest unsigned one, True."""
-    mode = text("gather", "mode", mode)
+    mode = None if mode is None else text("gather", "mode", mode)
     d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
     _check_numbers("gather", d, GatherDimensionNumbers)
     prim = Gather(
@@ -110,7 +110,7 @@ def scatter(
     *,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the operand with the windows at the index vectors replaced; of several updates of one element, one is
     stored."""
@@ -127,7 +127,7 @@ def scatter_add(
     *,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the operand with updates added to the windows at the index vectors; updates of one element are summed."""
     return _scattered(
@@ -143,10 +143,10 @@ def scatter_sub(
     *,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the operand with updates subtracted from the windows at the index vectors."""
-    mode = text("scatter_sub", "mode", mode)
+    mode = None if mode is None else text("scatter_sub", "mode", mode)
     numbers, flags = dimension_numbers, (indices_are_sorted, unique_indices, mode)
     return _scattered(ScatterAdd, operand, scatter_indices, neg(updates), numbers, *flags)
 
@@ -159,7 +159,7 @@ def scatter_mul(
     *,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the operand with the windows at the index vectors multiplied by updates; updates of one element are
     multiplied."""
@@ -176,7 +176,7 @@ def scatter_min(
     *,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the minimum of the operand's windows at the index vectors and all updates."""
     return _scattered(
@@ -192,7 +192,7 @@ def scatter_max(
     *,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the maximum of the operand's windows at the index vectors and all updates."""
     return _scattered(
@@ -209,7 +209,7 @@ def scatter_apply(
     update_shape: Sequence[int] = (),
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: str = "drop",
+    mode: str | None = "drop",
 ) -> Array:
     """Return the operand with `func` applied to the windows at the index vectors: once per window, even if it is
     repeated.
@@ -217,7 +217,7 @@ def scatter_apply(
     `update_shape` is the shape that updates would have; `func` takes all windows in that shape.
     """
     func = function("scatter_apply", "func", func)
-    mode = text("scatter_apply", "mode", mode)
+    mode = "drop" if mode is None else text("scatter_apply", "mode", mode)
     d, ndim = dimension_numbers, aval_of(operand, "scatter_apply: argument 0").ndim
     _check_numbers("scatter_apply", d, ScatterDimensionNumbers)
     gone = {*d.inserted_window_dims, *d.operand_batching_dims}
@@ -228,7 +228,7 @@ def scatter_apply(
     rest = iter(window)
     sizes = [1 if a in gone else next(rest) for a in range(ndim)]
     flags = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
-    windows = gather(operand, scatter_indices, d.gather, sizes, mode=mode, **flags)
+    windows = gather(operand, scatter_indices, d.gather, sizes, mode=mode, fill_value=0, **flags)
     return scatter(operand, scatter_indices, func(windows), d, mode=mode, **flags)
 
 
@@ -247,9 +247,9 @@ def _scattered(
     d: ScatterDimensionNumbers,
     indices_are_sorted: bool,
     unique_indices: bool,
-    mode: str,
+    mode: str | None,
 ) -> Array:
-    mode = text(kind.name, "mode", mode)
+    mode = None if mode is None else text(kind.name, "mode", mode)
     _check_numbers(kind.name, d, ScatterDimensionNumbers)
     prim: ScatterFamily = kind(
         d.update_window_dims,

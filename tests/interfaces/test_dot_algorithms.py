@@ -67,7 +67,9 @@ CASES: list[tuple[str, str, str, str | None, str]] = [  # operands, converted to
 @pytest.mark.parametrize(("name", "given", "used", "preferred", "result"), CASES)
 def test_conversions(name: str, given: str, used: str, preferred: str | None, result: str) -> None:
     x, y = fnp.asarray(A).astype(given), fnp.asarray(B).astype(given)
-    program = fx.trace(lambda x, y: lax.dot(x, y, precision=PRESETS[name], preferred_element_type=preferred), x, y)
+    program = fx.trace(
+        lambda x, y: lax.dot(x, y, precision=getattr(PRESETS, name), preferred_element_type=preferred), x, y
+    )
     (eqn,) = [e for e in program.jaxpr.eqns if e.prim.name == "dot_general"]
     assert [a.aval.dtype.name for a in eqn.ins] == [used, used]
     found = fnp.asarray(fx.interpret(program, x, y))

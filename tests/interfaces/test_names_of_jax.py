@@ -29,8 +29,9 @@ def test_logsumexp_of_complex_numbers(weighted: bool) -> None:
     rng = np.random.default_rng(0)
     z = 300 * rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4))
     b = rng.normal(size=(3, 4)) if weighted else None
-    for options in ({}, {"axis": 1, "keepdims": True}, {"axis": 0, "return_sign": True}):
-        want = scipy.special.logsumexp(z, b=b, **options)
+    choices: list[dict[str, Any]] = [{}, {"axis": 1, "keepdims": True}, {"axis": 0, "return_sign": True}]
+    for options in choices:
+        want: Any = scipy.special.logsumexp(z, b=b, **options)
         found = interpreted(lambda z, options=options: special.logsumexp(z, b=b, **options), z)
         for x, y in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, want)], strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-12)
@@ -62,7 +63,26 @@ def test_products() -> None:
     patches = lax.conv_general_dilated_patches(
         np.ones((1, 1, 4), np.float16), (2,), (1,), "VALID", precision="highest", preferred_element_type=np.float32
     )
-    assert (patches.dtype, patches.shape) == ("float32", (1, 2, 3))
+    assert (patches.dtype.name, patches.shape) == ("float32", (1, 2, 3))
+
+
+def test_windows_out_of_range() -> None:
+    """The default of `mode`, which None is too, and of `fill_value`."""
+    x, at = np.arange(5.0), np.array([[1], [9]])
+    reads = lax.GatherDimensionNumbers((), (0,), (0,))
+    writes = lax.ScatterDimensionNumbers((), (0,), (0,))
+    for mode, want in ((None, [1.0, 4.0]), ("clip", [1.0, 4.0]), ("fill", [1.0, np.nan])):
+        found = interpreted(lambda x, mode=mode: lax.gather(x, at, reads, (1,), mode=mode), x)
+        np.testing.assert_array_equal(found, want)
+    assert np.asarray(lax.gather(np.arange(5), at, reads, (1,), mode="fill")).tolist() == [1, np.iinfo(np.int64).min]
+    for scatter in (lax.scatter, lax.scatter_add, lax.scatter_sub, lax.scatter_mul, lax.scatter_min, lax.scatter_max):
+        found, want = [
+            interpreted(lambda x, scatter=scatter, mode=mode: scatter(x, at, 2 * np.ones(2), writes, mode=mode), x)
+            for mode in (None, "drop")
+        ]
+        np.testing.assert_array_equal(found, want)
+    doubled = interpreted(lambda x: lax.scatter_apply(x, at, lambda v: 2 * v, writes, update_shape=(2,), mode=None), x)
+    np.testing.assert_array_equal(doubled, [0, 2, 2, 3, 4])
 
 
 def test_sizes_of_sets() -> None:
@@ -96,8 +116,8 @@ def test_rules_of_functions_with_keywords_that_have_values() -> None:
 
 def test_methods_whose_results_are_the_same() -> None:
     a = np.random.default_rng(0).normal(size=(3, 3))
-    for x, y in zip(linalg.polar(a, method="qdwh"), scipy.linalg.polar(a), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    for found, want in zip(linalg.polar(a, method="qdwh"), scipy.linalg.polar(a), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(linalg.expm(a, upper_triangular=True), scipy.linalg.expm(np.triu(a)), rtol=1e-12)
     x = np.arange(3.0)
     np.testing.assert_array_equal(fx.nn.standardize(x, algorithm="stable"), fx.nn.standardize(x))

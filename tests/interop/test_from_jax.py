@@ -292,11 +292,21 @@ def test_the_precision_of_products_is_kept() -> None:
 
     agree(from_jax(f, A, B), f, (A, B))
     assert "highest" in from_jax(f, A, B).text()
-    preset = lax.DotAlgorithmPreset.BF16_BF16_F32
-    with pytest.raises(fx.errors.TranslationError) as caught:
-        from_jax(lambda x, y: jnp.dot(x, y.T, precision=preset), A, B)
-    assert caught.value.message == f"from_jax: dot_general: its precision is {preset}"
-    assert caught.value.remedy == "use one of jax.lax.Precision"
+    presets = lax.DotAlgorithmPreset
+    for preset, dtype in ((presets.BF16_BF16_F32_X3, np.float32), (presets.F16_F16_F16, np.float16)):
+        program = from_jax(
+            lambda x, y, preset=preset: jnp.dot(x, y.T, precision=preset), A.astype(dtype), B.astype(dtype)
+        )
+        want = A.astype(dtype) @ B.astype(dtype).T
+        found = fx.interpret(program, A.astype(dtype), B.astype(dtype))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, want, rtol=1e-4 if dtype == np.float32 else 1e-2)
+    assert "bf16_x3" in from_jax(lambda x: jnp.dot(x, x.T, precision="BF16_BF16_F32_X3"), A.astype(np.float32)).text()
+    own = lax.DotAlgorithm(np.float32, np.float32, np.float32)
+    assert '"highest"' in from_jax(lambda x: jnp.dot(x, x.T, precision=own), A.astype(np.float32)).text()
+    mixed = lax.DotAlgorithm(np.float16, np.float32, np.float32)
+    with pytest.raises(fx.errors.ParameterError, match="there is no algorithm of float16, float32, float32 with 1"):
+        from_jax(lambda x: jnp.dot(x, x.T, precision=mixed), A.astype(np.float32))
 
 
 @pytest.mark.smoke

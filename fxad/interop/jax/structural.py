@@ -214,12 +214,13 @@ def _one_dtype(*xs: Value) -> list[Array]:
 
 
 def _precision(eqn: Equation) -> Any:
-    """Return the precision of products. Presets of JAX's algorithms are refused: they choose the dtype of products."""
+    """Return the precision of products: a pair, the name of a preset of an algorithm, or an algorithm."""
     precision = eqn.params["precision"]
+    if type(precision).__name__ == "DotAlgorithmPreset":
+        return precision.name
+    if type(precision).__name__ == "DotAlgorithm":
+        return lax.DotAlgorithm(*precision)
     pair = precision if isinstance(precision, tuple) else (precision, precision)
-    for p in pair:
-        if p is not None and type(p).__name__ != "Precision":
-            raise eqn.refuse(f"its precision is {p}", "use one of jax.lax.Precision")
     return tuple(["default" if p is None else p.name.lower() for p in pair])
 
 
