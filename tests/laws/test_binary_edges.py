@@ -39,8 +39,8 @@ WRONG_IN_SCIPY: Final[dict[str, Domain]] = {
     ),
     "gammainc": lambda x, _: x > 1e300,
     "gammaincc": lambda x, _: (x > 1e300) | (x < 1e-300),
-    "boxcox": lambda _, y: (abs(y) < 1e-300) & (y != 0),
-    "boxcox1p": lambda _, y: (abs(y) < 1e-300) & (y != 0),
+    "boxcox": lambda x, y: ((abs(y) < 1e-30) & (y != 0)) | (x == np.finfo(x.dtype).max),  # an exponential overflows
+    "boxcox1p": lambda x, y: ((abs(y) < 1e-30) & (y != 0)) | (x == np.finfo(x.dtype).max),  # an exponential overflows
     "owens_t": lambda _, y: abs(y) < 1e-15,
     "logaddexp2": lambda x, y: (x == -1) & (y == -1),  # the result is 0, of terms that cancel
 }
