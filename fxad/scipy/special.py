@@ -284,12 +284,14 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
 def _box_cox(x: Array, log: Callable[[Array], Array], base: Array, power: Array) -> Array:
     """Return (base**power - 1) / power, where log(x) is the logarithm of the base.
 
-    Rule:   where the power is 0, the logarithm; where the base is 0 or infinite, the formula itself, because the
-            derivative of a logarithm there is infinite; elsewhere expm1(power * log(x)) / power, and for a small
-            exponent a series, whose derivative in the power exists at 0.
+    Rule:   where the power is 0, the logarithm; near a base of 0 or infinity, where the result is finite, the formula
+            itself, because the derivative of the logarithm there overflows; elsewhere expm1(power * log(x)) / power,
+            and for a small exponent a series, whose derivative in the power exists at 0.
     """
-    at_pole = (base == 0) | (base == math.inf)
-    of_power = at_pole & (power != 0)
+    at_zero, at_infinity = base == 0, base == math.inf
+    of_power = (at_zero | ((base > 0) & (base < 0.1) & (power > 1))) & (power > 0)
+    of_power |= (at_infinity | ((base > 10) & (power < -1))) & (power < 0)
+    at_pole = of_power | ((at_zero | at_infinity) & (power == 0))
     logarithm = log(fnp.where(of_power, 0.5, x))
     exponent = power * fnp.where(at_pole, 0, logarithm)
     small = fnp.abs(exponent) < 1e-3

@@ -298,7 +298,7 @@ class Pow(Binary):
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
         if isinstance(t, Zero):
             return t
-        if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and (base := float(x.value)) > 0:
+        if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and 0 < (base := float(x.value)) < math.inf:
             return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(base), x)))
         none = ctx.one(OR, *[ctx.one(EQ, v, literal_like(0.0, v)) for v in (x, z)])
         return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, emit_where(ctx, none, literal_like(1.0, x), x))))

@@ -67,7 +67,9 @@ def _gamma_slopes(quadrature: Quadrature, a: float, x: float) -> tuple[float, fl
         return 0.0, 0.0 if x == 0 else math.nan
     # where x > a the power series loses digits; the integral of the upper function does not
     psi = float(scipy_special("digamma", np.asarray(a + 1)))  # digamma(a) is psi - 1 / a
-    if x > 1 and x > a:
+    if a > 1e8 and abs(x - a) < 1e-3 * a:
+        ratio = -_slope_of_large_sample(a, x)
+    elif x > 1 and x > a:
         ratio = -_upper_slope(quadrature, a, x, psi - 1 / a)
     else:
         ratio = _lower_slope(a, x, psi)
@@ -79,9 +81,23 @@ def _log_gamma_pdf(a: float, x: float) -> float:
     if a < 100:
         return (a - 1) * math.log(x) - x - math.lgamma(a)
     mu = (x - a) / a
-    log_ratio = math.log1p(mu) if mu > -0.5 else math.log(x) - math.log(a)  # mu may round to -1
+    if abs(mu) < 1e-3:
+        excess = mu * mu * (1 / 2 - mu * (1 / 3 - mu * (1 / 4 - mu * (1 / 5 - mu / 6))))
+    else:
+        excess = mu - (math.log1p(mu) if mu > -0.5 else math.log(x) - math.log(a))  # mu may round to -1
     correction = (1 / 12 - (1 / 360 - 1 / (1260 * a * a)) / (a * a)) / a
-    return 0.5 * math.log(a / (2 * math.pi)) - math.log(x) - a * (mu - log_ratio) - correction
+    return 0.5 * math.log(a / (2 * math.pi)) - math.log(x) - a * excess - correction
+
+
+def _slope_of_large_sample(a: float, x: float) -> float:
+    """Return the derivative in a of a gamma sample x near a large a, where the power series needs sqrt(a) terms.
+
+    Source: the expansion of Cornish and Fisher, x = a + z sqrt(a) + (z^2 - 1)/3 + z^3/(36 sqrt(a)) - z^4/(270 a) + ...,
+            differentiated at a fixed z; t = z / sqrt(a).
+    """
+    mu = (x - a + 1 / 3) / a
+    t = mu - mu * mu / 3 + 7 / 36 * mu**3
+    return 1 + t / 2 - t**3 / 72 + t**4 / 270
 
 
 def _lower_slope(a: float, x: float, psi: float) -> float:
