@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,15 +117,18 @@ def test_a_data_dependent_index_is_dense_and_noted() -> None:
 
 def test_complex_derivatives_are_those_of_jacfwd() -> None:
     """Of a holomorphic function by rows too; complex results of real arguments by columns, though rows are fewer."""
+    anything: Any = fx
     z = fnp.asarray(X + 0.5j)
     square = fx.trace(lambda z: z * z[::-1], z)
-    want = fx.interpret(fx.jacfwd(square, holomorphic=True), z)
+    want = fx.interpret(anything.jacfwd(square, holomorphic=True), z)
     for kind in ("columns", "rows"):
         derivative = fx.sparse_jacobian(square, coloring=fx.sparsity(square).color(kind), holomorphic=True)
         np.testing.assert_allclose(fx.interpret(derivative, z).to_dense(), want, rtol=1e-12)
     cubic = fx.trace(lambda z: fnp.sum(z**2 * z[::-1]), z)
     hessian = fx.interpret(fx.sparse_hessian(cubic, holomorphic=True), z)
-    np.testing.assert_allclose(hessian.to_dense(), fx.interpret(fx.hessian(cubic, holomorphic=True), z), rtol=1e-12)
+    np.testing.assert_allclose(
+        hessian.to_dense(), fx.interpret(anything.hessian(cubic, holomorphic=True), z), rtol=1e-12
+    )
     rows = fx.trace(lambda x: fnp.sum(x.reshape(2, 3) ** 2 * (1 + 2j), 1), fnp.asarray(X))
     assert fx.sparsity(rows).color().vjps
     matrix = fx.interpret(fx.sparse_jacobian(rows), X)
