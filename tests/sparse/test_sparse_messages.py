@@ -48,7 +48,8 @@ def anything_of(value: object) -> Any:
         (
             lambda: fx.sparse_jacobian(TURN, EYE, EYE.color("rows")),
             [
-                "is complex and its arguments are real: Coloring('rows', 6x6: 1 vjps) has products of rows",
+                "is complex and its arguments are real: Coloring('rows', 6x6: 1 vjps)",
+                " has products of rows, which are real",
                 'give a coloring of columns: pattern.color("columns',
             ],
         ),
