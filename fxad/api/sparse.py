@@ -434,7 +434,8 @@ def _hessian_program(
     symmetric = not any(
         [rules_of(eqn.prim).has_derivative for body in distinct_jaxprs(f.jaxpr) for eqn in body.eqns]
     )  # fmt: skip
-    gradient: Program[..., object] = before_differentiation(grad(f, argnums, holomorphic=holomorphic))
+    of_program: Any = grad(f, argnums, holomorphic=holomorphic)
+    gradient: Program[..., object] = before_differentiation(of_program)
     return _sparse_program("sparse_hessian", gradient, pattern, coloring, argnums, at, check, holomorphic, symmetric)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,34 @@ def test_a_data_dependent_index_is_dense_and_noted() -> None:
     assert as_mask(at)[:, :2].tolist() == [[False, True], [True, False]]
 
 
+def test_complex_derivatives_are_those_of_jacfwd() -> None:
+    """Of a holomorphic function by rows too; complex results of real arguments by columns, though rows are fewer."""
+    anything: Any = fx
+    z = fnp.asarray(X + 0.5j)
+    square = fx.trace(lambda z: z * z[::-1], z)
+    want = fx.interpret(anything.jacfwd(square, holomorphic=True), z)
+    for kind in ("columns", "rows"):
+        derivative = fx.sparse_jacobian(square, coloring=fx.sparsity(square).color(kind), holomorphic=True)
+        np.testing.assert_allclose(fx.interpret(derivative, z).to_dense(), want, rtol=1e-12)
+    cubic = fx.trace(lambda z: fnp.sum(z**2 * z[::-1]), z)
+    hessian = fx.interpret(fx.sparse_hessian(cubic, holomorphic=True), z)
+    np.testing.assert_allclose(
+        hessian.to_dense(), fx.interpret(anything.hessian(cubic, holomorphic=True), z), rtol=1e-12
+    )
+    rows = fx.trace(lambda x: fnp.sum(x.reshape(2, 3) ** 2 * (1 + 2j), 1), fnp.asarray(X))
+    assert fx.sparsity(rows).color().vjps
+    matrix = fx.interpret(fx.sparse_jacobian(rows), X)
+    np.testing.assert_allclose(matrix.to_dense(), fx.interpret(fx.jacfwd(rows), X), rtol=1e-12)
+
+
+def test_a_batch_of_loops_is_block_diagonal() -> None:
+    """Carries that no dependent operand reaches, and a predicate for each member, do not make it dense."""
+    step = lambda s: (s[0] * 2, fnp.roll(s[1], 1) * 2)  # noqa: E731
+    f = lambda x: lax.while_loop(lambda s: s[0] < 9, step, (fnp.abs(x[0]) + 1, x))[1]  # noqa: E731
+    pattern = fx.sparsity(fx.trace(fx.vmap(f), fx.Spec((4, 5), "float64")))
+    np.testing.assert_array_equal(as_mask(pattern), np.kron(np.eye(4), np.ones((5, 5))))
+
+
 def test_sparse_under_transformations(tmp_path: Path) -> None:
     x = fnp.asarray(X)
     f = lambda x: fnp.sin(x[1:] * x[:-1])  # noqa: E731
@@ -123,6 +152,8 @@ def test_sparse_under_transformations(tmp_path: Path) -> None:
     np.testing.assert_allclose(fx.vmap(jacobian)(fnp.stack([x, x])).to_dense()[1], dense, rtol=1e-12)
     np.testing.assert_allclose(matrix @ x, dense @ X, rtol=1e-12)
     np.testing.assert_allclose(matrix.T @ np.eye(5), dense.T, rtol=1e-12)
+    np.testing.assert_allclose(X[1:] @ matrix, X[1:] @ dense, rtol=1e-12)
+    np.testing.assert_allclose(np.ones((2, 5)) @ matrix, np.ones((2, 5)) @ dense, rtol=1e-12)
     np.testing.assert_allclose((2 * matrix).sum(0), 2 * dense.sum(0), rtol=1e-12)
     np.testing.assert_allclose((-matrix).sum(1), -dense.sum(1), rtol=1e-12)
     gradient = fx.grad(lambda m: fnp.sum((m @ x) ** 2))(matrix)
@@ -153,6 +184,10 @@ def test_a_wrong_pattern_is_found_at_run_time() -> None:
     assert np.isnan(fx.sparse_jacobian(fnp.cumsum, wrong, check=True)(x).data).all()
     right = fx.sparse_jacobian(fnp.cumsum, check=True)(x)
     assert not np.isnan(right.data).any()
+    for dtype in ("float16", "bfloat16"):
+        half = fx.trace(fnp.cumsum, fx.Spec((6,), dtype))
+        found = [fx.interpret(fx.sparse_jacobian(half, p, check=True), x.astype(dtype)).data for p in (wrong, None)]
+        assert [bool(fnp.isnan(d).any()) for d in found] == [True, False]
     with pytest.raises(AssertionError, match="misses 15 nonzeros of the Jacobian"):
         check_covers(wrong, np.tril(np.ones((6, 6))))
 
