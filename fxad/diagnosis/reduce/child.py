@@ -84,7 +84,7 @@ class InChild:
         bound = tuple([np.asarray(x) for x in program.bound])
         parts = (program.jaxpr, program.in_tree, program.out_tree, bound, tuple(map(str, program.names)), program.name)
         try:
-            connection.send_bytes(pickle.dumps((parts, args)))
+            connection.send_bytes(pickle.dumps((parts, args), pickle.HIGHEST_PROTOCOL))
             if not connection.poll(self.seconds + _EXTRA):
                 raise EOFError
             kind, value = pickle.loads(connection.recv_bytes())  # of our own process
