@@ -455,9 +455,10 @@ def _sparse_program(
     shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
     own = _pattern(what, program, argnums, at) if pattern is None else check_pattern(what, pattern, shape)
     one_sided = not holomorphic and any([a.dtype in COMPLEX for a in program.out_avals])
-    colors = coloring
     if coloring is None:
         colors = own.color("columns") if one_sided else own.color(symmetric=symmetric and own.symmetric)
+    else:
+        colors = coloring
     _check_coloring(what, colors, own)
     jvps, vjps = colors.jvps, colors.vjps
     if one_sided and vjps:
