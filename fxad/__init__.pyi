@@ -82,7 +82,7 @@ from .api.inverse import (
 from .api.jet import jet as jet
 from .api.jit import jit as jit
 from .api.mask import mask as mask, shapecheck as shapecheck
-from .api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
+from .api.memory import PartialEvaluation as PartialEvaluation, partial_eval as partial_eval, residuals as residuals
 from .api.operators import (
     biharmonic as biharmonic,
     collapse as collapse,

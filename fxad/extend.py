@@ -32,9 +32,9 @@ from fxad.core.layout import (
     Part,
     Sliced,
     Times,
-    Unknown,
+    UnknownTimes,
     UpTo,
-    Value,
+    WholeResult,
 )
 from fxad.core.memo import by_value
 from fxad.core.typecheck import layout_problem, typecheck
@@ -250,9 +250,9 @@ __all__ = [
     "TransformRule",
     "TransposeCtx",
     "Unary",
-    "Unknown",
+    "UnknownTimes",
     "UpTo",
-    "Value",
+    "WholeResult",
     "Var",
     "Zero",
     "bind",

@@ -31,7 +31,7 @@ from typing import Final, TypeAlias, cast, final
 from fxad import dtypes, lowering
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import Times, Unknown, UpTo
+from fxad.core.layout import Times, UnknownTimes, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, name_equation
 from fxad.ir import (
@@ -231,7 +231,7 @@ def _identity(aval: Aval) -> Jaxpr:
 def _calls_loop(body: Jaxpr) -> bool:
     """Return True if the body calls a function that has a loop."""
     runs = [b.runs for p in all_prims(body) if isinstance(p, HigherOrder) for b in p.layout.bodies]
-    return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
+    return any([isinstance(r, Times | UpTo | UnknownTimes) for r in runs])
 
 
 def aliases(ins: Sequence[Hashable], outs: Sequence[Hashable], donate: Sequence[int]) -> dict[int, int]:

@@ -59,7 +59,7 @@ def _named(program: Program[..., object], wrt: Flags) -> Residuals:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Partial:
+class PartialEvaluation:
     """The two halves of a program. `known` takes the known arguments and returns (results, residuals), with None for
     unknown results. `unknown` takes (residuals, *the other arguments) and returns the other results, with None for
     known ones. `residuals` describes the values passed from `known` to `unknown`."""
@@ -69,7 +69,7 @@ class Partial:
     residuals: tuple[PassedValue, ...]
 
 
-def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
+def partial_eval(program: Program[P, object], known: Sequence[bool]) -> PartialEvaluation:
     """Split a program into what the known positional arguments determine, and the rest.
 
     >>> import fxad as fx
@@ -125,7 +125,7 @@ def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
     leaf, none = tree.structure(0), tree.structure(None)
     known_results = tree.with_subtrees(program.out_tree, [leaf if k else none for k in halves.out_known])
     unknown_results = tree.with_subtrees(program.out_tree, [none if k else leaf for k in halves.out_known])
-    return Partial(
+    return PartialEvaluation(
         Program(
             halves.known,
             tree.call_structure(known_args.tree),

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Sliced, Times, Unknown, UpTo
+from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Sliced, Times, UnknownTimes, UpTo
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
@@ -172,7 +172,7 @@ def steps(layout: Layout, count: int | None) -> Iterable[int]:
             return range(n - 1, -1, -1) if reverse else range(n)
         case InParallel(n):
             return range(n)
-        case Unknown(most):
+        case UnknownTimes(most):
             return itertools.count() if most is None else range(most)
         case _:
             return ()

@@ -67,7 +67,7 @@ class Part:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Value:
+class WholeResult:
     """The run returns the whole result."""
 
 
@@ -89,7 +89,7 @@ class Elements:
     """A run reads elements of the operands, or results of other runs, in an unspecified order, as in a reduction."""
 
 
-Role: TypeAlias = Constant | Carry | Sliced | Part | Value | BranchIndex | Count | Elements
+Role: TypeAlias = Constant | Carry | Sliced | Part | WholeResult | BranchIndex | Count | Elements
 
 # In `Body.results`, in place of a group: the body returns a scalar bool, True for a further run. The equation has no
 # such result.
@@ -132,7 +132,7 @@ class UpTo:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownTimes:
     """A number of runs that is not known before the loop, at most `most`. If there is a predicate, runs continue while
     it holds.
 
@@ -157,7 +157,7 @@ class Never:
     """Evaluating the equation does not run the body: it is a program of a rule, such as a custom derivative."""
 
 
-Runs: TypeAlias = Once | OneOf | Times | UpTo | Unknown | InParallel | Never
+Runs: TypeAlias = Once | OneOf | Times | UpTo | UnknownTimes | InParallel | Never
 
 # ---------------------------------------------------------------------------------------------------------- the layout
 
@@ -300,14 +300,14 @@ class Layout:
     @property
     def unbounded(self) -> bool:
         """Return True if a predicate alone determines the number of runs, without an upper bound."""
-        return self.has_predicate and any([self.bodies[k].runs == Unknown() for k in self.running])
+        return self.has_predicate and any([self.bodies[k].runs == UnknownTimes() for k in self.running])
 
     @property
     def takes_no_step(self) -> bool:
         """Return True for a loop whose number of steps is 0, or whose predicate is the literal False."""
         for body in [self.bodies[k] for k in self.running]:
             match body.runs:
-                case Times(0) | UpTo(0) | Unknown(0) | InParallel(0):
+                case Times(0) | UpTo(0) | UnknownTimes(0) | InParallel(0):
                     return True
                 case _:
                     pass

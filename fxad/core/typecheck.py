@@ -23,9 +23,9 @@ from fxad.core.layout import (
     Runs,
     Sliced,
     Times,
-    Unknown,
+    UnknownTimes,
     UpTo,
-    Value,
+    WholeResult,
 )
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, TypecheckError, described, shown
@@ -176,7 +176,7 @@ def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval
                 yield f"result {q} is {outs[q]}, {layout.result_roles[q]}; body {k} returns {aval}"
         if type(body.runs) is OneOf and sorted(q for q in gives if q is not None) != list(range(len(outs))):
             yield f"body {k} is a branch, and must return each of the {len(outs)} results once"
-        if type(body.runs) is Unknown and layout.carries and not layout.has_predicate:
+        if type(body.runs) is UnknownTimes and layout.carries and not layout.has_predicate:
             yield "a loop of an unknown number of runs has no predicate: name PREDICATE among the results of a body"
 
 
@@ -187,7 +187,7 @@ def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
             return axis <= of_run.ndim and whole is _stack(of_run, axis, runs)
         case Elements() | Part():
             return True
-        case Value() if not isinstance(runs, Once | OneOf):  # an element of it
+        case WholeResult() if not isinstance(runs, Once | OneOf):  # an element of it
             return True
         case _:
             return whole is of_run
@@ -196,7 +196,7 @@ def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
 def _stack(of_run: Aval, axis: int, runs: Runs) -> Aval | None:
     """Return the type of the slices of all runs; None if their number has no bound."""
     match runs:
-        case Times(count) | InParallel(count) | UpTo(count) | Unknown(int(count)):
+        case Times(count) | InParallel(count) | UpTo(count) | UnknownTimes(int(count)):
             return of_run.stacked(count, axis)
         case _:
             return None

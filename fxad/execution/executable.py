@@ -25,7 +25,7 @@ from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
-from fxad.tracing.program import Choices, Program, Spec
+from fxad.tracing.program import CompileChoices, Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -181,7 +181,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
-        choices = Choices(self.choice, self.passes, how)
+        choices = CompileChoices(self.choice, self.passes, how)
         return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
@@ -352,7 +352,7 @@ class Executable(_Staged, Generic[P, R_co]):
         return self._dispatcher.avals
 
     @property
-    def choices(self) -> Choices:
+    def choices(self) -> CompileChoices:
         """How the program was compiled: the choice of units, the passes, and the options."""
         return self._dispatcher.choices
 

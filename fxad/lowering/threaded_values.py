@@ -11,7 +11,7 @@ from typing import Final, final
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
+from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, WholeResult
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
@@ -65,7 +65,7 @@ def with_threaded(
         return None
     are_branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
     taking = layout.running if are_branches else changing
-    operand_role, result_role = (Constant, Value) if are_branches else (Carry, Carry)
+    operand_role, result_role = (Constant, WholeResult) if are_branches else (Carry, Carry)
     operand_groups = {layout.group_of(k, operand_role) for k in taking}
     result_groups = {_result_group(layout, k, result_role) for k in taking}
     if len(operand_groups) != 1 or len(result_groups) != 1:

@@ -66,7 +66,7 @@ from fxad.support.constants import ROW_SIZE, UNSPLIT_STEPS, WINDOW_SIZE
 
 Parts: TypeAlias = tuple[Atom, ...]
 # (left, right) -> combined: element by element, associative
-Combine: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
+CombineElements: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class CumulativeOperation:
     """An associative operation: each result combines all elements up to its own; from the end for `reverse`."""
 
     name: str
-    combine: Combine
+    combine: CombineElements
     identities: tuple[object, ...]
     reverse: bool
 
@@ -216,7 +216,7 @@ class Cumulative(Primitive):
         """Return the identity element."""
 
     @abstractmethod
-    def combine(self) -> Combine:
+    def combine(self) -> CombineElements:
         """Return the operation on two elements, as equations."""
 
     @abstractmethod
@@ -267,7 +267,7 @@ class MonoidScan(Cumulative):
         return self.monoid.identity(dtype)
 
     @final
-    def combine(self) -> Combine:
+    def combine(self) -> CombineElements:
         return lambda emit, left, right: emit(self.monoid.prim, *left, *right)
 
     @final
@@ -417,7 +417,7 @@ class CumLogSumExp(Cumulative):
     def identity(self, dtype: DType) -> Lit:
         return Lit.of(-np.inf, Aval((), dtype))
 
-    def combine(self) -> Combine:
+    def combine(self) -> CombineElements:
         return log_add_exp
 
     def compute(self, x: NDArray) -> object:

@@ -15,7 +15,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, Elements, Group, Layout, Unknown, Value
+from fxad.core.layout import Body, Elements, Group, Layout, UnknownTimes, WholeResult
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
@@ -47,7 +47,7 @@ from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sliding import Padding, Windowed
 from fxad.primitives.stablehlo import i64_array
 
-Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
+BatchedResults: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
 
 
 class Fold(HigherOrder):
@@ -70,8 +70,8 @@ class Fold(HigherOrder):
     @final
     def layout(self) -> Layout:
         n = len(self.body.outs)
-        operands, results = Group(Elements(), 2 * n, fixed=True), Group(Value(), n, fixed=True)
-        return Layout((operands,), (results,), (Body(self.body, (0,), (0,), Unknown()),))
+        operands, results = Group(Elements(), 2 * n, fixed=True), Group(WholeResult(), n, fixed=True)
+        return Layout((operands,), (results,), (Body(self.body, (0,), (0,), UnknownTimes()),))
 
     @final
     def _operands(self, avals: tuple[Aval, ...]) -> tuple[Aval, ...]:
@@ -154,7 +154,7 @@ class Reduce(Fold):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64_array(self.axes)}, (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> BatchedResults:
         n = len(args) // 2
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
@@ -204,7 +204,7 @@ class ReduceWindow(Fold, Windowed):
         xs, _, windows = self.sliding.lower_single(hlo, args[:n], ins[:n], args[n:])
         return hlo.op("stablehlo.reduce_window", (*xs, *args[n:]), outs, windows.attributes(), (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> BatchedResults:
         n, sliding = len(args) // 2, self.sliding.mapped(0)
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dce import read_operands, remove_dead_eqns
 from fxad.core.flags import flags_or, select_by_flags
-from fxad.core.layout import Body, Constant, Group, Layout, Value
+from fxad.core.layout import Body, Constant, Group, Layout, WholeResult
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
@@ -72,7 +72,7 @@ class LinearCall(Applied, Linear):
         if self.adjoint is not None:
             return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
         others = Group(Constant(), len(self.body.ins) - self.n_linear)
-        results = Group(Value(), len(self.body.outs))
+        results = Group(WholeResult(), len(self.body.outs))
         body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
         return Layout((Group(Constant(), self.n_linear, fixed=True), others), (results,), (body,))
 

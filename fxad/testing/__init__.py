@@ -47,7 +47,7 @@ except ImportError as e:  # pragma: no cover
 
 from fxad.diagnosis.reduce.child import in_child
 from fxad.diagnosis.reduce.reading import read_reduced
-from fxad.testing.applications import Application, Spec, Specs, applications
+from fxad.testing.applications import Application, DrawnOperands, DrawOperands, applications
 from fxad.testing.batching_laws import check_vmap, check_vmap_commutes, check_vmap_identity, check_vmap_nested
 from fxad.testing.budget_laws import check_budgets, check_recomputations
 from fxad.testing.calls import SPECS, calls
@@ -130,8 +130,8 @@ __all__ = [
     "SPECS",
     "STEPS",
     "Solution",
-    "Spec",
-    "Specs",
+    "DrawnOperands",
+    "DrawOperands",
     "Step",
     "applications",
     "arrays",

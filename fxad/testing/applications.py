@@ -43,14 +43,13 @@ class Application(ShownByRepr):
 
 
 # A drawn application: the primitive with its parameters, and a type and a domain for each operand.
-# `fx.Spec` is something else: the type of one argument of a traced function.
-Spec: TypeAlias = tuple[Primitive, Sequence[tuple[Aval, Domain]]]
+DrawnOperands: TypeAlias = tuple[Primitive, Sequence[tuple[Aval, Domain]]]
 # `smooth`: float64 (or complex128) operands where the derivative exists and finite differences approximate it.
-Specs: TypeAlias = Callable[[st.DrawFn, bool], Spec]
+DrawOperands: TypeAlias = Callable[[st.DrawFn, bool], DrawnOperands]
 
 
 @st.composite
-def applications(draw: st.DrawFn, specs: Specs, *, smooth: bool = False) -> Application:
+def applications(draw: st.DrawFn, specs: DrawOperands, *, smooth: bool = False) -> Application:
     """Draw applications of a primitive of your own. `specs(draw, smooth)` returns parameters, types and domains."""
     prim, operands = specs(draw, smooth)
     seed = draw(SEEDS)

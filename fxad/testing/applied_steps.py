@@ -36,7 +36,7 @@ from fxad.primitives.shape import (
     Iota,
 )
 from fxad.primitives.sort import Sort
-from fxad.testing.applications import Specs
+from fxad.testing.applications import DrawOperands
 from fxad.testing.calls import SPECS
 from fxad.testing.growth import Fact, Growth, up_to
 from fxad.testing.values import SEEDS, Domain, sample
@@ -91,12 +91,12 @@ def random_numbers(g: Growth, x: Atom) -> None:
     g.emit(Fact(0, 1, True), ew.MUL, whole, Lit.of(2.0**-24, whole.aval))
 
 
-def step_of(specs: Specs) -> Callable[[Growth, Atom], None]:
+def step_of(specs: DrawOperands) -> Callable[[Growth, Atom], None]:
     """Return the step that applies a primitive from outside fxad."""
     return lambda g, _: _apply(g, specs)
 
 
-def _apply(g: Growth, specs: Specs) -> None:
+def _apply(g: Growth, specs: DrawOperands) -> None:
     """Apply a primitive to values inside its domain: existing values, existing values mapped into the domain, or
     literals."""
     prim, operands = specs(g.draw, g.smooth)

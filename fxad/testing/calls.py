@@ -26,9 +26,9 @@ from fxad.testing import (
     draw_shard_map,
     draw_windows,
 )
-from fxad.testing.applications import Application, Specs, applications
+from fxad.testing.applications import Application, DrawOperands, applications
 
-_OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+_OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         **draw_collectives.OWN,
         **draw_control.OWN,
@@ -46,7 +46,7 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
 )
 
 
-def _specs(kind: type[Primitive]) -> Specs | None:
+def _specs(kind: type[Primitive]) -> DrawOperands | None:
     if kind in _OWN:
         return _OWN[kind]
     if issubclass(kind, Unary):
@@ -57,7 +57,7 @@ def _specs(kind: type[Primitive]) -> Specs | None:
 
 
 # A strategy for applications of each primitive. A primitive that is missing here fails the coverage test.
-SPECS: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+SPECS: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {kind: specs for kind in ALL if (specs := _specs(kind)) is not None}
 )
 

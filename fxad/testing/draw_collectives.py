@@ -15,8 +15,8 @@ from fxad.primitives.collectives import (
     AllGather,
     AllToAll,
     AxisIndex,
+    AxisNames,
     Groups,
-    Names,
     Pmax,
     Pmin,
     Ppermute,
@@ -25,7 +25,7 @@ from fxad.primitives.collectives import (
     Sizes,
 )
 from fxad.primitives.meshes import MeshAxes
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, shape_and_axis
+from fxad.testing.applications import ANY, DrawnOperands, DrawOperands, dtype_of, shape_and_axis
 from fxad.testing.values import ORDINARY, shapes
 
 AXES: Final[MeshAxes] = (("i", 4), ("j", 2))
@@ -42,7 +42,7 @@ MESHES: Final[tuple[MeshAxes, ...]] = (
 )
 
 
-def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[Names, Sizes, Groups]:
+def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[AxisNames, Sizes, Groups]:
     """Return axes of a mesh, in any order; sometimes groups of one. Without a mesh, those of any one."""
     mesh = mesh or draw(st.sampled_from(MESHES))
     chosen = draw(st.lists(st.sampled_from(mesh), min_size=1, max_size=len(mesh), unique=True))
@@ -65,23 +65,23 @@ def _operand(draw: st.DrawFn, smooth: bool, takes: frozenset[DType], shape: Shap
     return Aval(shape, dtype_of(draw, takes, smooth))
 
 
-def _reduction(kind: type[Psum | Pmax | Pmin], draw: st.DrawFn, smooth: bool) -> Spec:
+def _reduction(kind: type[Psum | Pmax | Pmin], draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     return kind(*axes(draw)), [(_operand(draw, smooth, kind.takes, draw(shapes(2))), ORDINARY)]
 
 
-def _ppermute(draw: st.DrawFn, smooth: bool) -> Spec:
+def _ppermute(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     names, sizes, _ = axes(draw)
     prim = Ppermute(names, sizes, perm(draw, Psum(names, sizes).count))
     return prim, [(_operand(draw, smooth, ANY, draw(shapes(2))), ORDINARY)]
 
 
-def _all_gather(draw: st.DrawFn, smooth: bool) -> Spec:
+def _all_gather(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     names, sizes, groups = axes(draw)
     shape, dim = shape_and_axis(draw, 2)
     return AllGather(names, sizes, dim, groups), [(_operand(draw, smooth, ANY, shape), ORDINARY)]
 
 
-def _parts(draw: st.DrawFn) -> tuple[tuple[Names, Sizes, Groups], int, Shape]:
+def _parts(draw: st.DrawFn) -> tuple[tuple[AxisNames, Sizes, Groups], int, Shape]:
     """Return axes, and a shape one of whose axes they divide."""
     names, sizes, groups = axes(draw)
     shape, dim = shape_and_axis(draw, 2)
@@ -89,22 +89,22 @@ def _parts(draw: st.DrawFn) -> tuple[tuple[Names, Sizes, Groups], int, Shape]:
     return (names, sizes, groups), dim, (*shape[:dim], shape[dim] * width, *shape[dim + 1 :])
 
 
-def _psum_scatter(draw: st.DrawFn, smooth: bool) -> Spec:
+def _psum_scatter(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     (names, sizes, groups), dim, shape = _parts(draw)
     return PsumScatter(names, sizes, dim, groups), [(_operand(draw, smooth, Psum.takes, shape), ORDINARY)]
 
 
-def _all_to_all(draw: st.DrawFn, smooth: bool) -> Spec:
+def _all_to_all(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     (names, sizes, groups), dim, shape = _parts(draw)
     concat = draw(st.integers(0, len(shape) - 1))
     return AllToAll(names, sizes, dim, concat, groups), [(_operand(draw, smooth, ANY, shape), ORDINARY)]
 
 
-def _axis_index(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  no operands
+def _axis_index(draw: st.DrawFn, smooth: bool) -> DrawnOperands:  # noqa: ARG001  no operands
     return AxisIndex(*draw(st.sampled_from(draw(st.sampled_from(MESHES))))), []
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         Psum: partial(_reduction, Psum),
         Pmax: partial(_reduction, Pmax),

@@ -19,7 +19,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.marks import Budget, Keep, Name
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of
+from fxad.testing.applications import ANY, DrawnOperands, DrawOperands, dtype_of
 from fxad.testing.values import ORDINARY, Domain, any_values, shapes
 
 
@@ -39,17 +39,17 @@ def _draw_body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Ava
     return b.build(outs, "body"), [(aval, ORDINARY), (aval, ORDINARY)]
 
 
-def _call(draw: st.DrawFn, smooth: bool) -> Spec:
+def _call(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     body, operands = _draw_body(draw, smooth)
     return Call(body), operands
 
 
-def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
+def _remat(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     body, operands = _draw_body(draw, smooth)
     return Remat(body, draw(st.booleans())), operands
 
 
-def _cond(draw: st.DrawFn, smooth: bool) -> Spec:
+def _cond(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Draw branches over two arrays and an integer, any of which may be unused."""
     aval, linear = _draw_aval(draw, smooth), draw(st.booleans())
     kinds = draw(st.lists(st.sampled_from(range(4)), min_size=1, max_size=3))
@@ -82,7 +82,7 @@ def _branch(aval: Aval, kind: int, *, linear: bool) -> Jaxpr:
     return b.build(outs, f"branch{kind}")
 
 
-def _while(draw: st.DrawFn, smooth: bool) -> Spec:
+def _while(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Draw a loop that counts to a limit, over a constant and two carries, one of which may be dead or unchanged."""
     aval = _draw_aval(draw, smooth)
     b = Builder()
@@ -111,7 +111,7 @@ def _while(draw: st.DrawFn, smooth: bool) -> Spec:
     return While(more, body, 1, 1, bound), [count, arrays[0], (INT32_SCALAR, Domain(whole=(0, 1))), *arrays[1:]]
 
 
-def _scan(draw: st.DrawFn, smooth: bool) -> Spec:
+def _scan(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Draw a body over a constant, a carry, optionally a counter, and a slice, with a loop-invariant equation."""
     aval, index = _draw_aval(draw, smooth), INT32_SCALAR
     linear = draw(st.booleans())
@@ -149,26 +149,26 @@ def _scan(draw: st.DrawFn, smooth: bool) -> Spec:
 _LABELS: Final = st.sampled_from(["a", "b"])
 
 
-def _name(draw: st.DrawFn, smooth: bool) -> Spec:
+def _name(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     aval = Aval(draw(shapes()), dtype_of(draw, ANY, smooth))
     return Name(draw(_LABELS)), [(aval, any_values(smooth))]
 
 
-def _keep(draw: st.DrawFn, smooth: bool) -> Spec:
+def _keep(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     outer = tuple(draw(st.lists(_LABELS, max_size=2)))
     return Keep(draw(_LABELS), outer), _name(draw, smooth)[1]
 
 
-def _budget(draw: st.DrawFn, smooth: bool) -> Spec:
+def _budget(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     return Budget(1 << 40), _name(draw, smooth)[1]  # every example fits
 
 
-def _optimization_barrier(draw: st.DrawFn, smooth: bool) -> Spec:
+def _optimization_barrier(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     dtypes_of = [dtype_of(draw, ANY, smooth) for _ in range(draw(st.integers(0, 3)))]
     return OptimizationBarrier(), [(Aval(draw(shapes(2)), d), any_values(smooth)) for d in dtypes_of]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         Call: _call,
         Remat: _remat,

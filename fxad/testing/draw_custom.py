@@ -18,7 +18,7 @@ from fxad.primitives.custom import CallWithRules, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.linear_call import LinearCall, has_adjoint
-from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.applications import DrawnOperands, DrawOperands, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import linearize, transpose
 from fxad.transforms.vmap import vmap
@@ -26,7 +26,7 @@ from fxad.transforms.vmap import vmap
 _COUNT: Final = Aval((), dtypes.int32)
 
 
-def _linear_call(draw: st.DrawFn, smooth: bool) -> Spec:
+def _linear_call(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Return (x, y; c) -> (x * sin(c) - y, one of them, or zero)."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.complex128]))
     aval = Aval(draw(shapes(2)), dtype)
@@ -39,7 +39,7 @@ def _linear_call(draw: st.DrawFn, smooth: bool) -> Spec:
     return LinearCall(body, adjoint, 2), [(aval, ORDINARY)] * 3
 
 
-def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
+def _call_with_rules(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Draw (c; x, y, n) -> (sin(x) * y, x, n). c is captured, and no rule of derivatives reads it."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     body = _function_body(aval)
@@ -59,7 +59,7 @@ def _call_with_rules(draw: st.DrawFn, smooth: bool) -> Spec:
     return CallWithRules(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
-def _named_call(draw: st.DrawFn, smooth: bool) -> Spec:
+def _named_call(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Return (c; x, y, n), as in `_call_with_rules`: alone, a named call is the plain function."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     return NamedCall(_function_body(aval), 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
@@ -111,6 +111,6 @@ def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CallWithRu
     return CallWithRules(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {CallWithRules: _call_with_rules, NamedCall: _named_call, LinearCall: _linear_call}
 )

@@ -16,7 +16,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.elementwise.bessel import BesselIOverPower
 from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.random import GammaSample, Threefry2x32
-from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.applications import DrawnOperands, DrawOperands, dtype_of
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes
 
 _POSITIVE: Final = Domain(0.3, 3.0)
@@ -97,22 +97,22 @@ def _domains(prim: Primitive, count: int, dtype: DType, smooth: bool) -> tuple[D
     return _DOMAINS.get(prim.name, (ORDINARY,) * count)
 
 
-def elementwise(prim: Primitive, count: int, takes: frozenset[DType]) -> Specs:
+def elementwise(prim: Primitive, count: int, takes: frozenset[DType]) -> DrawOperands:
     """Return `count` operands of one type."""
 
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         aval = Aval(draw(shapes()), dtype_of(draw, takes, smooth))
         return prim, [(aval, d) for d in _domains(prim, count, aval.dtype, smooth)]
 
     return specs
 
 
-def _convert_element_type(draw: st.DrawFn, smooth: bool) -> Spec:
+def _convert_element_type(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     x, to = dtype_of(draw, frozenset(dtypes.ALL), smooth), dtype_of(draw, frozenset(dtypes.ALL), smooth)
     return ew.ConvertElementType(to), [(Aval(draw(shapes()), x), ORDINARY)]
 
 
-def _bitcast_convert_type(draw: st.DrawFn, smooth: bool) -> Spec:
+def _bitcast_convert_type(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     kinds = dtypes.INTEGER | dtypes.FLOATING
     x, to = dtype_of(draw, kinds, smooth), dtype_of(draw, kinds, False)
     shape = draw(shapes())
@@ -122,25 +122,25 @@ def _bitcast_convert_type(draw: st.DrawFn, smooth: bool) -> Spec:
     return ew.BitcastConvertType(to), [(Aval(shape, x), ORDINARY)]
 
 
-def _reduce_precision(draw: st.DrawFn, smooth: bool) -> Spec:
+def _reduce_precision(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     dtype = dtype_of(draw, frozenset({dtypes.float32, dtypes.float64}), smooth)
     prim = ew.ReducePrecision(draw(st.sampled_from([8, 5, 4])), draw(st.sampled_from([7, 10, 3])))
     return prim, [(Aval(draw(shapes()), dtype), ORDINARY)]
 
 
-def _integer_pow(draw: st.DrawFn, smooth: bool) -> Spec:
+def _integer_pow(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     dtype = dtype_of(draw, dtypes.NUMERIC, smooth)
     n = draw(st.integers(0 if dtype in dtypes.INTEGER else -3, 5))
     domain = _COMPLEX if dtype in dtypes.COMPLEX else _AWAY
     return ew.IntegerPow(n), [(Aval(draw(shapes()), dtype), domain)]
 
 
-def _round(draw: st.DrawFn, smooth: bool) -> Spec:
+def _round(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     prim = draw(st.sampled_from([ew.ROUND_AWAY, ew.ROUND_EVEN]))
     return elementwise(prim, 1, prim.takes)(draw, smooth)
 
 
-def _select_n(draw: st.DrawFn, smooth: bool) -> Spec:
+def _select_n(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape, dtype = draw(shapes()), dtype_of(draw, frozenset(dtypes.ALL), smooth)
     count = draw(st.integers(1, 4))
     which = draw(st.sampled_from([dtypes.bool_, dtypes.int32])) if count == 2 else dtypes.int32
@@ -148,33 +148,33 @@ def _select_n(draw: st.DrawFn, smooth: bool) -> Spec:
     return ew.SELECT_N, [(Aval(shape, which), Domain(whole=(-1, count + 1))), *[case] * count]
 
 
-def _clamp(draw: st.DrawFn, smooth: bool) -> Spec:
+def _clamp(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     aval = Aval(draw(shapes()), dtype_of(draw, dtypes.INTEGER | dtypes.FLOATING, smooth))
     return ew.CLAMP, [(aval, Domain(-2, -0.5)), (aval, Domain(-3, 3)), (aval, Domain(0.5, 2))]
 
 
-def _complex(draw: st.DrawFn, smooth: bool) -> Spec:
+def _complex(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     aval = Aval(draw(shapes()), dtype_of(draw, frozenset({dtypes.float32, dtypes.float64}), smooth))
     return ew.COMPLEX, [(aval, ORDINARY)] * 2
 
 
-def _threefry2x32(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers only
+def _threefry2x32(draw: st.DrawFn, smooth: bool) -> DrawnOperands:  # noqa: ARG001  integers only
     aval = Aval(draw(shapes()), dtypes.uint32)
     return Threefry2x32(draw(st.booleans())), [(aval, _WORD)] * 4
 
 
-def _gamma_sample(draw: st.DrawFn, smooth: bool) -> Spec:
+def _gamma_sample(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     aval = Aval(draw(shapes()), dtype_of(draw, GammaSample.takes, smooth))
     log = draw(st.booleans())
     return GammaSample(log), [(aval, Domain(0.5, 3.0)), (aval, Domain(-3.0, 1.0) if log else Domain(0.1, 3.0))]
 
 
-def _bessel_i_over_power(draw: st.DrawFn, smooth: bool) -> Spec:
+def _bessel_i_over_power(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     prim = BesselIOverPower(draw(st.integers(0, 3)), draw(st.booleans()))
     return prim, [(Aval(draw(shapes()), dtype_of(draw, prim.takes, smooth)), _BESSEL)]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         ew.ConvertElementType: _convert_element_type,
         ew.BitcastConvertType: _bitcast_convert_type,

@@ -14,7 +14,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.implicit import LinearSolve, Root
-from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.applications import DrawnOperands, DrawOperands, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import transpose
 
@@ -22,7 +22,7 @@ _COUNT: Final = Aval((), dtypes.int32)
 _BOTH: Final = (True, True, False)
 
 
-def _linear_solve(draw: st.DrawFn, smooth: bool) -> Spec:
+def _linear_solve(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Return (b, c; m) with A = [[p, 0], [m, q]], p = 3 + sin m and q = 3 + cos m: x = b / p, y = (c - m x) / q; then
     2, 7."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
@@ -46,7 +46,7 @@ def _with_diagonal(b: Builder, aval: Aval) -> tuple[Atom, ...]:
     return x, y, m, b.one(ew.ADD, b.one(ew.SIN, m), three), b.one(ew.ADD, b.one(ew.COS, m), three)
 
 
-def _root(draw: st.DrawFn, smooth: bool) -> Spec:
+def _root(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Return (c; x, n) -> (asinh c, n), where sinh x = c."""
     aval = Aval(draw(shapes(2)), dtype_of(draw, FLOAT32_OR_64, smooth))
     b = Builder()
@@ -68,4 +68,4 @@ def _over(prim: Primitive, aval: Aval) -> Jaxpr:
     return b.build((b.one(prim, y, slope),), "map")
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({LinearSolve: _linear_solve, Root: _root})
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType({LinearSolve: _linear_solve, Root: _root})

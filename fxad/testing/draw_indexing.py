@@ -13,11 +13,11 @@ from fxad.primitives.dimension_numbers import MODES, DimensionNumbers
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.index import Index, IndexVectors
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of
+from fxad.testing.applications import ANY, DrawnOperands, DrawOperands, dtype_of, index_of
 from fxad.testing.values import ORDINARY, Domain, any_values, shapes
 
 
-def _index(draw: st.DrawFn, smooth: bool) -> Spec:
+def _index(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes(sizes=(2, 1, 3, 4)))
     starts: list[int] = []
     sizes: list[int] = []
@@ -46,7 +46,7 @@ def _index(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [x, *[index_of(draw, (), -5, 5) for _ in dynamic]]
 
 
-def _index_vectors(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  there is nothing to be smooth in
+def _index_vectors(draw: st.DrawFn, smooth: bool) -> DrawnOperands:  # noqa: ARG001  there is nothing to be smooth in
     batch = draw(shapes(3))
     columns = []
     for _ in range(draw(st.integers(1, 3))):
@@ -55,7 +55,7 @@ def _index_vectors(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  ther
     return IndexVectors(tuple([draw(st.integers(0, 4)) for _ in columns])), columns
 
 
-def _dynamic_slice(draw: st.DrawFn, smooth: bool) -> Spec:
+def _dynamic_slice(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes())
     sizes = tuple([draw(st.integers(0, n)) for n in shape])
     start = index_of(draw, (), -2, 5)
@@ -63,7 +63,7 @@ def _dynamic_slice(draw: st.DrawFn, smooth: bool) -> Spec:
     return DynamicSlice(sizes), [x, *[start] * len(shape)]
 
 
-def _dynamic_update_slice(draw: st.DrawFn, smooth: bool) -> Spec:
+def _dynamic_update_slice(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     prim, (x, *starts) = _dynamic_slice(draw, smooth)
     assert isinstance(prim, DynamicSlice)
     return DynamicUpdateSlice(), [x, (x[0].with_shape(prim.sizes), x[1]), *starts]
@@ -101,7 +101,7 @@ def _draw_indices(
     return index_of(draw, indices, 0, last)
 
 
-def _gather(draw: st.DrawFn, smooth: bool) -> Spec:
+def _gather(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     x, indices, windows, sizes, mode = _draw_windows(draw)
     alone = draw(st.booleans())
     if alone:
@@ -117,8 +117,8 @@ def _with_one_vector(indices: Shape, windows: DimensionNumbers) -> Shape:
     return (*batch, indices[-1])
 
 
-def _scatter(kind: type[ScatterAdd | Scatter | ScatterMul | ScatterMin | ScatterMax]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _scatter(kind: type[ScatterAdd | Scatter | ScatterMul | ScatterMin | ScatterMax]) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         x, indices, windows, sizes, mode = _draw_windows(draw)
         # where updates meet, any one may stay: XLA and NumPy agree where none do
         alone = draw(st.booleans()) or (kind is Scatter and not smooth)
@@ -133,7 +133,7 @@ def _scatter(kind: type[ScatterAdd | Scatter | ScatterMul | ScatterMin | Scatter
     return specs
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         Index: _index,
         IndexVectors: _index_vectors,

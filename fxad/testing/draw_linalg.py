@@ -30,7 +30,7 @@ from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
-from fxad.testing.applications import Spec, Specs, dtype_of, dtypes_of_product
+from fxad.testing.applications import DrawnOperands, DrawOperands, dtype_of, dtypes_of_product
 from fxad.testing.values import ORDINARY, Domain, shapes
 
 _REAL: Final = TAKES & dtypes.FLOATING
@@ -49,11 +49,11 @@ def _batch(draw: st.DrawFn) -> Shape:
 
 def _square_matrices(
     prim: Callable[[st.DrawFn], Primitive], domain: Domain = ORDINARY, smooth_in: frozenset[DType] = TAKES
-) -> Specs:
+) -> DrawOperands:
     """Draw square matrices. `smooth_in` are the dtypes with unique results, for which finite differences give the
     derivative."""
 
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         n = draw(_SIZES)
         dtype = dtype_of(draw, smooth_in if smooth else TAKES, smooth)
         return prim(draw), [(Aval((*_batch(draw), n, n), dtype), domain)]
@@ -61,10 +61,12 @@ def _square_matrices(
     return specs
 
 
-def _any_matrices(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
+def _any_matrices(
+    prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES
+) -> DrawOperands:
     """Draw matrices of any number of rows and columns."""
 
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         m, n = draw(_SIZES), draw(_SIZES)
         dtype = dtype_of(draw, smooth_in if smooth else TAKES, smooth)
         return prim(draw, m, n, smooth), [(Aval((*_batch(draw), m, n), dtype), ORDINARY)]
@@ -72,7 +74,7 @@ def _any_matrices(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth
     return specs
 
 
-def _triangular_solve(draw: st.DrawFn, smooth: bool) -> Spec:
+def _triangular_solve(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     flags = [draw(st.booleans()) for _ in range(5)]
     batch, n, m, dtype = _batch(draw), draw(_SIZES), draw(_SIZES), dtype_of(draw, TAKES, smooth)
     b = (n, m) if flags[0] else (m, n)
@@ -82,14 +84,14 @@ def _triangular_solve(draw: st.DrawFn, smooth: bool) -> Spec:
     ]
 
 
-def _tridiagonal_solve(draw: st.DrawFn, smooth: bool) -> Spec:
+def _tridiagonal_solve(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     batch, n, m, dtype = _batch(draw), draw(_SIZES), draw(_SIZES), dtype_of(draw, TAKES, smooth)
     small, large = Domain(-0.5, 0.5), Domain(2.0, 3.0, signs=True)
     line = Aval((*batch, n), dtype)
     return TridiagonalSolve(), [(line, small), (line, large), (line, small), (Aval((*batch, n, m), dtype), ORDINARY)]
 
 
-def _lu_pivots_to_permutation(draw: st.DrawFn, _: bool) -> Spec:
+def _lu_pivots_to_permutation(draw: st.DrawFn, _: bool) -> DrawnOperands:
     size = draw(st.integers(0, 4))
     k = draw(st.integers(0, size))
     pivots = Aval((*_batch(draw), k), dtypes.int32)
@@ -104,31 +106,31 @@ def _factors(draw: st.DrawFn, dtype: DType) -> tuple[Shape, int, list[tuple[Aval
     return batch, n, [(a, ORDINARY), (a, _APART), pivots]
 
 
-def _solve(draw: st.DrawFn, smooth: bool) -> Spec:
+def _solve(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     dtype = dtype_of(draw, TAKES, smooth)
     batch, n, known = _factors(draw, dtype)
     return Solve(draw(st.booleans())), [*known, (Aval((*batch, n, draw(_SIZES)), dtype), ORDINARY)]
 
 
-def _determinant(kind: type[Slogdet | Det]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _determinant(kind: type[Slogdet | Det]) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         return kind(), _factors(draw, dtype_of(draw, TAKES, smooth))[2]
 
     return specs
 
 
-def _pinv(draw: st.DrawFn, smooth: bool) -> Spec:
+def _pinv(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     batch, m, n, dtype = _batch(draw), draw(_SIZES), draw(_SIZES), dtype_of(draw, TAKES, smooth)
     return Pinv(), [(Aval((*batch, m, n), dtype), ORDINARY), (Aval((*batch, n, m), dtype), ORDINARY)]
 
 
-def _householder_product(draw: st.DrawFn, smooth: bool) -> Spec:
+def _householder_product(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     batch, n = _batch(draw), draw(_SIZES)
     m, k, dtype = n + draw(st.integers(0, 2)), draw(st.integers(0, n)), dtype_of(draw, TAKES, smooth)
     return HouseholderProduct(), [(Aval((*batch, m, n), dtype), ORDINARY), (Aval((*batch, k), dtype), ORDINARY)]
 
 
-def _ormqr(draw: st.DrawFn, smooth: bool) -> Spec:
+def _ormqr(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     batch, m, n, p = _batch(draw), draw(_SIZES), draw(_SIZES), draw(_SIZES)
     k, dtype, left = draw(st.integers(0, min(m, n))), dtype_of(draw, TAKES, smooth), draw(st.booleans())
     shapes = (*batch, m, n), (*batch, k), (*batch, *((m, p) if left else (p, m)))
@@ -144,13 +146,13 @@ def _svd(draw: st.DrawFn, m: int, n: int, smooth: bool) -> Primitive:
     return Svd(vectors, vectors and draw(st.booleans()) and not (smooth and m != n))
 
 
-def _expm_frechet(draw: st.DrawFn, smooth: bool) -> Spec:
+def _expm_frechet(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     n, dtype = draw(_SIZES), dtype_of(draw, TAKES, smooth)
     a = Aval((*_batch(draw), n, n), dtype)
     return ExpmFrechet(), [(a, ORDINARY), (a, ORDINARY)]
 
 
-def _dot_general(draw: st.DrawFn, smooth: bool) -> Spec:
+def _dot_general(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     sizes = st.sampled_from([2, 1, 3, 0])
     batch, contract = draw(st.lists(sizes, max_size=2)), draw(st.lists(sizes, max_size=2))
     sides = []
@@ -168,7 +170,7 @@ def _dot_general(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [(Aval(left, dtype), ORDINARY), (Aval(right, dtype), ORDINARY)]
 
 
-def _fft(draw: st.DrawFn, smooth: bool) -> Spec:
+def _fft(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     kind = draw(st.sampled_from(KINDS))
     lengths = tuple(draw(st.lists(st.sampled_from((2, 1, 3, 4, 5)), min_size=1, max_size=3)))
     last = lengths[-1] // 2 + 1 if kind == "IRFFT" else lengths[-1]
@@ -178,7 +180,7 @@ def _fft(draw: st.DrawFn, smooth: bool) -> Spec:
     ]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         DotGeneral: _dot_general,
         Fft: _fft,

@@ -21,12 +21,12 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, shape_and_axis, some_axes
+from fxad.testing.applications import ANY, DrawnOperands, DrawOperands, dtype_of, shape_and_axis, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, any_values, shapes, with_long_axis
 
 
-def _reduction(kind: type[ReduceMax | ReduceMin | ReduceProd | ReduceAnd | ReduceOr | ReduceXor]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _reduction(kind: type[ReduceMax | ReduceMin | ReduceProd | ReduceAnd | ReduceOr | ReduceXor]) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         shape, dtype = draw(shapes()), dtype_of(draw, kind.takes, smooth)
         exact = kind in (ReduceMax, ReduceMin) and not smooth
         return kind(some_axes(draw, len(shape))), [(Aval(shape, dtype), SPECIAL if exact else ORDINARY)]
@@ -34,8 +34,8 @@ def _reduction(kind: type[ReduceMax | ReduceMin | ReduceProd | ReduceAnd | Reduc
     return specs
 
 
-def _argextremum(kind: type[ArgMax | ArgMin]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _argextremum(kind: type[ArgMax | ArgMin]) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         shape, axis = shape_and_axis(draw)
         shape = (*shape[:axis], max(shape[axis], 1), *shape[axis + 1 :])
         index = draw(st.sampled_from([dtypes.int32, dtypes.int64, dtypes.uint8]))
@@ -45,13 +45,13 @@ def _argextremum(kind: type[ArgMax | ArgMin]) -> Specs:
     return specs
 
 
-def _softmax(draw: st.DrawFn, smooth: bool) -> Spec:
+def _softmax(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes())
     dtype = dtype_of(draw, dtypes.FLOATING - dtypes.FLOAT8, smooth)
     return Softmax(some_axes(draw, len(shape))), [(Aval(shape, dtype), any_values(smooth))]
 
 
-def _log_softmax(draw: st.DrawFn, smooth: bool) -> Spec:
+def _log_softmax(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes())
     return LogSoftmax(some_axes(draw, len(shape))), [(Aval(shape, dtype_of(draw, dtypes.FLOATING, smooth)), ORDINARY)]
 
@@ -72,7 +72,7 @@ def draw_combination(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, list[Aval]]:
     return b.build([b.one(ew.MAX, left, right)], "greater"), [aval]
 
 
-def _reduce(draw: st.DrawFn, smooth: bool) -> Spec:
+def _reduce(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     body, scalars = draw_combination(draw, smooth)
     shape = draw(shapes(2))
     return Reduce(body, some_axes(draw, len(shape))), operands_to_combine(scalars, shape)
@@ -87,22 +87,22 @@ def operands_to_combine(scalars: Sequence[Aval], shape: Shape) -> list[tuple[Ava
 # ----------------------------------------------------------------------------------------------- sorted and cumulative
 
 
-def _sort(draw: st.DrawFn, smooth: bool) -> Spec:
+def _sort(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes(min_rank=1))
     count = draw(st.integers(1, 3))
     prim = Sort(draw(st.integers(0, len(shape) - 1)), draw(st.integers(1, count)))
     return prim, [(Aval(shape, dtype_of(draw, ANY, smooth)), any_values(smooth)) for _ in range(count)]
 
 
-def _top_k(draw: st.DrawFn, smooth: bool) -> Spec:
+def _top_k(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes(min_rank=1))
     shape = draw(with_long_axis(shape, len(shape) - 1, 40))
     prim = TopK(draw(st.integers(0, min(shape[-1], 4))))
     return prim, [(Aval(shape, dtype_of(draw, ORDERED, smooth)), any_values(smooth))]
 
 
-def _cumulative(kind: type[CumSum | CumProd | CumMax | CumMin | CumLogSumExp | LinearRecurrence]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _cumulative(kind: type[CumSum | CumProd | CumMax | CumMin | CumLogSumExp | LinearRecurrence]) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         shape, axis = shape_and_axis(draw)
         shape = draw(with_long_axis(shape, axis, 20))
         aval = Aval(shape, dtype_of(draw, kind.takes, smooth))
@@ -113,7 +113,7 @@ def _cumulative(kind: type[CumSum | CumProd | CumMax | CumMin | CumLogSumExp | L
     return specs
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         **{kind: _reduction(kind) for kind in (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)},
         **{kind: _argextremum(kind) for kind in (ArgMax, ArgMin)},

@@ -22,16 +22,16 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.testing.applications import ANY, Spec, Specs, dtype_of, some_axes
+from fxad.testing.applications import ANY, DrawnOperands, DrawOperands, dtype_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, any_values, shapes
 
 
 def _rearrangement(
     params: Callable[[st.DrawFn, Shape], tuple[Shape, Primitive]], takes: frozenset[DType] = ANY
-) -> Specs:
+) -> DrawOperands:
     """Draw one operand of any dtype. `params` may change the drawn shape and returns the primitive."""
 
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         shape, prim = params(draw, draw(shapes()))
         return prim, [(Aval(shape, dtype_of(draw, takes, smooth)), ORDINARY if smooth or takes != ANY else SPECIAL)]
 
@@ -82,12 +82,12 @@ def _reduce_sum(draw: st.DrawFn, shape: Shape) -> tuple[Shape, Primitive]:
     return shape, ReduceSum(some_axes(draw, len(shape)))
 
 
-def _iota(draw: st.DrawFn, smooth: bool) -> Spec:
+def _iota(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape = draw(shapes(min_rank=1))
     return Iota(shape, dtype_of(draw, dtypes.NUMERIC, smooth), draw(st.integers(0, len(shape) - 1))), []
 
 
-def _pad(draw: st.DrawFn, smooth: bool) -> Spec:
+def _pad(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape, dtype = draw(shapes()), dtype_of(draw, ANY, smooth)
     interior = [draw(st.integers(0, 2)) for _ in shape]
     low = [draw(st.integers(-1, 2)) for _ in shape]
@@ -97,14 +97,14 @@ def _pad(draw: st.DrawFn, smooth: bool) -> Spec:
     return Pad(tuple(low), tuple(high), tuple(interior)), [(Aval(shape, dtype), domain), (Aval((), dtype), domain)]
 
 
-def _concatenate(draw: st.DrawFn, smooth: bool) -> Spec:
+def _concatenate(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     shape, dtype = draw(shapes(min_rank=1)), dtype_of(draw, ANY, smooth)
     axis = draw(st.integers(0, len(shape) - 1))
     parts = [(*shape[:axis], n, *shape[axis + 1 :]) for n in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))]
     return Concatenate(axis), [(Aval(s, dtype), any_values(smooth)) for s in parts]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         BroadcastInDim: _rearrangement(_broadcast_in_dim),
         ReduceSum: _rearrangement(_reduce_sum, dtypes.NUMERIC - dtypes.FLOAT8),

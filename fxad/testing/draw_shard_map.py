@@ -18,7 +18,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import OPEN, DimensionAxes, MeshAxes
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import devices
-from fxad.testing.applications import Spec, Specs, dtype_of
+from fxad.testing.applications import DrawnOperands, DrawOperands, dtype_of
 from fxad.testing.values import ORDINARY
 
 _MESHES: Final[tuple[MeshAxes, ...]] = (
@@ -49,7 +49,7 @@ def _division(draw: st.DrawFn, over: MeshAxes) -> DimensionAxes:
     return tuple([tuple(g) for g in groups])
 
 
-def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
+def _shard_map(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     """Return a body of a constant, a part and a slice; its results are a part, the same for all, and a slice."""
     over = mesh(draw)
     dtype = dtype_of(draw, frozenset({dtypes.float64, dtypes.float32, dtypes.int32}), smooth)
@@ -69,7 +69,7 @@ def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [(prim.whole(d, aval), ORDINARY) for d in prim.in_specs]
 
 
-def _sharding_constraint(draw: st.DrawFn, smooth: bool) -> Spec:
+def _sharding_constraint(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     over = mesh(draw)
     count = prod([n for _, n in over])
     dtype = dtype_of(draw, frozenset({dtypes.float64, dtypes.int32, dtypes.bool_}), smooth)
@@ -79,6 +79,6 @@ def _sharding_constraint(draw: st.DrawFn, smooth: bool) -> Spec:
     return ShardingConstraint(over, division), [(Aval((count, count), dtype), ORDINARY)]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {ShardMap: _shard_map, ShardingConstraint: _sharding_constraint}
 )

@@ -15,7 +15,7 @@ from fxad.primitives.fold import ReduceWindow
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
-from fxad.testing.applications import Spec, Specs, dtype_of, dtypes_of_product
+from fxad.testing.applications import DrawnOperands, DrawOperands, dtype_of, dtypes_of_product
 from fxad.testing.draw_reductions import draw_combination, operands_to_combine
 from fxad.testing.values import ORDINARY, SPECIAL, any_values, shapes
 
@@ -39,7 +39,7 @@ def _draw_axis_sizes(draw: st.DrawFn, sizes: Shape) -> tuple[Shape, tuple[int, .
     return tuple([sizes[spec.index(a)] for a in range(len(sizes))]), spec
 
 
-def _conv_general_dilated(draw: st.DrawFn, smooth: bool) -> Spec:
+def _conv_general_dilated(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     few, n = st.sampled_from([1, 2, 3, 0]), draw(st.integers(0, 2))
     groups, by_batch = draw(st.sampled_from([1, 1, 2, 3])), draw(st.booleans())
     features, batches = (1, groups) if by_batch else (groups, 1)
@@ -69,8 +69,10 @@ def _draw_windows(draw: st.DrawFn) -> tuple[Shape, SlidingWindow]:
     )
 
 
-def _window_reduction(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin | ReduceWindowProd]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _window_reduction(
+    kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin | ReduceWindowProd],
+) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         shape, sliding = _draw_windows(draw)
         exact = kind in (ReduceWindowMax, ReduceWindowMin) and not smooth
         x = Aval(shape, dtype_of(draw, kind.takes - dtypes.FLOAT8, smooth))
@@ -79,14 +81,14 @@ def _window_reduction(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindo
     return specs
 
 
-def _reduce_window(draw: st.DrawFn, smooth: bool) -> Spec:
+def _reduce_window(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     body, scalars = draw_combination(draw, smooth)
     shape, sliding = _draw_windows(draw)
     return ReduceWindow(body, *sliding.values), operands_to_combine(scalars, shape)
 
 
-def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
-    def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> DrawOperands:
+    def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
         shape, sliding = _draw_windows(draw)
         x = Aval(shape, dtype_of(draw, dtypes.INTEGER | dtypes.FLOATING - dtypes.FLOAT8, smooth))
         value = x if kind is SelectAndGatherAdd else x.with_shape(sliding.result_shape("", x))
@@ -96,7 +98,7 @@ def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
     return specs
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+OWN: Final[Mapping[type[Primitive], DrawOperands]] = MappingProxyType(
     {
         ConvGeneralDilated: _conv_general_dilated,
         **{

@@ -12,7 +12,7 @@ from typing import Final, final
 from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
-from fxad.core.layout import InParallel, OneOf, Times, Unknown, UpTo
+from fxad.core.layout import InParallel, OneOf, Times, UnknownTimes, UpTo
 from fxad.core.typecheck import typecheck
 from fxad.ir import Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.remat import Remat
@@ -103,7 +103,7 @@ def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
             match body.runs:
                 case OneOf() if branch:
                     continue
-                case Times(count) | UpTo(count) | InParallel(count) | Unknown(int(count)):
+                case Times(count) | UpTo(count) | InParallel(count) | UnknownTimes(int(count)):
                     out.update(work(body.jaxpr, times * max(count, 1)))
                 case _:
                     out.update(work(body.jaxpr, times))

@@ -22,7 +22,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import (
     ReduceSum,
 )
-from fxad.testing.applications import Specs
+from fxad.testing.applications import DrawOperands
 from fxad.testing.applied_steps import step_of
 from fxad.testing.compare import differ
 from fxad.testing.growth import INPUT, Growth
@@ -88,7 +88,9 @@ def case(
 
 
 def growth_steps(
-    steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs], patterns: Sequence[Callable[..., object]] = ()
+    steps: Sequence[GrowthStep] | None,
+    primitives: Sequence[DrawOperands],
+    patterns: Sequence[Callable[..., object]] = (),
 ) -> Sequence[GrowthStep]:
     """Return the growth steps, and those of primitives and patterns from outside fxad, which are half as many."""
     chosen = GROWTH_STEPS if steps is None else tuple(steps)
@@ -106,7 +108,7 @@ def programs(
     scalar: bool = False,
     unbounded: bool = False,
     steps: Sequence[GrowthStep] | None = None,
-    primitives: Sequence[Specs] = (),
+    primitives: Sequence[DrawOperands] = (),
     patterns: Sequence[Callable[..., object]] = (),
     sizes: Mapping[SizeName, int] = MappingProxyType({}),
     long: int = 0,
@@ -169,7 +171,7 @@ def cases(
     scalar: bool = False,
     unbounded: bool = False,
     steps: Sequence[GrowthStep] | None = None,
-    primitives: Sequence[Specs] = (),
+    primitives: Sequence[DrawOperands] = (),
     patterns: Sequence[Callable[..., object]] = (),
     long: int = 0,
 ) -> Case:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
-from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, InParallel, Layout, Sliced, Unknown
+from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, InParallel, Layout, Sliced, UnknownTimes
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import (
@@ -247,7 +247,7 @@ class Until(HigherOrder):
     @property
     def layout(self) -> Layout:
         carry, rows = Group(Carry(), self.n_carry), Group(Sliced(), len(self.body.outs) - 1 - self.n_carry)
-        body = Body(self.body, (0, 1), (PREDICATE, 0, 1), Unknown(self.most), stores=True)
+        body = Body(self.body, (0, 1), (PREDICATE, 0, 1), UnknownTimes(self.most), stores=True)
         return Layout((Group(Constant(), self.n_consts), carry), (carry, rows), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Until:

@@ -60,7 +60,7 @@ from fxad.primitives.reduce_window import ReduceWindowProd
 from fxad.primitives.shape import AxisMove, Rev, Transpose, align_to_first
 from fxad.primitives.sort import Sort, SortLike
 from fxad.primitives.top_k import TopK
-from fxad.testing import Application, Domain, Spec, applications, check_primitive, shapes
+from fxad.testing import Application, Domain, DrawnOperands, applications, check_primitive, shapes
 from fxad.transforms.costs import compile_cost
 from fxad.transforms.mask.contract import MaskTable
 from fxad.transforms.mask.mask import mask
@@ -106,7 +106,7 @@ class SortDescending(SortLike):
         return ctx(Rev((self.axis,)), y), (ctx.lin_one(Rev((self.axis,)), *dots),)
 
 
-def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float32, dtypes.int32]))
     shape = draw(shapes(min_rank=1))
     return SortDescending(draw(st.integers(0, len(shape) - 1))), [(Aval(shape, dtype), Domain(-3.0, 3.0))]

@@ -65,7 +65,7 @@ class WithSlope(ex.HigherOrder):
 
     @property
     def layout(self) -> ex.Layout:
-        operands, results = ex.Group(ex.Constant(), 1, fixed=True), ex.Group(ex.Value(), 1, fixed=True)
+        operands, results = ex.Group(ex.Constant(), 1, fixed=True), ex.Group(ex.WholeResult(), 1, fixed=True)
         return ex.Layout((operands,), (results,), (ex.Body(self.slope, (0,), (0,), ex.Never()),))
 
     def with_bodies(self, bodies: tuple[ex.Jaxpr, ...]) -> WithSlope:
@@ -248,7 +248,7 @@ def test_an_inverse_without_a_log_determinant() -> None:
         fx.inverse(program, log_det=True)
 
 
-def specs(draw: st.DrawFn, smooth: bool) -> testing.Spec:
+def specs(draw: st.DrawFn, smooth: bool) -> testing.DrawnOperands:
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float32, dtypes.float64]))
     return Shifted(), [(fx.Aval(draw(testing.shapes()), dtype), testing.Domain(-1, 1))]
 
@@ -327,7 +327,9 @@ class Pair(ex.HigherOrder):
     @property
     def layout(self) -> ex.Layout:
         groups = (ex.Group(ex.Constant(), self.first), ex.Group(ex.Constant(), len(self.body.ins) - self.first))
-        return ex.Layout(groups, (ex.Group(ex.Value(), len(self.body.outs)),), (ex.Body(self.body, (0, 1), (0,)),))
+        return ex.Layout(
+            groups, (ex.Group(ex.WholeResult(), len(self.body.outs)),), (ex.Body(self.body, (0, 1), (0,)),)
+        )
 
     def with_bodies(self, bodies: tuple[ex.Jaxpr, ...]) -> ex.Primitive:
         return Pair(bodies[0], self.first)
@@ -411,20 +413,20 @@ class Turns(ex.HigherOrder):
             case "values":
                 return ex.Layout((carry, ex.Group(_ROW, 0)), (carry,), (ex.Body(self.body, (0,), (), ex.Times(2)),))
             case "predicate":
-                return ex.Layout((carry,), (carry,), (ex.Body(self.body, (0,), (0,), ex.Unknown()),))
+                return ex.Layout((carry,), (carry,), (ex.Body(self.body, (0,), (0,), ex.UnknownTimes()),))
             case "bool":
-                loop = ex.Body(self.body, (0,), (ex.PREDICATE,), ex.Unknown())
-                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(ex.Value(), n),), (loop,))
+                loop = ex.Body(self.body, (0,), (ex.PREDICATE,), ex.UnknownTimes())
+                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(ex.WholeResult(), n),), (loop,))
             case "slice":
                 return ex.Layout((ex.Group(_ROW, n),), (ex.Group(_ROW, n),), (body,))
             case "results":
                 rows = ex.Body(self.body, (0,), (0,), ex.InParallel(self.count))
                 return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(_ROW, n),), (rows,))
             case "carry":
-                return ex.Layout((carry,), (ex.Group(ex.Value(), n),), (body,))
+                return ex.Layout((carry,), (ex.Group(ex.WholeResult(), n),), (body,))
             case "index":
                 one = ex.Body(self.body, (0,), (0,), ex.OneOf())
-                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(ex.Value(), n),), (one,))
+                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(ex.WholeResult(), n),), (one,))
             case "runs":
                 return ex.Layout((carry,), (carry,), (ex.Body(self.body, (0,), (0,), ex.Times(self.count + 1)),))
             case _:
@@ -514,7 +516,7 @@ class Pick(ex.HigherOrder):
         results = (0, 0) if self.wrong else (1, 0)
         return ex.Layout(
             (ex.Group(ex.Constant(), 1), ex.Group(ex.BranchIndex(), 1), ex.Group(ex.Constant(), 1)),
-            (ex.Group(ex.Value(), 1), ex.Group(ex.Value(), 1)),
+            (ex.Group(ex.WholeResult(), 1), ex.Group(ex.WholeResult(), 1)),
             (
                 ex.Body(self.first, (0, 2), (0, 1), ex.OneOf()),
                 ex.Body(self.second, (2,), results, ex.OneOf()),

@@ -20,7 +20,17 @@ from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, Jaxpr, JvpCtx, NDArray,
 from fxad.primitives.elementwise import LOGISTIC, MUL, NEG, SIN, Add, Sin
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
-from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
+from fxad.testing import (
+    Application,
+    Case,
+    Domain,
+    DrawnOperands,
+    applications,
+    cases,
+    check_primitive,
+    check_rewrite,
+    shapes,
+)
 from fxad.tracing.tracer import bind
 from tests.processes import run_python
 
@@ -45,7 +55,7 @@ class Softplus(Unary):
         return ctx.lin_one(MUL, t, ctx.one(LOGISTIC, x))
 
 
-def specs(draw: st.DrawFn, smooth: bool) -> Spec:
+def specs(draw: st.DrawFn, smooth: bool) -> DrawnOperands:
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float32, dtypes.bfloat16]))
     return Softplus(), [(Aval(draw(shapes()), dtype), Domain(-3.0, 3.0))]
 

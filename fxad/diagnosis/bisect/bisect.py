@@ -25,7 +25,7 @@ from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, Device, check_options
 from fxad.support.progress import Progress
-from fxad.tracing.program import Choices, Program, numpy_operands
+from fxad.tracing.program import CompileChoices, Program, numpy_operands
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan
 
@@ -108,7 +108,7 @@ class _Bisection:
         self,
         jaxpr: Jaxpr,
         operands: list[NDArray],
-        choices: Choices,
+        choices: CompileChoices,
         reference: object,
         tolerance: float | None,
         time_limit: float | None,
@@ -178,7 +178,7 @@ class _Bisection:
             except KeyboardInterrupt:
                 return replace(self.so_far, runs=search.runs, interrupted=True)
 
-    def _in_passes(self, choices: Choices, side: str) -> Divergence | None:
+    def _in_passes(self, choices: CompileChoices, side: str) -> Divergence | None:
         """Return the pass after which the interpreter has other results, and the equation; None if no pass changes
         them."""
         passes, programs = _passes_of(self.jaxpr, choices), [self.jaxpr]
@@ -324,7 +324,7 @@ def _failure_of(e: Exception) -> str:
     return str(Failure(type(e).__name__, str(e).partition("\n")[0]))
 
 
-def _passes_of(jaxpr: Jaxpr, choices: Choices) -> Passes:
+def _passes_of(jaxpr: Jaxpr, choices: CompileChoices) -> Passes:
     """Return the passes that run on a program before it is compiled with some choices."""
     if choices.passes is not None:
         return choices.passes
@@ -342,15 +342,15 @@ def _check_number(name: str, value: float | None) -> None:
         )
 
 
-def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, Choices]:
+def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, CompileChoices]:
     """Return the program of a subject, and how it is compiled."""
     match subject:
         case Jaxpr():
-            return subject, Choices()
+            return subject, CompileChoices()
         case Program():
-            return subject, Choices("auto")
+            return subject, CompileChoices("auto")
         case Lowered():
-            return subject.program, Choices(
+            return subject.program, CompileChoices(
                 subject.choice, subject.passes, replace(DEFAULT_OPTIONS, donate=subject.donate)
             )
         case Executable():
@@ -366,7 +366,7 @@ def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, Choices]:
 
 def _subject(
     subject: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[Jaxpr, list[NDArray], Choices]:
+) -> tuple[Jaxpr, list[NDArray], CompileChoices]:
     """Return the program, its operands, and how it is compiled."""
     program, choices = _choices(subject)
     if isinstance(subject, RecordedCall):

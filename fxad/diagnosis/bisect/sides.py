@@ -21,7 +21,7 @@ from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
 from fxad.primitives.host_call import HostCall
 from fxad.runtime import Device
-from fxad.tracing.program import Choices
+from fxad.tracing.program import CompileChoices
 
 Operands: TypeAlias = Sequence[NDArray]
 
@@ -155,7 +155,7 @@ def _in(dtype: dtypes.DType, x: NDArray) -> NDArray:
 class Compiled(InProcess):
     """Compiled by XLA, with these choices, on a device (None: the default one)."""
 
-    choices: Choices
+    choices: CompileChoices
     device: Device | None = None
     label: str = field(default="compiled", compare=False)
 

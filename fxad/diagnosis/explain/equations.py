@@ -7,7 +7,7 @@ from typing import Final, final, overload
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import InParallel, Times, Unknown, UpTo
+from fxad.core.layout import InParallel, Times, UnknownTimes, UpTo
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, distinct_jaxprs, source_location
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import number_of_runs
@@ -155,8 +155,8 @@ class _Runs:
                 continue
             self.runs[inner] += n * self.runs[body]
             self.again[inner] += n * (self.runs[body] if again else self.again[body])
-            loops = isinstance(runs, Times | UpTo | Unknown | InParallel) or n > 1
-            if isinstance(runs, Unknown) or body in self.unbounded:
+            loops = isinstance(runs, Times | UpTo | UnknownTimes | InParallel) or n > 1
+            if isinstance(runs, UnknownTimes) or body in self.unbounded:
                 self.unbounded.add(inner)
             if loops or body in self.in_loop:
                 self.in_loop.setdefault(inner, line if loops else self.in_loop[body])

@@ -13,7 +13,7 @@ from fxad.core.builder import rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.flags import select_by_flags
-from fxad.core.layout import InParallel, Never, Once, OneOf, Times, Unknown, UpTo
+from fxad.core.layout import InParallel, Never, Once, OneOf, Times, UnknownTimes, UpTo
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, distinct_jaxprs, jaxprs_in_params, once_from_bodies
 from fxad.tracing.program import Program
 
@@ -87,7 +87,7 @@ def _runs(runs: object) -> int:
     match runs:
         case Once() | OneOf() | Never():
             return 1
-        case Times(count) | InParallel(count) | UpTo(count) | Unknown(int(count)) if type(count) is int:
+        case Times(count) | InParallel(count) | UpTo(count) | UnknownTimes(int(count)) if type(count) is int:
             return max(1, min(count, _STEPS))
         case _:
             return _STEPS

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, final
 
 from fxad.core.builder import substitute
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, Constant, Group, Layout, Never, Once, Value
+from fxad.core.layout import Body, Constant, Group, Layout, Never, Once, WholeResult
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import (
     Atom,
@@ -166,7 +166,7 @@ def callee(eqn: Eqn) -> Jaxpr | None:
 
 def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, remat: bool = False) -> Layout:
     """Return the layout of an equation that applies a body to its operands."""
-    operands, results = Group(Constant(), len(body.ins)), Group(Value(), len(body.outs))
+    operands, results = Group(Constant(), len(body.ins)), Group(WholeResult(), len(body.outs))
     return Layout((operands,), (results,), (Body(body, (0,), (0,), runs, stores=True),), remat)
 
 
@@ -188,7 +188,7 @@ def layout_with_rules(
     """
     n_in, n_out = len(bodies[applied].ins), len(bodies[applied].outs)
     operands = Group(Constant(), n_in, fixed=True)
-    results, extra = Group(Value(), n_out - n_extra, fixed=True), Group(Value(), n_extra)
+    results, extra = Group(WholeResult(), n_out - n_extra, fixed=True), Group(WholeResult(), n_extra)
     layouts = [
         Body(
             jaxpr,

@@ -9,7 +9,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
+from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, WholeResult
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -149,7 +149,7 @@ class Cond(HigherOrder, Linear):
     @property
     def layout(self) -> Layout:
         first = self.branches[0]
-        operands, results = Group(Constant(), len(first.ins)), Group(Value(), len(first.outs))
+        operands, results = Group(Constant(), len(first.ins)), Group(WholeResult(), len(first.outs))
         bodies = [Body(branch, (1,), (0,), OneOf(), stores=True) for branch in self.branches]
         return Layout((Group(BranchIndex(), 1), operands), (results,), tuple(bodies))
 

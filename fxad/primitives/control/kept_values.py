@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.builder import Builder, rebind_operands, substitute
-from fxad.core.layout import PREDICATE, Carry, Constant, Group, Layout, Once, OneOf, Role, Sliced, Unknown
+from fxad.core.layout import PREDICATE, Carry, Constant, Group, Layout, Once, OneOf, Role, Sliced, UnknownTimes
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
@@ -218,7 +218,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     body, takes = layout.bodies[at], layout.operand_indices(at)
     constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
     runs = body.runs
-    if constants is None or carry is None or not isinstance(runs, Unknown) or not runs.most:
+    if constants is None or carry is None or not isinstance(runs, UnknownTimes) or not runs.most:
         return None  # also for a loop that never runs: its stacks have no rows to read
     carry_results = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
     rows = resuming.in_avals[len(body.jaxpr.ins) :]

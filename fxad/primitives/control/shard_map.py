@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
-from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Sliced, Value
+from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Sliced, WholeResult
 from fxad.core.lockstep import run_mapped
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError
@@ -130,7 +130,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         n_stacks_in = len(self.body.ins) - self.n_consts - len(self.ins)
         n_stacks_out = len(self.body.outs) - len(self.outs)
         operands = (Group(Constant(), self.n_consts), *[Group(self._part_by(s), 1) for s in self.ins])
-        results = [Group(self._part_by(s) if s else Value(), 1) for s in self.outs]
+        results = [Group(self._part_by(s) if s else WholeResult(), 1) for s in self.outs]
         body = Body(
             self.body,
             tuple(range(len(operands) + 1)),

@@ -10,7 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
-from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Sliced, Unknown
+from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Sliced, UnknownTimes
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
@@ -194,9 +194,9 @@ class While(HigherOrder):
         n = len(self.carry)
         operands = Group(Constant(), self.n_cond), Group(Constant(), self.n_body), Group(Carry(), n)
         results = Group(Carry(), n), Group(Sliced(), len(self.rows))
-        cond = Body(self.cond, (0, 2), (PREDICATE,), Unknown(self.max_steps))
+        cond = Body(self.cond, (0, 2), (PREDICATE,), UnknownTimes(self.max_steps))
         # without a bound there is no reverse mode, so the body stores nothing
-        body = Body(self.body, (1, 2), (0, 1), Unknown(self.max_steps), stores=bool(self.max_steps))
+        body = Body(self.body, (1, 2), (0, 1), UnknownTimes(self.max_steps), stores=bool(self.max_steps))
         return Layout(operands, results, (cond, body))
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:

@@ -23,7 +23,7 @@ from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.flags import merge_by_flags, select_by_flags, split_by_flags
-from fxad.core.layout import PREDICATE, Body, BranchIndex, Carry, Constant, Count, Layout, OneOf, Sliced, Unknown
+from fxad.core.layout import PREDICATE, Body, BranchIndex, Carry, Constant, Count, Layout, OneOf, Sliced, UnknownTimes
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Flags, HigherOrder, Jaxpr, Lit, Primitive, SourceLocation, Var
 from fxad.primitives.control.bodies import (
     assign_slots,
@@ -408,7 +408,7 @@ def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
     roles = [layout.operands[g].role for g in step.operands] + [layout.results[g].role for g in results]
     if len(layout.running) > 2 or roles != [Constant(), Carry(), Carry(), Sliced()]:
         return None
-    if not isinstance(step.runs, Unknown) or not step.runs.most or step.results[-2:] != tuple(results):
+    if not isinstance(step.runs, UnknownTimes) or not step.runs.most or step.results[-2:] != tuple(results):
         return None
     return _BoundedLoop(layout, step_at, test_at, step.runs.most)
 

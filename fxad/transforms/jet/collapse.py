@@ -41,7 +41,17 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
-from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value as RunValue
+from fxad.core.layout import (
+    PREDICATE,
+    BranchIndex,
+    Carry,
+    Constant,
+    Count,
+    Layout,
+    Role,
+    Sliced,
+    WholeResult as RunValue,
+)
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.dtypes import DType

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import OneOf, Times, Unknown, UpTo
+from fxad.core.layout import OneOf, Times, UnknownTimes, UpTo
 from fxad.core.memo import by_value
 from fxad.core.sizes import maximum
 from fxad.ir import Aval, HigherOrder, Jaxpr
@@ -139,9 +139,9 @@ def _in_bodies(prim: HigherOrder, in_map: bool) -> _Totals:
                 continue
             case Times(count):
                 runs, known = count, True
-            case UpTo(most) | Unknown(int(most)):
+            case UpTo(most) | UnknownTimes(int(most)):
                 runs, known = most, False
-            case Unknown():
+            case UnknownTimes():
                 runs, known = 1, False
             case _:
                 runs, known = 1, True
