@@ -104,8 +104,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         if least_budget(jaxpr) is None:
             return jaxpr, self.passes
         options = replace(DEFAULT_OPTIONS, donate=self.donate)
-        linked = link_plan(jaxpr, self.choice, self.passes, options, runtime.default_device())
-        return without_budgets(jaxpr), linked[1]
+        _, passes = load_with_passes(jaxpr, self.choice, self.passes, options, runtime.default_device())
+        return without_budgets(jaxpr), passes
 
     def text(self) -> str:
         """Return StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
@@ -178,7 +178,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         operands = donated or options.donate
         check_operands(self.program, operands)
         how = replace(options, donate=operands)
-        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, how)
+        load = partial(load_program, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
         choices = CompileChoices(self.choice, self.passes, how)
@@ -277,18 +277,18 @@ def check_choice(what: str, units: object) -> None:
         )
 
 
-def load_plan(
+def load_program(
     jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> runtime.AnyExecutable:
     """Return the executable of a program on devices, within the budgets of its parts. The active cache supplies its
     units."""
-    return link_plan(jaxpr, choice, passes, options, target)[0]
+    return load_with_passes(jaxpr, choice, passes, options, target)[0]
 
 
-def link_plan(
+def load_with_passes(
     jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> tuple[runtime.AnyExecutable, Passes | None]:
-    """Return the executable of `load_plan`, and the passes that it is compiled with."""
+    """Return the executable of `load_program`, and the passes under which it fits into the budgets."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
     limit = least_budget(jaxpr)
 

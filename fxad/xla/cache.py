@@ -13,14 +13,14 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from enum import Enum, IntFlag
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, final, overload
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar, final, overload
 from weakref import ref
 
 import numpy as np
@@ -46,6 +46,9 @@ from fxad.xla.explanation import (
 )
 from fxad.xla.interpreter_exit import begin_compilation
 from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions, check_options
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 FilePath: TypeAlias = str | PathLike[str]
 
@@ -193,18 +196,14 @@ class _Contents:
         newest, number = RefWithCleanup(call, CLEANUP), id(call)
         newest.cleanup = partial(self.calls.pop, number, None)
         self.calls[number] = newest, size
-        total, tries = self.call_bytes(), 2 * len(self.calls)
-        while total > max_bytes and tries > 0:
-            tries -= 1
-            try:
-                number, item = self.calls.popitem(last=False)
-            except KeyError:
-                return
+
+        def free(_: int, item: tuple[RefWithCleanup[HeldCall], int]) -> int | None:
             oldest = item[0]()
             if oldest is call or (oldest is not None and not oldest.release(ReleaseReason.CALLS)):
-                self.calls[number] = item  # used since the last time
-            else:
-                total -= item[1]
+                return None  # used since the last time
+            return item[1]
+
+        _drop_oldest(self.calls, self.call_bytes() - max_bytes, free, rounds=2)
 
     def call_bytes(self) -> int:
         """Return the bytes of the calls of jitted functions, beside those of executables."""
@@ -222,18 +221,32 @@ class _Contents:
     def evict(self, max_bytes: int, newest: _CacheEntry | None = None) -> None:
         """Drop the least recently used executables until the rest fits into `max_bytes`. A call of a jitted function
         uses its executables, and is dropped with them. The newest one is dropped last."""
-        total, tries = self.bytes(), 3 * len(self.held)
-        while total > max_bytes and tries > 0:
-            tries -= 1
-            try:
-                entry, item = self.held.popitem(last=False)
-            except KeyError:
-                return
+
+        def free(entry: _CacheEntry, _: object) -> int | None:
             if (entry is newest and self.held) or (entry.calls and not entry.release()):
-                self.held[entry] = item  # used since the last time
-                continue
-            total -= entry.bytes
+                return None  # used since the last time
             self.counts().evictions += 1
+            return entry.bytes
+
+        _drop_oldest(self.held, self.bytes() - max_bytes, free, rounds=3)
+
+
+def _drop_oldest(held: OrderedDict[K, V], excess: int, free: Callable[[K, V], int | None], rounds: int) -> None:
+    """Drop items, the oldest first, until at least `excess` bytes are free, in at most so many rounds through all of
+    them. `free` returns the bytes of a dropped item, or None for one that becomes the newest. Other threads may change
+    `held` meanwhile."""
+    for _ in range(rounds * len(held)):
+        if excess <= 0:
+            return
+        try:
+            key, item = held.popitem(last=False)
+        except KeyError:
+            return
+        freed = free(key, item)
+        if freed is None:
+            held[key] = item
+        else:
+            excess -= freed
 
 
 @final

@@ -16,7 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
-from fxad.execution.executable import load_plan
+from fxad.execution.executable import load_program
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
 from fxad.primitives.host_call import HostCall
@@ -166,7 +166,7 @@ class Compiled(InProcess):
     def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
         units, passes, options = self.choices
         device = self.device or runtime.default_device()
-        loaded = load_plan(jaxpr, units, passes, replace(options, donate=()), device)
+        loaded = load_program(jaxpr, units, passes, replace(options, donate=()), device)
         buffers = [runtime.to_buffer(np.asarray(x), a) for x, a in zip(operands, jaxpr.in_avals, strict=True)]
         if self.device is not None:
             buffers = [runtime.transfer(b, device) for b in buffers]
