@@ -431,7 +431,7 @@ def trace_for_call(
     avals: Sequence[ArgumentType] = types_of(f"trace of {name}", f, leaves, in_tree)
     if differentiated:
         avals = [
-            DifferentiatedNumber(a, x) if type(a) is NumberType and a.kind > 1 else a
+            DifferentiatedNumber(a, x) if type(a) is NumberType and a.kind >= promotion.NumberKind.FLOATING else a
             for x, a in zip(leaves, avals, strict=True)
         ]
     if isinstance(axis_env, Mapping) and not axis_env:
