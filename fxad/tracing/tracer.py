@@ -483,16 +483,14 @@ OUTSIDE: Final = Outside.OUTSIDE
 
 # The type of an argument of a traced function.
 ArgumentType: TypeAlias = Aval | NumberType | DifferentiatedNumber
-# By id and dtype, or by id: an argument that is a number, and the array without axes that is the operand.
-Known: TypeAlias = dict[object, tuple[object, object]]
 
 
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder."""
 
     __slots__ = (
-        "builder", "captured", "copies", "dependent", "differentiated", "frames", "known", "name", "numbers", "outer",
-        "scope",
+        "builder", "captured", "copies", "dependent", "differentiated", "elements", "frames", "name", "numbers",
+        "outer", "scalar_operands", "scope",
     )  # fmt: skip
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
@@ -501,9 +499,12 @@ class Trace:
         self.scope: str = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
-        # known arguments that are operands: numbers, by id and dtype, with their elements; scalars of NumPy, by
-        # id. A trace shares them with those around it, so that a number is one operand of each.
-        self.known: Known = {} if outer is None else outer.known
+        # Known arguments that are operands. A trace shares them with those around it, so that a number is one operand
+        # of each. By the id of a number and a dtype: the number, which keeps the id unique, and its element, the
+        # operand.
+        self.elements: dict[tuple[int, dtypes.DType], tuple[object, NDArray]] = {} if outer is None else outer.elements
+        # by id, scalars of NumPy
+        self.scalar_operands: dict[int, np.generic] = {} if outer is None else outer.scalar_operands
         self.numbers: list[TracedNumber] = []  # the arguments that are numbers, of unknown value
         self.differentiated: dict[Atom, DifferentiatedNumber] = {}  # those by which the function is differentiated
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
@@ -633,9 +634,9 @@ class Trace:
     def number_operand(self, value: promotion.Scalar, dtype: dtypes.DType) -> Var:
         """Return the operand of a number that is an argument of the traced function, in a dtype."""
         key = id(value), dtype
-        if key not in self.known:
-            self.known[key] = value, promotion.scalar_element(value, dtype)
-        return self._capture(self.known[key][1], Aval((), dtype))
+        if key not in self.elements:
+            self.elements[key] = value, promotion.scalar_element(value, dtype)
+        return self._capture(self.elements[key][1], Aval((), dtype))
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
         # a `remat` is a call already; a second call around it would sum its cotangent contributions separately
@@ -682,7 +683,7 @@ class Trace:
             return self._capture(value, value.aval)
         if isinstance(value, np.generic):
             aval = aval_of(value, f"{op}: {role} {k}")
-            return self._capture(value, aval) if id(value) in self.known else Lit.of(value, aval)
+            return self._capture(value, aval) if id(value) in self.scalar_operands else Lit.of(value, aval)
         if is_scalar(value):
             try:
                 if type(value) in NUMBER_ARGUMENTS:

@@ -363,10 +363,10 @@ class While(HigherOrder):
         cond_consts, body_consts, carry = self.split_operands(primals)
         outside = LoopContext(ctx, (*body_consts, *carry), self.max_steps, False, self.max_steps > 0)
         halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
-        count = len(self.cond.ins)  # the number of the new operand
-        with_count = (*range(self.n_cond), count, *range(self.n_cond, count))
+        added = len(self.cond.ins)  # the number of the new operand, the count
+        with_count = (*range(self.n_cond), added, *range(self.n_cond, added))
         loop = While(
-            rebind_operands(self.cond, with_count, types={count: INT32_SCALAR}),
+            rebind_operands(self.cond, with_count, types={added: INT32_SCALAR}),
             counting_steps(halves.primal),
             self.n_cond,
             halves.primal.n_consts,
