@@ -16,7 +16,7 @@ from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms.ad.jvp import jvp
-from fxad.transforms.jet.jet import Pattern, jet
+from fxad.transforms.jet.jet import CoefficientFlags, jet
 
 _ORDER = 3
 
@@ -36,7 +36,7 @@ def check_jet(case: Case) -> None:
         check_series(program, args, pattern, case.seed)
 
 
-def check_series(program: Jaxpr, args: HostArrays, pattern: Pattern, seed: int = 0) -> None:
+def check_series(program: Jaxpr, args: HostArrays, pattern: CoefficientFlags, seed: int = 0) -> None:
     """Check that coefficients of order 0 to 3 are those of nested forward mode. `pattern`: see `jet`."""
     series = check_transform(lambda f: jet(f, pattern)[0], program)
     rows = _random_series(program.in_avals, pattern, seed)
@@ -56,7 +56,7 @@ def check_series(program: Jaxpr, args: HostArrays, pattern: Pattern, seed: int =
             fail(f"coefficient {k + 1} differs from nested jvp: {problem}", program, args, series)
 
 
-def _random_series(avals: Sequence[Aval], pattern: Pattern, seed: int) -> list[list[NDArray]]:
+def _random_series(avals: Sequence[Aval], pattern: CoefficientFlags, seed: int) -> list[list[NDArray]]:
     """Return coefficients 1 to 3 of the operands; zeros where the pattern has none."""
     drawn = [random_tangents(avals, seed + 7 * k) for k in range(_ORDER)]
     return [

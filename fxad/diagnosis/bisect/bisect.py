@@ -16,8 +16,8 @@ from fxad.diagnosis.bisect.child import check_for_child, is_known, program_of
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true
-from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted
+from fxad.diagnosis.bisect.equations import EquationSearch, closeness_for, first_true
+from fxad.diagnosis.bisect.sides import ChildSide, CompiledSide, Failure, InProcess, Interpreted
 from fxad.diagnosis.record.replay import RecordedCall
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described, shown
 from fxad.execution.executable import Executable, Lowered
@@ -29,7 +29,7 @@ from fxad.tracing.program import CompileChoices, Program, numpy_operands
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan
 
-Subject: TypeAlias = "Program[..., Any] | Lowered[..., Any] | Executable[..., Any] | RecordedCall | Jaxpr"
+Bisected: TypeAlias = "Program[..., Any] | Lowered[..., Any] | Executable[..., Any] | RecordedCall | Jaxpr"
 
 _REFERENCES: Final = (
     "give fx.interpret, fx.CompileOptions, a tuple of passes, a device, a floating dtype such as 'float64', or another"
@@ -38,7 +38,7 @@ _REFERENCES: Final = (
 
 
 def bisect(
-    subject: Subject,
+    subject: Bisected,
     /,
     *args: object,
     reference: object = interpret,
@@ -115,9 +115,9 @@ class _Bisection:
     ) -> None:
         self.jaxpr, self.operands, self.choices, self.tolerance = jaxpr, operands, choices, tolerance
         self.close = closeness_for(tolerance, operands)
-        self.candidate: Compiled | InChild = Compiled(choices)
+        self.candidate: CompiledSide | ChildSide = CompiledSide(choices)
         if time_limit is not None:
-            self.candidate = InChild(self.candidate, time_limit)
+            self.candidate = ChildSide(self.candidate, time_limit)
         self.other: Jaxpr | None = None  # another version of the program
         self.so_far = _whole(jaxpr, operands)  # the report of an interrupted search
         self.reference = self._reference(reference)
@@ -128,19 +128,19 @@ class _Bisection:
             case _ if reference is interpret:
                 return Interpreted()
             case CompileOptions():
-                return Compiled(self.choices._replace(options=reference), label="compiled with the other options")
+                return CompiledSide(self.choices._replace(options=reference), label="compiled with the other options")
             case Device():
-                return Compiled(self.choices, reference, f"compiled for {reference}")
+                return CompiledSide(self.choices, reference, f"compiled for {reference}")
             case tuple():
                 check_passes("bisect: reference", reference)
-                return Compiled(self.choices._replace(passes=reference), label="compiled with the other passes")
+                return CompiledSide(self.choices._replace(passes=reference), label="compiled with the other passes")
             case str() | np.dtype() | dtypes.ScalarType():
                 return Interpreted(_floating(reference))
             case Program() | Lowered() | Executable() | Jaxpr():
                 other, choices = _choices(reference)
                 other = other if isinstance(other, Jaxpr) else other.jaxpr
                 if other is self.jaxpr:
-                    return Compiled(choices, label="compiled as the other")
+                    return CompiledSide(choices, label="compiled as the other")
                 if (other.in_avals, other.out_avals) != (self.jaxpr.in_avals, self.jaxpr.out_avals):
                     raise ArgumentError(
                         f"bisect: the reference has the type {_signature(other)}, the program {_signature(self.jaxpr)}",
@@ -162,7 +162,7 @@ class _Bisection:
             if versions is not None:
                 return replace(versions, candidate="the program", reference="the other program")
         with Progress(f"bisecting {self.jaxpr.name}", unit=" runs") as bar:
-            search = Search(self.candidate, self.reference, self.close, bar)
+            search = EquationSearch(self.candidate, self.reference, self.close, bar)
             whole = search.compare(self.jaxpr, self.operands)
             if whole is None:
                 return None
@@ -172,7 +172,7 @@ class _Bisection:
             self.so_far = _with_outcome(sides, whole)
             try:
                 found = self._in_passes(self.choices, "compiled")
-                if found is None and isinstance(self.reference, Compiled):
+                if found is None and isinstance(self.reference, CompiledSide):
                     found = self._in_passes(self.reference.choices, "the reference")
                 return found or self._in_units(search, whole)
             except KeyboardInterrupt:
@@ -236,14 +236,14 @@ class _Bisection:
             at=() if local is None else local.at,
         )
 
-    def _in_units(self, search: Search, whole: Mismatch | Failure) -> Divergence:
+    def _in_units(self, search: EquationSearch, whole: Mismatch | Failure) -> Divergence:
         """Return the unit and the equation at which the compiled program differs."""
         kind = whole.kind if isinstance(whole, Failure) else ""
         units, passes, options = self.choices
         plan = plan_of(self.jaxpr, units, options.donate, passes)
         candidate = self.candidate.as_one
-        reference = self.reference.as_one if isinstance(self.reference, Compiled) else self.reference
-        alone = Search(candidate, reference, self.close, search.bar)
+        reference = self.reference.as_one if isinstance(self.reference, CompiledSide) else self.reference
+        alone = EquationSearch(candidate, reference, self.close, search.bar)
         alone.runs = search.runs
         jaxpr, operands, unit = plan.units[0].body, self.operands, ""
         report = replace(_whole(self.jaxpr, self.operands), candidate=candidate.name, reference=reference.name)
@@ -282,14 +282,14 @@ class _Bisection:
             return _with_outcome(report, found.failure)
         return report if found.mismatch is None else _with_outcome(report, found.mismatch)
 
-    def _values_of_steps(self, search: Search, plan: UnitPlan) -> list[NDArray]:
+    def _values_of_steps(self, search: EquationSearch, plan: UnitPlan) -> list[NDArray]:
         """Return the values of all slots of a plan: each unit runs on the values of the reference."""
         values = [*self.operands, *[np.asarray(c.array) for c in plan.constants]]
         for k, step in enumerate(plan.steps):
             values.extend(search.expected(plan.units[step.unit].body, _operands_of(plan, k, values)))
         return values
 
-    def _step(self, search: Search, plan: UnitPlan, values: Sequence[NDArray], kind: str) -> int | None:
+    def _step(self, search: EquationSearch, plan: UnitPlan, values: Sequence[NDArray], kind: str) -> int | None:
         """Return the first step of a plan whose unit differs on the values of the reference; None if each agrees."""
         runs = [(plan.units[s.unit].body, _operands_of(plan, k, values)) for k, s in enumerate(plan.steps)]
         search.runs += 1
@@ -399,13 +399,13 @@ def _signature(jaxpr: Jaxpr) -> str:
 # --------------------------------------------------------------------------------------------------------- the test
 
 
-def _sides_code(candidate: Compiled | InChild, reference: InProcess, tolerance: float | None) -> str:
+def _sides_code(candidate: CompiledSide | ChildSide, reference: InProcess, tolerance: float | None) -> str:
     """Return the keyword arguments of `bisect` for two sides, as code; empty if code cannot say them."""
-    compiled = candidate.side if isinstance(candidate, InChild) else candidate
+    compiled = candidate.side if isinstance(candidate, ChildSide) else candidate
     words = [] if compiled.choices.options == DEFAULT_OPTIONS else [f"options={_options_code(compiled)}"]
-    words += [f"time_limit={candidate.seconds!r}"] if isinstance(candidate, InChild) else []
+    words += [f"time_limit={candidate.seconds!r}"] if isinstance(candidate, ChildSide) else []
     words += [] if tolerance is None else [f"tolerance={tolerance!r}"]
-    if isinstance(reference, Compiled):
+    if isinstance(reference, CompiledSide):
         if reference.device is not None:
             kind, number = reference.device.platform, reference.device.id
             words.append(f"reference=next(d for d in fx.devices() if str(d) == '{kind}:{number}')")
@@ -416,7 +416,7 @@ def _sides_code(candidate: Compiled | InChild, reference: InProcess, tolerance: 
     return ", ".join(["", *words])
 
 
-def _options_code(side: Compiled) -> str:
+def _options_code(side: CompiledSide) -> str:
     options = side.choices.options
     words = [] if options.optimization_level is None else [f"optimization_level={options.optimization_level}"]
     words += [f"flags={options.flags!r}"] if options.flags else []

@@ -31,7 +31,7 @@ from fxad.text import PRIMITIVES
 from fxad.tracing.program import CompileChoices, Program
 
 # The results of a run, or the kind of its failure and a message.
-_Found: TypeAlias = "list[NDArray] | tuple[str, str]"
+_RunOutcome: TypeAlias = "list[NDArray] | tuple[str, str]"
 
 _KIND: Final = "fxad results"
 _RESULTS: Final = ".results"
@@ -44,7 +44,7 @@ def run_in_child(
     choices: CompileChoices,
     device: runtime.Device | None,
     seconds: float,
-) -> Iterator[_Found]:
+) -> Iterator[_RunOutcome]:
     """Yield the results of each run, up to the first that fails, and its failure."""
     with tempfile.TemporaryDirectory(prefix="fxad-bisect-") as folder:
         written: dict[str, str] = {}
@@ -144,7 +144,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _read(path: str, jaxpr: Jaxpr) -> _Found:
+def _read(path: str, jaxpr: Jaxpr) -> _RunOutcome:
     with open(path, "rb") as file:
         _, sections = unpack("bisect", file.read(), _KIND, 1)
     if sections[:1] and sections[0].name == "error":

@@ -34,7 +34,7 @@ _SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
 
 
 @final
-class Field:
+class PrimeFields:
     """The fields of the first `points` primes, together. `seed` chooses the random functions."""
 
     def __init__(self, points: int, seed: int) -> None:

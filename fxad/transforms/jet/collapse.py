@@ -50,7 +50,7 @@ from fxad.core.layout import (
     Layout,
     Role,
     Sliced,
-    WholeResult as RunValue,
+    WholeResult,
 )
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
@@ -129,12 +129,12 @@ class _Moved:
 
 _FULL: Final = "full"
 # The roles of operands and results in equations whose bodies compute sums.
-_ROLES: Final = (Constant, Carry, Sliced, RunValue, BranchIndex, Count)
+_ROLES: Final = (Constant, Carry, Sliced, WholeResult, BranchIndex, Count)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Inside:
+class _SummingEquation:
     """An equation whose bodies compute sums: the operands that are summed before it and the results that are sums, by
     place; the running bodies, by place; the weights of the sums, which are new operands of `group`."""
 
@@ -188,7 +188,7 @@ class _Collapse:
         self.wants: dict[Atom, set[_Sum | str]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
         self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
-        self.inside: dict[Atom, _Inside] = {}  # by first result
+        self.inside: dict[Atom, _SummingEquation] = {}  # by first result
 
     def run(self) -> Jaxpr:
         self.demand((None,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
@@ -269,7 +269,7 @@ class _Collapse:
 
     def _move_inside(
         self, eqn: Eqn, forms: Mapping[int, set[_Sum | str]], undecided: Collection[int] = ()
-    ) -> _Inside | None:
+    ) -> _SummingEquation | None:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
         needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
 
@@ -318,12 +318,12 @@ class _Collapse:
         unused: Collection[int],
         valued: Sequence[int],
         group: int | None,
-    ) -> tuple[_Inside, dict[int, set[_Sum | None]]]:
+    ) -> tuple[_SummingEquation, dict[int, set[_Sum | None]]]:
         """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
         operand; None as a form: as it is."""
         weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
         bodies = {k: _Collapse(layout.bodies[k].jaxpr, weights if k in valued else None) for k in layout.running}
-        inside = _Inside({}, sums, bodies, group, weights)
+        inside = _SummingEquation({}, sums, bodies, group, weights)
         needed: dict[int, set[_Sum | None]] = {}
         for k, part in bodies.items():
             places = layout.result_indices(k)
@@ -462,7 +462,7 @@ class _Collapse:
         env: dict[Atom, Atom],
         sums: dict[tuple[Atom, _Sum], Atom],
         eqn: Eqn,
-        inside: _Inside,
+        inside: _SummingEquation,
     ) -> None:
         assert isinstance(eqn.prim, HigherOrder)
         layout = eqn.prim.layout
@@ -557,7 +557,7 @@ def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
     return True
 
 
-def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
+def _body_of_sums(layout: Layout, k: int, inside: _SummingEquation) -> Jaxpr:
     """Return a body whose results are sums, with operands for sums and for weights."""
     part, b = inside.bodies[k], Builder()
     env: dict[Atom, Atom] = {}

@@ -127,7 +127,7 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     Law:  the results are those of `interpret`.
     Cost: that of `interpret`, for each equation in both precisions.
     """
-    walker = _Walker()
+    walker = _ShadowInterpreter()
     with np.errstate(all="ignore"):
         outs = walker.run(jaxpr, [_both(x) for x in operands], ())
         inexact = [x for x in outs if x.dtype.names]
@@ -234,7 +234,7 @@ def _norm(x: NDArray) -> float:
 
 
 @final
-class _Walker:
+class _ShadowInterpreter:
     """Interprets a program in both precisions. `seen` has, for each equation that ran, the largest relative error of
     its results, that of its operands in this step, its causes, and whether its results were finite."""
 

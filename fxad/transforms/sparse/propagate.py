@@ -46,10 +46,10 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
-from fxad.transforms.sparse.values import NOTHING, Values, unknown
+from fxad.transforms.sparse.values import NOTHING, LazyKnownValues, unknown
 from fxad.transforms.vmap import vmap_named
 
-Block: TypeAlias = "dict[int, Relation]"  # by operand
+Relations: TypeAlias = "dict[int, Relation]"  # by operand
 
 _SMALL: Final = 512  # carries of so many elements together have a boolean matrix, whose powers are exact
 _ROUNDS: Final = 12
@@ -60,7 +60,7 @@ _MOST_SHIFTS: Final = 2048
 class Dependence(NamedTuple):
     """For each result, its relations by operand; and notes of indices that depend on data."""
 
-    results: tuple[Block, ...]
+    results: tuple[Relations, ...]
     notes: tuple[str, ...]
 
 
@@ -70,15 +70,15 @@ def of_body(jaxpr: Jaxpr, marked: Flags) -> Dependence:
     return dependence(jaxpr, marked, NOTHING)
 
 
-def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
+def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues) -> Dependence:
     """Return the dependence of a program on the marked operands."""
-    env: dict[Atom, Block] = {
+    env: dict[Atom, Relations] = {
         v: {k: identity(v.aval.size)} for k, (v, m) in enumerate(zip(jaxpr.ins, marked, strict=True)) if m
     }
     notes: list[str] = []
     known = values is not NOTHING
     if not known:
-        values = Values(jaxpr, [unknown] * len(jaxpr.ins))
+        values = LazyKnownValues(jaxpr, [unknown] * len(jaxpr.ins))
     for eqn in jaxpr.eqns:
         dependent = [k for k, a in enumerate(eqn.ins) if a in env]
         if not dependent:
@@ -104,13 +104,15 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
 # ----------------------------------------------------------------------------------------------------------- bodies
 
 
-def _body(jaxpr: Jaxpr, marked: Flags, notes: list[str], values: Values | None = None) -> tuple[Block, ...]:
+def _body(
+    jaxpr: Jaxpr, marked: Flags, notes: list[str], values: LazyKnownValues | None = None
+) -> tuple[Relations, ...]:
     found = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
     notes.extend(found.notes)
     return found.results
 
 
-def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
+def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]) -> list[Relations]:
     prim = eqn.prim
     assert isinstance(prim, HigherOrder)
     layout = prim.layout
@@ -129,16 +131,18 @@ def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[s
     return _loop(eqn, layout, dependent, notes) or _dense(eqn, dependent)
 
 
-def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Block]:
+def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Relations]:
     return [{k: dense(v.aval.size, eqn.ins[k].aval.size) for k in dependent} for v in eqn.outs]
 
 
-def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
+def _once(
+    eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+) -> list[Relations]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
-    inner = Values(body, [partial(values.get, eqn.ins[p]) for p in places])
+    inner = LazyKnownValues(body, [partial(values.get, eqn.ins[p]) for p in places])
     any_known = any([p not in dependent and not eqn.ins[p].aval.inexact for p in places])
     found = _body(body, tuple([p in dependent for p in places]), notes, inner if any_known else None)
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
     for place, block in zip(layout.result_indices(k), found, strict=True):
         if place is not None:
             for i, r in block.items():
@@ -146,7 +150,7 @@ def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Va
     return outs
 
 
-def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Relations] | None:
     """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
     operations on the stack, between the parts of the operands and those of the results."""
     roles, result_roles = layout.operand_roles, layout.result_roles
@@ -162,7 +166,7 @@ def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list
             stacked, _ = vmap_named(stacked, size, name, (0,) * len(stacked.ins), (0,) * len(stacked.outs))
     except FxadError:
         return None  # such as a collective in a branch
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
     found = _body(stacked, tuple([p in dependent for p in places]), notes)
     for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
         if r is None:
@@ -198,13 +202,18 @@ def _parts(mesh: MeshAxes, role: Role, part: Shape, whole: Shape) -> Relation:
 
 
 def _branches(
-    eqn: Eqn, layout: Layout, branches: Sequence[int], dependent: Sequence[int], values: Values, notes: list[str]
-) -> list[Block]:
+    eqn: Eqn,
+    layout: Layout,
+    branches: Sequence[int],
+    dependent: Sequence[int],
+    values: LazyKnownValues,
+    notes: list[str],
+) -> list[Relations]:
     index = next((p for p, role in enumerate(layout.operand_roles) if type(role) is BranchIndex), None)
     chosen = None if index is None else values.get(eqn.ins[index])
     if chosen is not None and chosen.ndim == 0:
         branches = [branches[min(max(int(chosen), 0), len(branches) - 1)]]
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
     for k in branches:
         for out, block in zip(outs, _once(eqn, layout, k, dependent, values, notes), strict=True):
             for i, r in block.items():
@@ -212,7 +221,7 @@ def _branches(
     return outs
 
 
-def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: list[str]) -> list[Block]:
+def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: list[str]) -> list[Relations]:
     """The inverse of a matrix is a polynomial in it, so it has the pattern of the closure of the pattern."""
     n = prim.size
     if any([k >= n for k in dependent]) or len(eqn.outs) != n:
@@ -225,7 +234,7 @@ def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: 
     return [{k: _part(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
 
 
-def _joined(blocks: Sequence[Block], rows: Sequence[int], columns: Sequence[int]) -> Relation:
+def _joined(blocks: Sequence[Relations], rows: Sequence[int], columns: Sequence[int]) -> Relation:
     """Return blocks as one relation between the arrays one after the other."""
     return union(*[
         shifted(r, sum(rows[:i]), sum(columns[:j])) for i, block in enumerate(blocks) for j, r in block.items()
@@ -321,7 +330,7 @@ def _of_matrix(matrix: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> Rel
     return table(o, i)
 
 
-def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Relations] | None:
     """Return the dependence of a loop with one body that gives the results."""
     stepping = [k for k in layout.running if any([p is not None for p in layout.result_indices(k)])]
     if len(stepping) != 1:
@@ -370,7 +379,7 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
         power = union(power, total)
     if steps is None:
         power = total
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
 
     def add(r: int, p: int, rel: Relation) -> None:
         if p in dependent and not rel.empty:
