@@ -77,11 +77,11 @@ class Meter:
                 stack.enter_context(mock.patch.object(module, name, self._timed(getattr(module, name), "_planning")))
             compile_module = self._timed(xla_executable.compile_module, "_xla")
             stack.enter_context(mock.patch.object(xla_executable, "compile_module", compile_module))
-            load_plan = executable.load_plan
+            load_program = executable.load_program
 
             def measured(jaxpr: Jaxpr, *rest: Any) -> Any:
                 self._xla = 0.0
-                out = load_plan(jaxpr, *rest)
+                out = load_program(jaxpr, *rest)
                 if self._xla:
                     size = sum([len(body.eqns) for body in distinct_jaxprs(jaxpr)])
                     self.programs.append(Planned(jaxpr.name, size, self._planning, self._xla, self.where))
@@ -89,8 +89,8 @@ class Meter:
                 return out
 
             for module in (executable, sys.modules["fxad.api.jit"]):
-                if hasattr(module, "load_plan"):
-                    stack.enter_context(mock.patch.object(module, "load_plan", measured))
+                if hasattr(module, "load_program"):
+                    stack.enter_context(mock.patch.object(module, "load_program", measured))
             yield self
 
     def _timed(self, f: Callable[..., Any], total: str) -> Callable[..., Any]:

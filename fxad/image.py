@@ -22,7 +22,7 @@ from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
-Kernel: TypeAlias = Callable[[Array], Array]
+ResizeKernel: TypeAlias = Callable[[Array], Array]
 
 
 class ResizeMethod(Enum):
@@ -55,7 +55,7 @@ def _triangle(d: Array) -> Array:
     return fnp.maximum(0, 1 - d)
 
 
-def _lanczos(radius: float) -> Kernel:
+def _lanczos(radius: float) -> ResizeKernel:
     def kernel(d: Array) -> Array:
         inside = (d > 1e-3) & (d <= radius)
         at = fnp.where(inside, d, 1.0)
@@ -65,7 +65,7 @@ def _lanczos(radius: float) -> Kernel:
     return kernel
 
 
-def _cubic(a: float) -> Kernel:
+def _cubic(a: float) -> ResizeKernel:
     def kernel(d: Array) -> Array:
         near = ((a + 2) * d - (a + 3)) * d * d + 1
         far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a

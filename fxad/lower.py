@@ -426,7 +426,7 @@ class _Function(_Operations):
                     (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
                 else:
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
-                    if apart and (jaxpr, outs[0]) in apart:
+                    if apart and outs and (jaxpr, outs[0]) in apart:
                         (operands[1],) = self.opaque_call(_identity(ins[1].aval), operands[1:2])
                     results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
                     env.update(zip(outs, results, strict=True))

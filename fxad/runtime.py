@@ -59,7 +59,7 @@ from fxad.xla.executable import (
 )
 from fxad.xla.explanation import Explanation as Explanation
 from fxad.xla.failures import (
-    Producer as Producer,
+    BufferProducer as BufferProducer,
     execution_error as execution_error,
 )
 from fxad.xla.garbage import collect_garbage as collect_garbage, collection_due as collection_due
@@ -70,8 +70,8 @@ from fxad.xla.jaxlib_types import (
     CostStats as CostStats,
     MemoryStats as MemoryStats,
     ResultHandler as ResultHandler,
-    Results as Results,
     Start as Start,
+    XlaResults as XlaResults,
     XlaRuntimeError as XlaRuntimeError,
 )
 from fxad.xla.linked import (

@@ -45,11 +45,11 @@ from fxad.operations.arguments import plain_ints, to_ints, to_tuple
 from fxad.primitives.meshes import OPEN, DimensionAxes, Ids, MeshAxes, check_axis_names
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
-Entry: TypeAlias = "str | tuple[str, ...] | None"
+SpecEntry: TypeAlias = "str | tuple[str, ...] | None"
 
 
 @final
-class PartitionSpec(tuple[Entry, ...]):
+class PartitionSpec(tuple[SpecEntry, ...]):
     """For each axis of an array, the axes of a mesh that divide it: a name, a tuple of names (the slowest first), or
     None. Axes at the end may be left out. `PartitionSpec()` is the whole array on each device. In
     `with_sharding_constraint`, XLA decides for axes of `UNCONSTRAINED`."""
@@ -58,7 +58,7 @@ class PartitionSpec(tuple[Entry, ...]):
 
     UNCONSTRAINED: ClassVar[str] = OPEN
 
-    def __new__(cls, *entries: Entry) -> PartitionSpec:
+    def __new__(cls, *entries: SpecEntry) -> PartitionSpec:
         for entry in entries:
             names = entry if isinstance(entry, tuple) else (entry,)
             if not all([isinstance(n, str) for n in names]) and entry is not None:
@@ -72,7 +72,7 @@ class PartitionSpec(tuple[Entry, ...]):
         entries = ["UNCONSTRAINED" if e == OPEN else repr(e) for e in self]
         return f"PartitionSpec({', '.join(entries)})"
 
-    def __getnewargs__(self) -> tuple[Entry, ...]:
+    def __getnewargs__(self) -> tuple[SpecEntry, ...]:
         return tuple(self)
 
     @property

@@ -78,6 +78,7 @@ OVERLAPPING: Final[dict[str, Callable[[Any], Any]]] = {
     "inside a call": lambda b: fx.jit(lambda x, u: update(x, u, (1,)).reshape(6, 1))(b, b[:-1]),
     "across calls": lambda b: fx.jit(lambda x, u: update(x, u, (1, 0)))(b.reshape(6, 1), b[:-1].reshape(5, 1)),
     "converted twice": lambda b: update(b.astype(D).reshape(6, 1), b.astype(D)[:-1].reshape(5, 1), (1, 0)),
+    "beside a check": lambda b: fx.error_if(b.at[1:].set(b[:-1]).reshape(6, 1), b[0] < 0, "negative"),
     "pooled": lambda b: nn.avg_pool(b.at[1:].set(b[:0:-1])[None, :, None], (2,)),
 }
 

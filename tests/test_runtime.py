@@ -817,7 +817,7 @@ def test_a_donation_that_is_undone_while_its_error_is_written(monkeypatch: pytes
     records = iter([runtime.DonationRecord("f", None)])
     monkeypatch.setattr(failures, "donation_record", lambda _: next(records, None))
     refused = runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
-    producer = runtime.Producer("g", "", lambda: None)
+    producer = runtime.BufferProducer("g", "", lambda: None)
     assert runtime.execution_error(refused, [buffer], producer).message == "execute: operand 0 was donated to f"
 
 

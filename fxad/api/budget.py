@@ -7,7 +7,7 @@ from typing import ParamSpec
 from fxad.api.lift import check_program
 from fxad.errors import AxisNameError, SizeError
 from fxad.execution.donation import Donate, donated_operands, donates_any
-from fxad.execution.executable import link_plan
+from fxad.execution.executable import load_with_passes
 from fxad.operations.arguments import parse_bytes
 from fxad.primitives.marks import with_budget, without_budgets
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, default_device
@@ -47,7 +47,7 @@ def plan_memory(program: Program[P, object], *, budget: int | str, donate: Donat
     jaxpr = without_budgets(program.jaxpr)
     operands = donated_operands(program, donate) if donates_any(donate) else ()
     options = CompileOptions(donate=operands) if operands else DEFAULT_OPTIONS
-    _, passes = link_plan(with_budget(jaxpr, limit), "auto", None, options, default_device())
+    _, passes = load_with_passes(with_budget(jaxpr, limit), "auto", None, options, default_device())
     chosen = passes[-1].function if passes else Recomputation()
     assert isinstance(chosen, Recomputation), chosen
     return MemoryPlan(jaxpr, chosen)

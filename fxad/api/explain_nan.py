@@ -25,7 +25,7 @@ _SHOWN: Final = 4  # operands whose values are shown
 
 @final
 @dataclass(frozen=True, slots=True)
-class Origin:
+class NanOrigin:
     """The origin of a nan or an inf: an equation whose result has one, while no operand has. `what` is "nan" or "inf".
 
     `inside` lists the calls, steps and branches that contain it, from the outside in. `lines` are the lines of the
@@ -75,8 +75,8 @@ class Origin:
 class NanExplanation:
     """The origin of the first nan of a run, and of the first inf before it, if there is one."""
 
-    nan: Origin
-    inf: Origin | None
+    nan: NanOrigin
+    inf: NanOrigin | None
 
     def __str__(self) -> str:
         before = f"\nbefore it, {self.inf}" if self.inf else ""
@@ -112,15 +112,15 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
         g, args, kwargs = bind_known_arguments(g, args, kwargs, ())
         program = trace_for_call(g, args, kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
-    walker = _Walker(lambda k: program.operand_path(k).removeprefix("argument "))
+    walker = _NanInterpreter(lambda k: program.operand_path(k).removeprefix("argument "))
     with np.errstate(all="ignore"):
-        walker.run(jaxpr, operands, _Inside())
+        walker.run(jaxpr, operands, _EnclosingBodies())
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Inside:
+class _EnclosingBodies:
     """The bodies around an equation, from the outside in: their labels, the equations that have them, the programs of
     these equations, and, for each body, the operands of the equation that are its operands, if that is known."""
 
@@ -129,8 +129,10 @@ class _Inside:
     programs: tuple[Jaxpr, ...] = ()
     operands: tuple[tuple[int, ...] | None, ...] = ()
 
-    def enter(self, label: str, eqn: Eqn, program: Jaxpr, operands: tuple[int, ...] | None) -> _Inside:
-        return _Inside((*self.labels, label), (*self.eqns, eqn), (*self.programs, program), (*self.operands, operands))
+    def enter(self, label: str, eqn: Eqn, program: Jaxpr, operands: tuple[int, ...] | None) -> _EnclosingBodies:
+        return _EnclosingBodies(
+            (*self.labels, label), (*self.eqns, eqn), (*self.programs, program), (*self.operands, operands)
+        )
 
     def nearest(self, program: Jaxpr, eqn: Eqn) -> tuple[int, ...]:
         """Return the operands of the outermost program from which the fewest equations lead to an equation of
@@ -156,7 +158,7 @@ def _nearest(program: Jaxpr, atoms: Iterable[Atom]) -> tuple[int, ...]:
 
 
 @final
-class _Walker:
+class _NanInterpreter:
     """Interprets a program until an equation makes a nan. Records it, and the first equation that made an inf.
 
     In a map over devices each index has a walker. It interprets its program to the end, because the other ones may wait
@@ -167,15 +169,15 @@ class _Walker:
 
     def __init__(self, path: Callable[[int], str], to_the_end: bool = False) -> None:
         self._path = path
-        self.nan: Origin | None = None
-        self.inf: Origin | None = None
+        self.nan: NanOrigin | None = None
+        self.inf: NanOrigin | None = None
         self.equations = 0  # up to the first nan
         self._to_the_end = to_the_end
 
     def _done(self) -> bool:
         return self.nan is not None and not self._to_the_end
 
-    def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], inside: _Inside) -> list[NDArray]:
+    def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], inside: _EnclosingBodies) -> list[NDArray]:
         """Return the results, as far as they are computed when a nan is found."""
         env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
         for eqn in jaxpr.eqns:
@@ -191,7 +193,7 @@ class _Walker:
             env.update(zip(eqn.outs, outs, strict=True))
         return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
 
-    def _run_bodies(self, jaxpr: Jaxpr, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray] | None:
+    def _run_bodies(self, jaxpr: Jaxpr, eqn: Eqn, ins: list[NDArray], inside: _EnclosingBodies) -> list[NDArray] | None:
         """Return the results of an equation with bodies by interpreting them, or None if it has no body to
         interpret."""
         prim = eqn.prim
@@ -214,13 +216,15 @@ class _Walker:
 
         return run_by_layout(layout, ins, [v.aval for v in eqn.outs], run_body)
 
-    def _run_map(self, prim: ShardMap, jaxpr: Jaxpr, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
+    def _run_map(
+        self, prim: ShardMap, jaxpr: Jaxpr, eqn: Eqn, ins: list[NDArray], inside: _EnclosingBodies
+    ) -> list[NDArray]:
         """Return the results of a map over devices, all indices at the same time. The first nan is the one that takes
         an index the fewest equations."""
-        walkers: dict[tuple[int, ...], _Walker] = {}
+        walkers: dict[tuple[int, ...], _NanInterpreter] = {}
 
         def part(index: tuple[int, ...], parts: Sequence[NDArray]) -> list[NDArray]:
-            walkers[index] = _Walker(self._path, to_the_end=True)
+            walkers[index] = _NanInterpreter(self._path, to_the_end=True)
             at = ", ".join([f"{name} = {k}" for name, k in zip(prim.names, index, strict=True)])
             return walkers[index].run(prim.body, parts, inside.enter(f"index {at} of {prim.name}", eqn, jaxpr, None))
 
@@ -237,7 +241,7 @@ class _Walker:
             self.equations += equations
 
     def _look_for_origins(
-        self, jaxpr: Jaxpr, eqn: Eqn, operands: list[NDArray], outs: list[NDArray], inside: _Inside
+        self, jaxpr: Jaxpr, eqn: Eqn, operands: list[NDArray], outs: list[NDArray], inside: _EnclosingBodies
     ) -> None:
         ins, atoms = operands, eqn.ins
         if isinstance(eqn.prim, Collective):  # its operands are those of all indices
@@ -258,7 +262,7 @@ class _Walker:
                 if _contains(has, out):
                     marks = has(_comparable(out))
                     at = tuple([int(k) for k in np.argwhere(marks)[0]])
-                    origin = Origin(
+                    origin = NanOrigin(
                         what,
                         describe(eqn),
                         lines_of((*inside.eqns, eqn)),

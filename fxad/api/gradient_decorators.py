@@ -191,7 +191,7 @@ class Hessian0(Protocol):
     def __call__(self, f: Callable[P, Any], /) -> Derived[P, Any]: ...
 
 
-class Derivative(Protocol):
+class OtherDerivative(Protocol):
     """A derivative in other arguments, whose type Python cannot say. The others are derivatives too."""
 
     def __call__(self, f: Any, /) -> Any: ...

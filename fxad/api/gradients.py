@@ -23,7 +23,6 @@ from fxad.tracing.static_args import Argnames, Argnums
 
 if TYPE_CHECKING:
     from fxad.api.gradient_decorators import (
-        Derivative,
         Derived,
         Gradient0,
         Gradient01,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         Jacobian01,
         Jacobian1,
         Jacobian2,
+        OtherDerivative,
         ValueAndGradient0,
         ValueAndGradient01,
         ValueAndGradient1,
@@ -278,7 +278,7 @@ def grad(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = Fa
 @overload
 def grad(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...
 @overload
-def grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
+def grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
 # fmt: on
 @decorator_form
 def grad(
@@ -369,7 +369,7 @@ def value_and_grad(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[F
 @overload
 def value_and_grad(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> ValueAndGradientAux: ...
 @overload
-def value_and_grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
+def value_and_grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
 # fmt: on
 @decorator_form
 def value_and_grad(
@@ -468,7 +468,7 @@ def jacfwd(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = 
 @overload
 def jacfwd(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...
 @overload
-def jacfwd(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
+def jacfwd(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
 # fmt: on
 @decorator_form
 def jacfwd(
@@ -538,7 +538,7 @@ def jacrev(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = 
 @overload
 def jacrev(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...
 @overload
-def jacrev(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
+def jacrev(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
 # fmt: on
 @decorator_form
 def jacrev(
@@ -589,7 +589,7 @@ def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, ho
 @overload
 def hessian(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Hessian0: ...
 @overload
-def hessian(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Derivative: ...
+def hessian(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
 # fmt: on
 @decorator_form
 def hessian(

@@ -41,7 +41,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # A direction, or a multi-index: its nonzero elements, by number. Of order k, in increasing order of the numbers.
-_Sparse: TypeAlias = tuple[tuple[int, int], ...]
+_MultiIndex: TypeAlias = tuple[tuple[int, int], ...]
 # A coefficient: a number, an array without axes, or a function of the arguments that gives one.
 Coefficient: TypeAlias = "float | Array | Callable[..., object]"
 
@@ -100,11 +100,11 @@ class _Directions:
     weights: Mapping[int, NDArray | Array | float]
 
 
-def _along_directions(index: _Sparse) -> dict[_Sparse, float]:
+def _along_directions(index: _MultiIndex) -> dict[_MultiIndex, float]:
     """Return the derivative of a multi-index as a sum of coefficients y_k(v), by direction. Directions are primitive
     integer vectors whose first element is positive: y_k(s v) = s^k y_k(v)."""
     order = sum([power for _, power in index])
-    sums: dict[_Sparse, int] = {}
+    sums: dict[_MultiIndex, int] = {}
     for below in product(*[range(power + 1) for _, power in index]):
         vector = tuple([(i, power - 2 * b) for (i, power), b in zip(index, below, strict=True) if power != 2 * b])
         if not vector:
@@ -116,14 +116,14 @@ def _along_directions(index: _Sparse) -> dict[_Sparse, float]:
     return {v: w / 2**order for v, w in sums.items() if w}
 
 
-def _plan(terms: Mapping[_Sparse, Any], n: int) -> list[_Directions]:
+def _plan(terms: Mapping[_MultiIndex, Any], n: int) -> list[_Directions]:
     """Return the directions of an operator. Those with series of one order are computed together."""
-    weights: dict[_Sparse, dict[int, list[tuple[float, Any]]]] = {}
+    weights: dict[_MultiIndex, dict[int, list[tuple[float, Any]]]] = {}
     for index, coefficient in terms.items():
         order = sum([power for _, power in index])
         for direction, weight in _along_directions(index).items():
             weights.setdefault(direction, {}).setdefault(order, []).append((weight, coefficient))
-    groups: dict[int, list[_Sparse]] = {}
+    groups: dict[int, list[_MultiIndex]] = {}
     for direction, by_order in weights.items():
         groups.setdefault(max(by_order), []).append(direction)
     plans: list[_Directions] = []
@@ -438,7 +438,7 @@ def _biharmonic(
     what: str, f: Any, argnums: Argnums, samples: int | None, key: ArrayLike | None, with_value: bool
 ) -> object:
     def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
-        terms: dict[_Sparse, float] = {((i, 4),): 1.0 for i in range(n)}
+        terms: dict[_MultiIndex, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
         return None, _plan(terms, n)
 
@@ -517,7 +517,7 @@ def _operator(
     order = max([sum(powers) for powers in indices.values()])
 
     def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
-        sparse: dict[_Sparse, Any] = {}
+        sparse: dict[_MultiIndex, Any] = {}
         for index, powers in indices.items():
             if len(powers) != n:
                 raise ArgumentError(

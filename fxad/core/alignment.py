@@ -17,8 +17,10 @@ from fxad.core import printing
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Param, Record, distinct_jaxprs, params, source_text
 
-Mark: TypeAlias = Literal[" ", "-", "+"]
-_Pair: TypeAlias = tuple[int | None, int | None]  # the numbers of two aligned equations; None if there is no partner
+LineMark: TypeAlias = Literal[" ", "-", "+"]
+_LinePair: TypeAlias = tuple[
+    int | None, int | None
+]  # the numbers of two aligned equations; None if there is no partner
 
 _CONTEXT: Final = 2  # unchanged equations that are shown before and after a change
 _DEEPEST: Final = 40  # bodies in bodies that are written
@@ -31,7 +33,7 @@ class DiffLine:
     """A line of a diff: "-" for the first program, "+" for the second, " " for both. `depth` counts the bodies around
     it; `where` is the line of the user."""
 
-    mark: Mark
+    mark: LineMark
     text: str
     where: str = ""
     depth: int = 0
@@ -99,7 +101,7 @@ class _Writer:
         self.lines.append(DiffLine("-", f"{what} {', '.join(map(str, a))}", "", depth))
         self.lines.append(DiffLine("+", f"{what} {', '.join(map(str, b))}", "", depth))
 
-    def _equation(self, mark: Mark, eqn: Eqn | None, depth: int) -> None:
+    def _equation(self, mark: LineMark, eqn: Eqn | None, depth: int) -> None:
         if eqn is not None:
             self.lines.append(DiffLine(mark, printing.equation(eqn, self.names), source_text(eqn.source), depth))
 
@@ -140,7 +142,7 @@ def programs_in(value: Param) -> list[Jaxpr]:
 # ----------------------------------------------------------------------------------------------------------- alignment
 
 
-def _align(a: Sequence[Eqn], b: Sequence[Eqn]) -> list[_Pair]:
+def _align(a: Sequence[Eqn], b: Sequence[Eqn]) -> list[_LinePair]:
     """Return the pairs of two lists of equations, in an order that keeps that of both lists."""
     pairs = _pairs(_expressions(a), _expressions(b), (0, len(a)), (0, len(b)))
     for key in _WEAKER_KEYS:
@@ -199,8 +201,8 @@ def _pairs_in_gaps(a: Sequence[Hashable], b: Sequence[Hashable], pairs: list[tup
     return [pair for (i, j), (m, n) in pairwise(ends) for pair in _pairs(a, b, (i + 1, m), (j + 1, n))]
 
 
-def _with_unpaired(pairs: list[tuple[int, int]], n_a: int, n_b: int) -> list[_Pair]:
-    out: list[_Pair] = []
+def _with_unpaired(pairs: list[tuple[int, int]], n_a: int, n_b: int) -> list[_LinePair]:
+    out: list[_LinePair] = []
     i = j = 0
     for m, n in [*pairs, (n_a, n_b)]:
         out += [(k, None) for k in range(i, m)]

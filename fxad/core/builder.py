@@ -27,12 +27,12 @@ from fxad.ir import (
 K = TypeVar("K", bound=Hashable)
 
 # Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
-Rule: TypeAlias = "Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]"
+EqnRewrite: TypeAlias = "Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]"
 # Returns the body of a call with new operands that is inlined, or None to keep the equation.
 BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...]], Jaxpr | None]
 
 # Picks values from a list by their positions.
-_Pick: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
+_PickAtoms: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
 
 
 @final
@@ -47,8 +47,8 @@ class _Positions:
     """
 
     literals: tuple[Lit, ...]
-    eqns: tuple[tuple[Primitive, _Pick, Mapping[int, tuple[Var]], tuple[Aval, ...]], ...]
-    outs: _Pick
+    eqns: tuple[tuple[Primitive, _PickAtoms, Mapping[int, tuple[Var]], tuple[Aval, ...]], ...]
+    outs: _PickAtoms
 
 
 def _by_position(jaxpr: Jaxpr) -> _Positions:
@@ -72,7 +72,7 @@ def _results(eqn: Eqn) -> tuple[Mapping[int, tuple[Var]], tuple[Aval, ...]]:
 _NONE: Final[Mapping[int, tuple[Var]]] = MappingProxyType({})
 
 
-def _pick(places: Sequence[int]) -> _Pick:
+def _pick(places: Sequence[int]) -> _PickAtoms:
     if len(places) == 1:
         (place,) = places
         return lambda values: (values[place],)
@@ -145,7 +145,7 @@ class Builder:
         self.eqns.append(new_eqn(prim or eqn.prim, ins, outs, eqn.source))
         return outs
 
-    def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: Rule | None = None) -> None:
+    def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: EqnRewrite | None = None) -> None:
         """Add equations with their operands replaced as in `env`, and enter their results into `env`.
 
         An operand that is not in `env` stays: a literal, or a variable of this builder (see `Var`). `rule` may replace
@@ -161,14 +161,14 @@ class Builder:
             outs = rule(self, eqn, ins)
             env.update(zip(eqn.outs, self.copy(eqn, ins) if outs is None else outs, strict=True))
 
-    def inline(self, jaxpr: Jaxpr, args: Sequence[Atom], rule: Rule | None = None) -> tuple[Atom, ...]:
+    def inline(self, jaxpr: Jaxpr, args: Sequence[Atom], rule: EqnRewrite | None = None) -> tuple[Atom, ...]:
         """Add the equations of `jaxpr` over `args`. Returns the atoms of its results. `rule`: see `rewrite`."""
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         self.extend(jaxpr.eqns, env, rule)
         return substitute(jaxpr.outs, env)
 
     def inline_calls(
-        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: Rule | None = None
+        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: EqnRewrite | None = None
     ) -> tuple[Atom, ...]:
         """Return `inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
 
@@ -271,7 +271,7 @@ def rebind_operands(
     return b.build(b.inline(changed, [args.get(k, v) for k, v in zip(keys, jaxpr.ins, strict=True)]), jaxpr.name)
 
 
-def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
+def rewrite(jaxpr: Jaxpr, rule: EqnRewrite) -> Jaxpr:
     """Replace each equation by the result of `rule(builder, eqn, ins)`. `ins` are the operands in the new program.
 
     The rule adds equations to the builder, which gives them the source location of `eqn`. It returns the atoms that

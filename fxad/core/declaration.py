@@ -22,7 +22,7 @@ from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, described, shown
 
 T = TypeVar("T")
-Test: TypeAlias = Callable[[object], bool]
+FieldCheck: TypeAlias = Callable[[object], bool]
 
 
 class Abstract(ABCMeta):
@@ -99,7 +99,7 @@ class _Parametrised(Protocol):
 
 def _make_post_init() -> Callable[[_Parametrised], None]:
     """Return the `__post_init__` of a primitive. It checks the parameters and converts them to plain values."""
-    parameters: list[tuple[str, object, Test]] = []
+    parameters: list[tuple[str, object, FieldCheck]] = []
 
     def check(self: _Parametrised) -> None:
         if not parameters:  # annotations may name classes that are defined later in their module
@@ -134,7 +134,7 @@ def has_no_jaxpr(prim: object, names: Iterable[str]) -> bool:
     return True
 
 
-def type_test(hint: object) -> Test:
+def type_test(hint: object) -> FieldCheck:
     """Return a function that tells if an annotation of a parameter admits a value. The check is exact: True is not an
     int.
 
@@ -164,7 +164,7 @@ def type_test(hint: object) -> Test:
 _NOT_PARAMETERS: Final = frozenset({float, complex, list, dict, set, frozenset, object, bytes})
 
 
-def _tuple_tester(args: tuple[object, ...]) -> Test:
+def _tuple_tester(args: tuple[object, ...]) -> FieldCheck:
     if len(args) == 2 and args[1] is Ellipsis:
         if isinstance(args[0], type):  # sizes and axes: faster than one test per item
             only = frozenset({int, Size} if args[0] is int else {args[0]})

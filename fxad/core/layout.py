@@ -228,6 +228,11 @@ class Layout:
         """Return True if some bodies belong to rules, and do not run when the equation is evaluated."""
         return len(self.running) < len(self.bodies)
 
+    @property
+    def n_operands(self) -> int:
+        """The number of operands of the equation."""
+        return sum([g.size for g in self.operands])
+
     def operands_of(self, group: int) -> range:
         """Return the indices of the operands of a group."""
         first = sum([g.size for g in self.operands[:group]])

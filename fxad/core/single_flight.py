@@ -4,9 +4,9 @@ A lock may never be released: a signal handler (Ctrl-C) may raise between any tw
 while another thread holds the lock. Here nothing has to be released. An object represents the running call. The only
 reference to it is on the interpreter's stack, which drops it, in C, when the call returns or raises:
 
-    _Call(running, key, fn)()      makes the object, and runs `fn` with a weak reference to it (`_Running`)
-    running[key] = reference       `fn` enters the reference; while it is alive, other threads wait for `ended`
-    return, or an exception        the object dies, and the cleanup of the reference removes the entry and wakes one
+    _MarkedCall(running, key, fn)() makes the object, and runs `fn` with a weak reference to it (`_RunningCall`)
+    running[key] = reference        `fn` enters the reference; while it is alive, other threads wait for `ended`
+    return, or an exception         the object dies, and the cleanup of the reference removes the entry and wakes one
 
 No thread calls the reference, which would return the object: it would then outlive its run for a moment, and its thread
 would take its next call for one inside of it. `remove_dead` removes the entry of a dead object without that.
@@ -30,7 +30,7 @@ _POLL_SECONDS: Final = 0.1  # seconds after which a waiting thread checks again,
 
 
 @final
-class _Running(RefWithCleanup[object]):
+class _RunningCall(RefWithCleanup[object]):
     """A weak reference to a running call; dead when the call has ended. Waiting threads acquire `ended`."""
 
     __slots__ = ("ended", "thread")
@@ -40,8 +40,8 @@ class _Running(RefWithCleanup[object]):
 
 
 @final
-class _Call(partial[T]):
-    """A call whose lifetime is that of its run: `_Call(...)()`, never stored in a variable.
+class _MarkedCall(partial[T]):
+    """A call whose lifetime is that of its run: `_MarkedCall(...)()`, never stored in a variable.
 
     `fn` gets the weak reference, which can only be made after the call. So the call is made with an empty list, the
     reference is put into it, and `_call_with_marker` takes it out: the call does not hold its own reference.
@@ -49,20 +49,20 @@ class _Call(partial[T]):
 
     __slots__ = ()
 
-    def __new__(cls, running: dict[Hashable, _Running], key: Hashable, fn: Callable[[_Running], T]) -> Self:
-        markers: list[_Running] = []
+    def __new__(cls, running: dict[Hashable, _RunningCall], key: Hashable, fn: Callable[[_RunningCall], T]) -> Self:
+        markers: list[_RunningCall] = []
         self = super().__new__(cls, _call_with_marker, fn, markers)
         ended, thread = Lock(), get_ident()
         ended.acquire()
         # `any` calls both, in C: each returns None
         cleanup = partial(any, map(_CALL, (partial(remove_dead, running, key), ended.release)))
-        marker = _Running(self, CLEANUP)
+        marker = _RunningCall(self, CLEANUP)
         marker.cleanup, marker.ended, marker.thread = cleanup, ended, thread
         markers.append(marker)
         return self
 
 
-def _call_with_marker(fn: Callable[[_Running], T], markers: list[_Running]) -> T:
+def _call_with_marker(fn: Callable[[_RunningCall], T], markers: list[_RunningCall]) -> T:
     return fn(markers.pop())
 
 
@@ -77,7 +77,7 @@ class SingleFlight:
     __slots__ = ("__weakref__", "_running")
 
     def __init__(self) -> None:
-        self._running: dict[Hashable, _Running] = {}
+        self._running: dict[Hashable, _RunningCall] = {}
 
     def after_fork(self) -> None:
         """Forget all calls: the threads of the parent do not exist in a forked child."""
@@ -92,7 +92,7 @@ class SingleFlight:
         while True:
             result = find()
             if result is None:
-                result = _Call(self._running, key, partial(self._attempt, key, find, make))()
+                result = _MarkedCall(self._running, key, partial(self._attempt, key, find, make))()
             if result is not None:
                 return result
             if not self._wait(key):
@@ -101,13 +101,15 @@ class SingleFlight:
     def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function, and list this thread in `threads` while it runs."""
         key = object()
-        return _Call(self._running, key, partial(self._enter, key, partial(fn, *args, **kwargs)))()
+        return _MarkedCall(self._running, key, partial(self._enter, key, partial(fn, *args, **kwargs)))()
 
-    def _enter(self, key: Hashable, fn: Callable[[], T], own: _Running) -> T:
+    def _enter(self, key: Hashable, fn: Callable[[], T], own: _RunningCall) -> T:
         self._running[key] = own
         return fn()
 
-    def _attempt(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _Running) -> T | None:
+    def _attempt(
+        self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _RunningCall
+    ) -> T | None:
         """Do the work of a key; returns None if another thread is doing it."""
         while (running := self._running.setdefault(key, own)) is not own:
             remove_dead(self._running, key)
@@ -137,13 +139,13 @@ class SingleFlight:
                 _wait_for_end(r)
                 return
 
-    def _alive(self) -> list[_Running]:
+    def _alive(self) -> list[_RunningCall]:
         for key in self._running.copy():
             remove_dead(self._running, key)
         return list(self._running.copy().values())
 
 
-def _wait_for_end(running: _Running) -> None:
+def _wait_for_end(running: _RunningCall) -> None:
     """Wait for the end of a call, at most `_POLL_SECONDS` seconds."""
     if running.ended.acquire(timeout=_POLL_SECONDS):
         running.ended.release()  # wakes the next waiting thread; if interrupted before, that thread's timeout wakes it

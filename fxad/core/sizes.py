@@ -532,7 +532,7 @@ def _positive_parts(terms: Terms) -> tuple[int, list[tuple[int, int]]] | None:
 
 
 # A line with bends: the least value of a named size, the value there, the slope, and the change of slope at each bend.
-_Line: TypeAlias = tuple[int, int, dict[int, int]]
+_BentLine: TypeAlias = tuple[int, int, dict[int, int]]
 _MOST_BENDS: Final = 16
 
 
@@ -556,14 +556,14 @@ def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int
     return (n - name.at_least) * slope + value, [(n - k, c) for k, c in sorted(bends.items())]
 
 
-def _line(size: int, name: SizeName, side: int = 0) -> _Line | None:
+def _line(size: int, name: SizeName, side: int = 0) -> _BentLine | None:
     """Return a size as a line with bends; None if it is none: a product of names, or a quotient. With `side` 1 a line
     that is not below the size, with -1 one that is not above: there b * (a // b) is between a - b + 1 and a."""
-    out: _Line = (0, 0, {})
+    out: _BentLine = (0, 0, {})
     for mono, c in _terms(size).items():
         inner = side if c > 0 else -side
         function = _only_function(mono, "max", "min", "//")
-        term: _Line | None = None
+        term: _BentLine | None = None
         if not mono:
             term = (1, 0, {})
         elif mono == ((name, 1),):
@@ -585,7 +585,7 @@ def _line(size: int, name: SizeName, side: int = 0) -> _Line | None:
     return out
 
 
-def _add_lines(a: _Line, b: _Line, c: int) -> _Line:
+def _add_lines(a: _BentLine, b: _BentLine, c: int) -> _BentLine:
     """Return a + c * b."""
     bends = dict(a[2])
     for k, change in b[2].items():
@@ -593,7 +593,7 @@ def _add_lines(a: _Line, b: _Line, c: int) -> _Line:
     return a[0] + c * b[0], a[1] + c * b[1], {k: change for k, change in bends.items() if change}
 
 
-def _positive_line(line: _Line, least: int) -> _Line:
+def _positive_line(line: _BentLine, least: int) -> _BentLine:
     """Return max(0, line), exact at whole numbers from `least` on."""
     value, slope, bends = line
     starts = [least, *[k for k in sorted(bends) if k > least]]
@@ -617,7 +617,7 @@ def _positive_line(line: _Line, least: int) -> _Line:
     return at(least), first, {k: change for k, change in changes.items() if change}
 
 
-def _value_of_line(line: _Line, least: int, n: int) -> int:
+def _value_of_line(line: _BentLine, least: int, n: int) -> int:
     value, slope, bends = line
     return value + slope * (n - least) + sum([change * max(0, n - k) for k, change in bends.items()])
 
@@ -699,7 +699,7 @@ def _other_forms(size: int) -> list[int]:
     return forms
 
 
-def _least_of_line(line: _Line, least: int) -> int | None:
+def _least_of_line(line: _BentLine, least: int) -> int | None:
     """Return the least value of a line from `least` on; None if there is none."""
     value, slope, bends = line
     if slope + sum(bends.values()) < 0:
@@ -707,7 +707,7 @@ def _least_of_line(line: _Line, least: int) -> int | None:
     return min([value, *[_value_of_line(line, least, k) for k in bends]])
 
 
-def _line_of(size: int) -> tuple[SizeName, _Line] | None:
+def _line_of(size: int) -> tuple[SizeName, _BentLine] | None:
     """Return the line with bends that a size is, and its name; None for one of two names, or one that is no line."""
     names = names_of(size)
     line = _line(size, names[0]) if len(names) == 1 else None
@@ -715,11 +715,11 @@ def _line_of(size: int) -> tuple[SizeName, _Line] | None:
 
 
 # The bounds found in one search, where the same functions are replaced in any order.
-_Found: TypeAlias = dict[tuple[int, frozenset[tuple[Monomial, int]]], int | None]
+_FoundBounds: TypeAlias = dict[tuple[int, frozenset[tuple[Monomial, int]]], int | None]
 _LONGEST_SEARCH: Final = 32
 
 
-def _lower_bound_of_terms(terms: Terms, depth: int, found: _Found) -> int | None:
+def _lower_bound_of_terms(terms: Terms, depth: int, found: _FoundBounds) -> int | None:
     """Return a lower bound of a polynomial. Bounds replace products and functions in it, at most `depth` of them. A
     search looks at `_LONGEST_SEARCH` polynomials at most.
 
@@ -733,7 +733,7 @@ def _lower_bound_of_terms(terms: Terms, depth: int, found: _Found) -> int | None
     return found[key]
 
 
-def _lower_bound_by_replacing(terms: Terms, depth: int, found: _Found) -> int | None:
+def _lower_bound_by_replacing(terms: Terms, depth: int, found: _FoundBounds) -> int | None:
     direct = _constant_after_shift(terms)
     for mono, c in terms.items():
         if (rounded := _rounded_to_multiple(mono)) is not None:
@@ -753,7 +753,9 @@ def _lower_bound_by_replacing(terms: Terms, depth: int, found: _Found) -> int | 
     return None
 
 
-def _lower_bound_with_function(rest: int, c: int, function: SizeFunction, depth: int, found: _Found) -> int | None:
+def _lower_bound_with_function(
+    rest: int, c: int, function: SizeFunction, depth: int, found: _FoundBounds
+) -> int | None:
     """Return a lower bound of `rest + c * function`: bounds of the function, in terms of its operands, replace it."""
     a, b = function.a, function.b
 

@@ -41,19 +41,19 @@ from fxad.errors import ArgumentError
 from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
 from fxad.runtime import (
-    Results,
     Start,
+    XlaResults,
     donated_placeholder,
     launch,
     process_state,
 )
 from fxad.tracing.array import Array, aval_of, current_binder, device_array, wrap_buffers
 from fxad.tracing.placement import OperandSharding, Target, check_operands_on, is_committed, moved_to, target_of_call
-from fxad.tracing.program import CallObserver, Choices, Program, fit_leaf, leaves_of_call
+from fxad.tracing.program import CallObserver, CompileChoices, Program, fit_leaf, leaves_of_call
 from fxad.tracing.tracer import Tracer, active_trace
 from fxad.units.forwarding import forwarded_host_functions, forwarded_operands
 
-_Call: TypeAlias = Callable[..., object]  # of a program, as the user calls it
+_UserCall: TypeAlias = Callable[..., object]  # of a program, as the user calls it
 
 # The name of the slot of an object that holds `fast_path`, so that its call is one Python frame.
 FAST_CALL: Final = "__call__"
@@ -95,7 +95,7 @@ class Dispatcher:
         program: Program[..., object],
         loaded: runtime.AnyExecutable,
         load: Callable[[Target], runtime.AnyExecutable],
-        choices: Choices,
+        choices: CompileChoices,
         device: runtime.Device | None = None,
         sharding: OperandSharding | None = None,
     ) -> None:
@@ -303,7 +303,7 @@ class _ForwardingStart:
     def __init__(self, operands: tuple[int, ...]) -> None:
         self._operands = operands
 
-    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> XlaResults:
         for b in buffers:
             if b.is_deleted():
                 raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
@@ -336,7 +336,7 @@ class _MovingStart:
     def __init__(self, start: Start, bound: list[runtime.Buffer], device: runtime.Device | None) -> None:
         self._start, self._bound, self._device = start, bound, device
 
-    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> XlaResults:
         arguments = buffers[len(self._bound) :]
         if self._device is not None:
             arguments = moved_to(arguments, self._device)
@@ -346,7 +346,7 @@ class _MovingStart:
 # -------------------------------------------------------------------------------------------------- the usual call
 
 
-def fast_path(dispatcher: Dispatcher, general: _Call, *, ordered: bool = False) -> _Call:
+def fast_path(dispatcher: Dispatcher, general: _UserCall, *, ordered: bool = False) -> _UserCall:
     """Return a function for the usual call: outside traces, with uncommitted arrays of exactly the types of the
     program.
 
@@ -372,7 +372,7 @@ def fast_path(dispatcher: Dispatcher, general: _Call, *, ordered: bool = False) 
     return _call_of_any_trees(dispatcher, usual, general, ordered)
 
 
-def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -> _Call:
+def _call_of_any_arrays(dispatcher: Dispatcher, general: _UserCall, ordered: bool) -> _UserCall:
     """Any argument and result trees, for a program that is not loaded for the default device, or that returns numbers
     of host functions."""
     in_tree, avals, call_arrays = dispatcher.program.in_tree, dispatcher.avals, dispatcher.call_arrays
@@ -392,7 +392,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _Call, ordered: bool) -
     return call
 
 
-def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
+def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
     """Return one array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
@@ -417,7 +417,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _Call) 
     return call
 
 
-def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _Call) -> _Call:
+def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
     """Return two arrays in, one out."""
     (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
@@ -442,7 +442,7 @@ def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _Call)
     return call
 
 
-def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _Call, ordered: bool) -> _Call:
+def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _UserCall, ordered: bool) -> _UserCall:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
     (start, handlers, _), call_arrays = usual, dispatcher.call_arrays

@@ -18,7 +18,7 @@ from fxad.errors import ArgumentError, DonationWarning, ParameterError, shown, w
 from fxad.ir import Aval
 from fxad.lower import aliases
 from fxad.operations.arguments import argument_keys, plain_ints
-from fxad.runtime import Results, Start
+from fxad.runtime import Start, XlaResults
 from fxad.tracing.program import Program
 from fxad.tracing.tracer import user_source
 
@@ -148,7 +148,7 @@ class DonatingStart:
         self._start, self._operands, self._name, self._path = start, operands, name, path
         self._record = runtime.DonationRecord(name, None)
 
-    def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[runtime.Buffer]) -> XlaResults:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
         record, source = self._record, user_source(2)

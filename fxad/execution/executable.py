@@ -25,7 +25,7 @@ from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
-from fxad.tracing.program import Choices, Program, Spec
+from fxad.tracing.program import CompileChoices, Program, Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -104,8 +104,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         if least_budget(jaxpr) is None:
             return jaxpr, self.passes
         options = replace(DEFAULT_OPTIONS, donate=self.donate)
-        linked = link_plan(jaxpr, self.choice, self.passes, options, runtime.default_device())
-        return without_budgets(jaxpr), linked[1]
+        _, passes = load_with_passes(jaxpr, self.choice, self.passes, options, runtime.default_device())
+        return without_budgets(jaxpr), passes
 
     def text(self) -> str:
         """Return StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
@@ -178,10 +178,10 @@ class Lowered(_Staged, Generic[P, R_co]):
         operands = donated or options.donate
         check_operands(self.program, operands)
         how = replace(options, donate=operands)
-        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, how)
+        load = partial(load_program, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())
         sharding = target if isinstance(target, OperandSharding) else None
-        choices = Choices(self.choice, self.passes, how)
+        choices = CompileChoices(self.choice, self.passes, how)
         return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, sharding))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
@@ -277,18 +277,18 @@ def check_choice(what: str, units: object) -> None:
         )
 
 
-def load_plan(
+def load_program(
     jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> runtime.AnyExecutable:
     """Return the executable of a program on devices, within the budgets of its parts. The active cache supplies its
     units."""
-    return link_plan(jaxpr, choice, passes, options, target)[0]
+    return load_with_passes(jaxpr, choice, passes, options, target)[0]
 
 
-def link_plan(
+def load_with_passes(
     jaxpr: Jaxpr, choice: UnitsChoice, passes: Passes | None, options: CompileOptions, target: Target
 ) -> tuple[runtime.AnyExecutable, Passes | None]:
-    """Return the executable of `load_plan`, and the passes that it is compiled with."""
+    """Return the executable of `load_program`, and the passes under which it fits into the budgets."""
     jaxpr, device = (target.program(jaxpr), target.device) if isinstance(target, OperandSharding) else (jaxpr, target)
     limit = least_budget(jaxpr)
 
@@ -352,7 +352,7 @@ class Executable(_Staged, Generic[P, R_co]):
         return self._dispatcher.avals
 
     @property
-    def choices(self) -> Choices:
+    def choices(self) -> CompileChoices:
         """How the program was compiled: the choice of units, the passes, and the options."""
         return self._dispatcher.choices
 

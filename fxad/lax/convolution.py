@@ -29,7 +29,7 @@ class ConvDimensionNumbers(NamedTuple):
 
 
 ConvGeneralDilatedDimensionNumbers: TypeAlias = "ConvDimensionNumbers | tuple[str, str, str] | None"
-Pairs: TypeAlias = "str | Sequence[tuple[int, int]]"
+ConvPadding: TypeAlias = "str | Sequence[tuple[int, int]]"
 
 _TRANSPOSED_LAYOUTS: Final = MappingProxyType(
     {n: (f"N{s}C", f"{s}IO", f"N{s}C") for n, s in ((2, ""), (3, "H"), (4, "HW"), (5, "HWD"))}
@@ -95,7 +95,7 @@ def padtype_to_pads(
     return pairs
 
 
-def padding_pairs(op: str, padding: Pairs, n: int) -> Padding | None:
+def padding_pairs(op: str, padding: ConvPadding, n: int) -> Padding | None:
     """Return the user's pairs, for `n` axes; None for a string."""
     if isinstance(padding, str):
         return None
@@ -120,7 +120,7 @@ def conv_general_dilated(
     lhs: ArrayLike,
     rhs: ArrayLike,
     window_strides: Sequence[int],
-    padding: Pairs,
+    padding: ConvPadding,
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
@@ -200,7 +200,7 @@ def conv_with_general_padding(
     lhs: ArrayLike,
     rhs: ArrayLike,
     window_strides: Sequence[int],
-    padding: Pairs,
+    padding: ConvPadding,
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
@@ -229,7 +229,7 @@ def conv_transpose(
     lhs: ArrayLike,
     rhs: ArrayLike,
     strides: Sequence[int],
-    padding: Pairs,
+    padding: ConvPadding,
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     transpose_kernel: bool = False,
@@ -287,7 +287,7 @@ def conv_general_dilated_patches(
     lhs: ArrayLike,
     filter_shape: Sequence[int],
     window_strides: Sequence[int],
-    padding: Pairs,
+    padding: ConvPadding,
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,

@@ -25,8 +25,8 @@ from fxad.primitives.collectives import (
     AllGather,
     AllToAll,
     AxisIndex,
+    AxisNames,
     Groups,
-    Names,
     Pmax,
     Pmin,
     Ppermute,
@@ -46,7 +46,7 @@ AxisName: TypeAlias = str | Sequence[str]
 AxisGroups: TypeAlias = Sequence[Sequence[int]] | None
 
 
-def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
+def named_axes(op: str, axis_name: AxisName) -> tuple[AxisNames, Sizes]:
     """Return the axes with their sizes. Raises: AxisNameError, ArgumentError."""
     names = (axis_name,) if isinstance(axis_name, str) else to_tuple(op, "axis_name", axis_name)
     sizes = tuple([size_of_axis(op, name) for name in names])
@@ -55,7 +55,7 @@ def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
     return names, sizes
 
 
-def _one_or_more_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
+def _one_or_more_axes(op: str, axis_name: AxisName) -> tuple[AxisNames, Sizes]:
     """Return `named_axes`, for a collective that needs an axis. Raises: ParameterError too."""
     names, sizes = named_axes(op, axis_name)
     if not names:
@@ -297,7 +297,7 @@ def axis_size(axis_name: AxisName) -> int:
     return prod(named_axes("axis_size", axis_name)[1])
 
 
-def _flat_index(emit: Emit, names: Names, sizes: Sizes) -> tuple[Atom]:
+def _flat_index(emit: Emit, names: AxisNames, sizes: Sizes) -> tuple[Atom]:
     return (flat_index(emit, names, sizes),)
 
 

@@ -302,12 +302,12 @@ def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis
     return binder().apply(indexing.dynamic_slice, (operand, *arrays), (fixed, sizes, (k,) if drop else ()))[0]
 
 
-Index = TypeVar("Index")
+IndexT = TypeVar("IndexT")
 
 
-def _starts_along(index: Index, axis: int, ndim: int) -> list[Index | int]:
+def _starts_along(index: IndexT, axis: int, ndim: int) -> list[IndexT | int]:
     """Return the start indices of a window that moves along one axis: 0 for the other axes."""
-    starts: list[Index | int] = [0] * ndim
+    starts: list[IndexT | int] = [0] * ndim
     starts[axis] = index
     return starts
 

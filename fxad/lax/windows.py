@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from fxad.errors import ShapeError
 from fxad.ir import Shape
-from fxad.lax.convolution import Pairs, ints_per_axis, padding_pairs, padtype_to_pads
+from fxad.lax.convolution import ConvPadding, ints_per_axis, padding_pairs, padtype_to_pads
 from fxad.lax.reductions import reduction_operands
 from fxad.operations import windows
 from fxad.operations.arguments import to_ints
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 # Windows as the user gives them: sizes, strides, padding, base_dilation, window_dilation.
 _WindowArguments: TypeAlias = (
-    "tuple[Sequence[int], Sequence[int] | None, Pairs, Sequence[int] | None, Sequence[int] | None]"
+    "tuple[Sequence[int], Sequence[int] | None, ConvPadding, Sequence[int] | None, Sequence[int] | None]"
 )
 
 
@@ -29,7 +29,7 @@ def reduce_window(
     computation: Callable[..., object],
     window_dimensions: Sequence[int],
     window_strides: Sequence[int] | None,
-    padding: Pairs,
+    padding: ConvPadding,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> T:
@@ -55,7 +55,7 @@ def sliding_window(
     shape: Shape,
     window: Sequence[int],
     strides: Sequence[int] | None,
-    padding: Pairs,
+    padding: ConvPadding,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> SlidingWindow:
@@ -80,7 +80,7 @@ def select_and_scatter_add(
     select: str,
     window_dimensions: Sequence[int],
     window_strides: Sequence[int],
-    padding: Pairs,
+    padding: ConvPadding,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Array:
@@ -96,7 +96,7 @@ def select_and_gather_add(
     select: str,
     window_dimensions: Sequence[int],
     window_strides: Sequence[int],
-    padding: Pairs,
+    padding: ConvPadding,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Array:

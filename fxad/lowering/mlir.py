@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @final
-class _Parser:
+class _ModuleParser:
     """A pool of contexts with the dialects loaded. A new one is made (3 ms) if the pool is empty."""
 
     __slots__ = ("_free",)
@@ -57,7 +57,7 @@ def _context() -> ir.Context:
     return context
 
 
-_parser: Final = _Parser()
+_parser: Final = _ModuleParser()
 
 
 def pretty(source: str) -> str:

@@ -16,7 +16,6 @@ from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 
-_THREADED: Final = -1  # the threaded value, among the places of operands
 _PREDICATE: Final = Aval((), dtypes.bool_)
 
 
@@ -74,7 +73,8 @@ def with_threaded(
     if group is None or result is None or (not are_branches and len(changing) > 1):
         return None
     operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    operands[group].insert(0, _THREADED)  # the value is the first of its group
+    threaded = layout.n_operands  # the number of the new operand in `operands`
+    operands[group].insert(0, threaded)  # the value is the first of its group
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.operand_indices(k), body.jaxpr
@@ -82,8 +82,8 @@ def with_threaded(
             before = body.results[: body.results.index(result)]
             place = sum([1 if g == PREDICATE else layout.results[g].size for g in before])
             jaxpr = _move_first_result(thread(jaxpr), place)
-            takes = (_THREADED, *takes)
-        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={_THREADED: aval}))
+            takes = (threaded, *takes)
+        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={threaded: aval}))
     sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
     rebuilt = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
     return Threaded(rebuilt, layout.operands_of(group).start, layout.results_of(result).start)

@@ -23,7 +23,7 @@ from fxad.operations.arguments import flag, number, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.primitives.axes import other_axes
-from fxad.primitives.collectives import Names, Sizes
+from fxad.primitives.collectives import AxisNames, Sizes
 from fxad.tracing.array import Array, ArrayLike, is_scalar
 
 
@@ -209,7 +209,7 @@ def batch_norm(
 
 
 def _batch_moments(
-    x: Array, axes: tuple[int, ...], where: Array | None, names: Names, sizes: Sizes
+    x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames, sizes: Sizes
 ) -> tuple[Array, Array]:
     del sizes  # the program depends on them, so they are part of its cache key
     return _moments(x, axes, where, names)
@@ -283,13 +283,13 @@ def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:
     return y if bias is None else y + bias.astype(fnp.promote_types(bias.dtype, y.dtype))
 
 
-def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> tuple[Array, Array]:
+def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames = ()) -> tuple[Array, Array]:
     """Return mean and variance over axes, which are kept with size 1."""
     mean = _mean(x, axes, where, names)
     return mean, _mean(_abs_square(x - mean), axes, where, names)
 
 
-def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> Array:
+def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames = ()) -> Array:
     """Return the mean of the elements inside `where`, over axes and mapped axes; 0 if there are none."""
     if where is None:
         mean = x.mean(axes, keepdims=True)

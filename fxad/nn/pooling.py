@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ShapeError
-from fxad.lax.convolution import Pairs, padding_pairs
+from fxad.lax.convolution import ConvPadding, padding_pairs
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.operations.arguments import flag, to_ints
 from fxad.primitives.reduce import extreme_value
@@ -21,7 +21,7 @@ def pool(
     reduce_fn: Callable[[Array, Array], Array],
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
-    padding: Pairs = "VALID",
+    padding: ConvPadding = "VALID",
 ) -> Array:
     """Combine the elements of each window of the spatial axes by `reduce_fn`; see `fxad.lax.reduce_window`.
 
@@ -38,7 +38,7 @@ def _pool(
     reduce_fn: Callable[[Array, Array], Array],
     window_shape: Sequence[int],
     strides: Sequence[int] | None,
-    padding: Pairs,
+    padding: ConvPadding,
 ) -> Array:
     window = to_ints(name, "window_shape", window_shape)
     n = len(window)
@@ -56,7 +56,7 @@ def _pool(
 
 
 def max_pool(
-    inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Pairs = "VALID"
+    inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: ConvPadding = "VALID"
 ) -> Array:
     """Return the greatest element of each window; padding is ignored. The derivative goes to the first of equal
     elements."""
@@ -65,7 +65,7 @@ def max_pool(
 
 
 def min_pool(
-    inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Pairs = "VALID"
+    inputs: ArrayLike, window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: ConvPadding = "VALID"
 ) -> Array:
     """Return the least element of each window; padding is ignored. The derivative goes to the first of equal
     elements."""
@@ -77,7 +77,7 @@ def avg_pool(
     inputs: ArrayLike,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
-    padding: Pairs = "VALID",
+    padding: ConvPadding = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
     """Return the mean of each window. Padding counts as zeros; with `count_include_pad=False` it is ignored."""

@@ -34,7 +34,7 @@ from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index,
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Blocks: TypeAlias = "ArrayLike | Sequence[Blocks]"
-Parts: TypeAlias = "int | Sequence[int]"
+SplitPoints: TypeAlias = "int | Sequence[int]"
 
 
 def atleast_3d(x: ArrayLike) -> Array:
@@ -51,22 +51,22 @@ def dstack(tup: Sequence[ArrayLike], dtype: object = None) -> Array:
     return concat([atleast_3d(a) for a in arrays], 2, dtype)
 
 
-def hsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+def hsplit(ary: ArrayLike, indices_or_sections: SplitPoints) -> list[Array]:
     """Split `ary` along the second axis, or along the only axis of a vector."""
     return _split("hsplit", ary, indices_or_sections, 1 if aval_of(ary, "hsplit: argument 0").ndim > 1 else 0, 1)
 
 
-def vsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+def vsplit(ary: ArrayLike, indices_or_sections: SplitPoints) -> list[Array]:
     """Split `ary` along the first axis. It has at least two axes."""
     return _split("vsplit", ary, indices_or_sections, 0, 2)
 
 
-def dsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+def dsplit(ary: ArrayLike, indices_or_sections: SplitPoints) -> list[Array]:
     """Split `ary` along the third axis."""
     return _split("dsplit", ary, indices_or_sections, 2, 3)
 
 
-def _split(name: str, x: ArrayLike, parts: Parts, axis: int, ndim: int) -> list[Array]:
+def _split(name: str, x: ArrayLike, parts: SplitPoints, axis: int, ndim: int) -> list[Array]:
     array, parts = as_array(name, x), plain_ints(parts)
     if array.ndim < ndim:
         raise ShapeError(f"{name}: takes an array with at least {ndim} axes, got {array.aval}")

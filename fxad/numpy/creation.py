@@ -220,7 +220,7 @@ def linspace(
 def _as_float(x: ArrayLike) -> ArrayLike:
     """Return an int as a float, also a traced one. Other values are returned as they are."""
     if type(x) is TracedNumber:
-        return x * 1.0 if x.number_type.kind == 1 else x
+        return x * 1.0 if x.number_type.kind is promotion.NumberKind.INTEGER else x
     return cast("ArrayLike", number_argument(float(x))) if type(x) is int or type(x) is IntArgument else x
 
 

@@ -20,7 +20,7 @@ from fxad.tracing.array import Array, ArrayLike, binder
 from fxad.tracing.tracer import trace_flat
 from fxad.transforms.vmap import vmap
 
-Results: TypeAlias = "Array | tuple[Array, ...]"
+OneOrMore: TypeAlias = "Array | tuple[Array, ...]"
 
 _NAME: Final = r"[A-Za-z_]\w*|\d+"
 _CORE: Final = rf"\((?:(?:{_NAME})(?:,(?:{_NAME}))*)?\)"
@@ -32,7 +32,7 @@ def vectorize(
     *,
     excluded: Collection[int | str] = frozenset(),
     signature: str | None = None,
-) -> Callable[..., Results]:
+) -> Callable[..., OneOrMore]:
     """Return a function over arrays that broadcast, from a function of scalars; with a `signature`, from a function of
     small arrays.
 
@@ -48,7 +48,7 @@ def vectorize(
     name = getattr(pyfunc, "__name__", "function")
 
     @wraps(pyfunc, updated=())
-    def mapped(*args: object, **kwargs: object) -> Results:
+    def mapped(*args: object, **kwargs: object) -> OneOrMore:
         slots: list[int | str] = [*range(len(args)), *kwargs]
         by_slot = dict(zip(slots, (*args, *kwargs.values()), strict=True))
         free = [k for k in slots if k not in excluded]
@@ -165,7 +165,7 @@ def _vmap_leading(
 
 def apply_along_axis(
     func1d: Callable[..., object], axis: int, arr: ArrayLike, *args: object, **kwargs: object
-) -> Results:
+) -> OneOrMore:
     """Apply a function of vectors to the vectors along an axis. The axes of its result replace that axis."""
     func1d = function("apply_along_axis", "func1d", func1d)
     array = as_array("apply_along_axis", arr, 2)

@@ -19,7 +19,7 @@ from fxad.operations.arguments import flag, to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
-Span: TypeAlias = "slice | tuple[slice, ...]"
+GridSlices: TypeAlias = "slice | tuple[slice, ...]"
 
 
 def _points(name: str, span: object) -> Array:
@@ -35,7 +35,7 @@ def _points(name: str, span: object) -> Array:
     return arange(start, span.stop, step)
 
 
-def _lines(name: str, spans: Span) -> list[Array]:
+def _lines(name: str, spans: GridSlices) -> list[Array]:
     """Return the points along each axis, in shapes that broadcast together."""
     slices = spans if isinstance(spans, tuple) else (spans,)
     lines = [_points(name, s) for s in slices]
@@ -53,7 +53,7 @@ class _Mesh:
     def __repr__(self) -> str:
         return "fxad.numpy.mgrid"
 
-    def __getitem__(self, spans: Span) -> Array:
+    def __getitem__(self, spans: GridSlices) -> Array:
         axes = _lines("mgrid", spans)
         if not isinstance(spans, tuple):
             return axes[0]
@@ -69,7 +69,7 @@ class _Open:
     def __repr__(self) -> str:
         return "fxad.numpy.ogrid"
 
-    def __getitem__(self, spans: Span) -> Array | tuple[Array, ...]:
+    def __getitem__(self, spans: GridSlices) -> Array | tuple[Array, ...]:
         axes = _lines("ogrid", spans)
         return tuple(axes) if isinstance(spans, tuple) else axes[0]
 

@@ -36,7 +36,7 @@ from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
-Where: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | NDArray | Array"
+ConstantIndex: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | NDArray | Array"
 
 _SIZED: Final = "give `size`: how many elements the result has"
 
@@ -423,7 +423,9 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     return concat([as_array("append", arr), as_array("append", values, 1)], axis)
 
 
-def delete(arr: ArrayLike, obj: Where, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+def delete(
+    arr: ArrayLike, obj: ConstantIndex, axis: int | None = None, *, assume_unique_indices: bool = False
+) -> Array:
     """Return `arr` without the slices that an int, a slice or an array of ints or bools selects along an axis; of the
     flattened `arr` for None.
 
@@ -451,7 +453,7 @@ def _traced_places(at: Array, n: int, more: int) -> Array:
     return binary.clip(binary.where(places < 0, places + n, places), 0, maximum(n - 1 + more, 0))
 
 
-def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
+def _concrete_indices(name: str, obj: ConstantIndex, n: int, more: int) -> npt.NDArray[np.int64]:
     """Return concrete indices into an axis of size n, or up to `more` beyond it. Raises: TracerError, AxisError,
     DTypeError, SizeError."""
     if type(n) is Size:
@@ -479,7 +481,7 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
     return at
 
 
-def insert(arr: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
+def insert(arr: ArrayLike, obj: ConstantIndex, values: ArrayLike, axis: int | None = None) -> Array:
     """Return `arr` with `values` inserted before the slices that an int, a slice or an array of ints selects along an
     axis; None flattens `arr`.
 

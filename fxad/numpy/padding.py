@@ -27,7 +27,7 @@ from fxad.primitives.axes import replace_entry
 from fxad.tracing.array import Array, ArrayLike
 
 Widths: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, int | Sequence[int]]"
-Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
+PadWidths: TypeAlias = "tuple[tuple[int, int], ...]"
 
 MODES: Final = (
     "constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap", "empty",
@@ -101,7 +101,7 @@ def pad(
 # -------------------------------------------------------------------------------------------------------- arguments
 
 
-def _widths(given: Widths, x: Array) -> Pairs:
+def _widths(given: Widths, x: Array) -> PadWidths:
     if isinstance(given, Mapping):
         pairs = [(0, 0)] * x.ndim
         for axis, width in given.items():
@@ -117,7 +117,7 @@ def _widths(given: Widths, x: Array) -> Pairs:
     return _check_widths(by_numpy("pad", np.asarray, given), x, given)
 
 
-def _check_widths(widths: NDArray, x: Array, given: object) -> Pairs:
+def _check_widths(widths: NDArray, x: Array, given: object) -> PadWidths:
     try:
         pairs = np.broadcast_to(widths if widths.size else widths.reshape(-1, 2), (x.ndim, 2))
     except ValueError:
@@ -130,7 +130,7 @@ def _check_widths(widths: NDArray, x: Array, given: object) -> Pairs:
     return tuple([(a, b) for a, b in sizes])
 
 
-def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> Pairs:
+def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> PadWidths:
     """Return the number of elements at each end that a statistic uses; all for None."""
     if given is None:
         return tuple([(n, n) for n in x.shape])
@@ -151,13 +151,13 @@ def _per_side(name: str, values: object, x: Array) -> Array:
 # ------------------------------------------------------------------------------------------------------------ modes
 
 
-def _pad_constant(x: Array, widths: Pairs, values: object) -> Array:
+def _pad_constant(x: Array, widths: PadWidths, values: object) -> Array:
     if isinstance(values, bool | int | float | complex) or (isinstance(values, Array | np.ndarray) and not values.ndim):
         return apply_op("pad", shapes.pad, (x, values), widths)
     return jit_composite(_pad_constants, x, _per_side("constant_values", values, x), widths)
 
 
-def _pad_constants(x: Array, values: Array, widths: Pairs) -> Array:
+def _pad_constants(x: Array, values: Array, widths: PadWidths) -> Array:
     none = [(0, 0)] * x.ndim
     for axis, (before, after) in enumerate(widths):
         for side, width in enumerate(((before, 0), (0, after))):
@@ -176,7 +176,7 @@ def _repeat_axis(x: Array, axis: int, n: int) -> Array:
     return broadcast_to(x, replace_entry(x.shape, axis, n))
 
 
-def _pad_edges(x: Array, widths: Pairs) -> Array:
+def _pad_edges(x: Array, widths: PadWidths) -> Array:
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         first, last = _slice_axis(x, axis, 0, 1), _slice_axis(x, axis, n - 1, n)
@@ -189,7 +189,7 @@ def _concat_nonempty(parts: list[Array], axis: int) -> Array:
     return concat(kept, axis) if kept else parts[0]
 
 
-def _pad_linear_ramp(x: Array, ends: Array, widths: Pairs) -> Array:
+def _pad_linear_ramp(x: Array, ends: Array, widths: PadWidths) -> Array:
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         first, last = _slice_axis(x, axis, 0, 1).squeeze(axis), _slice_axis(x, axis, n - 1, n).squeeze(axis)
@@ -199,7 +199,7 @@ def _pad_linear_ramp(x: Array, ends: Array, widths: Pairs) -> Array:
     return x
 
 
-def _pad_statistic(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
+def _pad_statistic(x: Array, widths: PadWidths, mode: str, lengths: PadWidths) -> Array:
     statistics: dict[str, Callable[..., Array]] = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}
     of = statistics[mode]
     for axis, ((before, after), (few, many)) in enumerate(zip(widths, lengths, strict=True)):
@@ -212,7 +212,7 @@ def _pad_statistic(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
     return x
 
 
-def _pad_mirrored(x: Array, widths: Pairs, mode: str, odd: bool) -> Array:
+def _pad_mirrored(x: Array, widths: PadWidths, mode: str, odd: bool) -> Array:
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         if mode == "reflect" and n == 1:  # a single element is its own mirror image

@@ -31,7 +31,7 @@ from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isinf, isnan, real, rint, sqrt
 from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
-from fxad.operations.promotion import optional_dtype
+from fxad.operations.promotion import NumberKind, optional_dtype
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.tracer import TracedNumber
@@ -376,7 +376,7 @@ def _quantile(
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
     """Return q: static for a Python number, so that the indices are static; else an array."""
     if type(q) is TracedNumber:  # in float64, as a number whose value is known
-        q = q.astype(dtypes.float64) if q.number_type.kind in (1, 2) else q
+        q = q.astype(dtypes.float64) if q.number_type.kind in (NumberKind.INTEGER, NumberKind.FLOATING) else q
     probabilities = q if isinstance(q, Array) else by_numpy(name, np.asarray, q)
     if isinstance(probabilities, Array) or isinstance(q, np.ndarray | np.generic):
         if probabilities.dtype not in dtypes.FLOATING and probabilities.dtype not in dtypes.INTEGER:

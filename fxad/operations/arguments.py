@@ -154,6 +154,15 @@ def text(op: str, what: str, value: str) -> str:
     raise ArgumentError(f"{op}: {what} must be a str, got {described(value)}: {shown(value)}", remedy=STATIC)
 
 
+def is_unicode(value: str) -> bool:
+    """Return True if a text can be encoded: a surrogate alone is no character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_word(value: object, words: Container[str | None]) -> bool:
     """Return True if a value is one of some words, of which None can be one. Every other value is none of them: arrays
     are not compared, and what cannot be hashed is not looked up."""

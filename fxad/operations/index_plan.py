@@ -68,7 +68,7 @@ class _ScalarMask:
     size: int
 
 
-_Entry: TypeAlias = "int | slice | None | EllipsisType | _IndexArray | _ScalarMask"
+_IndexEntry: TypeAlias = "int | slice | None | EllipsisType | _IndexArray | _ScalarMask"
 
 _RANGE: Final = "static indices run from -{n} to {n} - 1; where an index is a tracer, reads clip and updates drop"
 _NO_WRAPPING: Final = "with wrap_negative_indices=False static indices run from 0"
@@ -165,10 +165,10 @@ def promise_unique_indices(p: IndexPlan, operands: tuple[object, ...]) -> IndexP
     return replace(p, take=replace(p.take, unique_indices=True))
 
 
-def _to_entries(entry: object) -> tuple[_Entry, ...]:
+def _to_entries(entry: object) -> tuple[_IndexEntry, ...]:
     """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
     if entry is None or entry is Ellipsis or type(entry) in _BASIC_INDEX_TYPES or type(entry) is IntArgument:
-        return (cast("_Entry", entry),)
+        return (cast("_IndexEntry", entry),)
     if isinstance(entry, bool | np.bool_):
         return (_ScalarMask(int(entry)),)
     if isinstance(entry, list | tuple):
@@ -214,7 +214,7 @@ def _check_index_array(shape: Shape, dtype: DType, value: object) -> _IndexArray
     return _IndexArray(shape, dtype, value)
 
 
-def _mask_entries(values: object) -> tuple[_Entry, ...]:
+def _mask_entries(values: object) -> tuple[_IndexEntry, ...]:
     try:
         mask = np.asarray(cast("npt.ArrayLike", values))
     except TracerError as e:
@@ -229,7 +229,7 @@ def _mask_entries(values: object) -> tuple[_Entry, ...]:
     return tuple([_IndexArray(a.shape, dtypes.int32, a, n, mask) for a, n in picked])
 
 
-def _expand_ellipsis(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
+def _expand_ellipsis(shape: Shape, entries: list[_IndexEntry]) -> list[_IndexEntry]:
     """Return the entries with whole axes in place of `...`, or at the end."""
     dots = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
@@ -240,7 +240,7 @@ def _expand_ellipsis(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
             f"getitem: too many indices: {count} for the {len(shape)} axes of shape {shape}",
             remedy="give at most one index an axis; None adds an axis",
         )
-    whole: list[_Entry] = [slice(None)] * (len(shape) - count)
+    whole: list[_IndexEntry] = [slice(None)] * (len(shape) - count)
     if not dots:
         return [*entries, *whole]
     # an ellipsis for no axes still separates arrays, as in NumPy
@@ -274,7 +274,7 @@ class _PlanBuilder:
         # the axes of the result, entry by entry; None for an int or an array
         self.result: list[tuple[int, ...] | None] = []
 
-    def add(self, e: _Entry) -> None:
+    def add(self, e: _IndexEntry) -> None:
         """Take the next entry of the index."""
         if type(e) is int or type(e) is Size:
             self._add_int(e)

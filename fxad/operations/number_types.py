@@ -16,16 +16,15 @@ from fxad import dtypes
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.ir import Aval
-from fxad.operations.promotion import ALONE, dtype_kind, scalar_kind
+from fxad.operations.promotion import ALONE, NumberKind, dtype_kind, scalar_kind
 
 
 @final
 class NumberType:
     """The type of a Python number. There is one object for each type.
 
-    It stands in place of an `Aval` among the types of the arguments of a function. `kind`: that of
-    `promotion.dtype_kind`. `base` is the type of the operand while the function is traced: it holds each value.
-    `aval` is the type of the number as an array by itself.
+    It stands in place of an `Aval` among the types of the arguments of a function. `base` is the type of the operand
+    while the function is traced: it holds each value. `aval` is the type of the number as an array by itself.
     """
 
     __slots__ = ("aval", "base", "fixed", "kind", "name")
@@ -33,7 +32,7 @@ class NumberType:
     shape: Final = ()
     ndim: Final = 0
 
-    def __init__(self, name: str, kind: int, base: DType, *, fixed: bool = False) -> None:
+    def __init__(self, name: str, kind: NumberKind, base: DType, *, fixed: bool = False) -> None:
         self.name, self.kind, self.fixed = name, kind, fixed
         self.base, self.aval = Aval((), base), Aval((), ALONE[kind])
 
@@ -49,7 +48,7 @@ class NumberType:
 
     def takes(self, other: NumberType) -> bool:
         """Return True for the type of numbers that a program takes, whose number is of this type."""
-        return self.kind == other.kind and (not other.fixed or self.base is other.base)
+        return self.kind is other.kind and (not other.fixed or self.base is other.base)
 
     def dtype_beside(self, dtype: DType | None) -> DType:
         """Return the dtype that the number takes beside an array of `dtype` (None: by itself)."""
@@ -64,19 +63,19 @@ class NumberType:
         """
         if self.fixed:
             return self.base.dtype
-        if self.kind == 1:
+        if self.kind is NumberKind.INTEGER:
             integers = {d for d in met if d in dtypes.INTEGER}
             for d in integers:
                 least, most = dtypes.RANGES[d]
                 if all([dtypes.RANGES[e][0] <= least and most <= dtypes.RANGES[e][1] for e in integers]):
                     return d
-        if self.kind == 2:
+        if self.kind is NumberKind.FLOATING:
             met = [_PARTS.get(d, d) for d in met]
-        if self.kind > 1 and len(set(met)) == 1:
+        if self.kind >= NumberKind.FLOATING and len(set(met)) == 1:
             (dtype,) = set(met)
-            if dtype_kind(dtype) == self.kind:
+            if dtype_kind(dtype) is self.kind:
                 return dtype
-        return self.base.dtype if met or self.kind == 1 else self.dtype
+        return self.base.dtype if met or self.kind is NumberKind.INTEGER else self.dtype
 
     def __repr__(self) -> str:
         return f"NumberType({self.name})"
@@ -84,11 +83,11 @@ class NumberType:
 
 _PARTS: Final = MappingProxyType({dtypes.complex64: dtypes.float32, dtypes.complex128: dtypes.float64})
 
-BOOL: Final = NumberType("bool", 0, dtypes.bool_)
-INT: Final = NumberType("int", 1, dtypes.int32)  # of 32 bits
-LONG: Final = NumberType("long", 1, dtypes.int64)
-FLOAT: Final = NumberType("float", 2, dtypes.float64)
-COMPLEX: Final = NumberType("complex", 3, dtypes.complex128)
+BOOL: Final = NumberType("bool", NumberKind.BOOL, dtypes.bool_)
+INT: Final = NumberType("int", NumberKind.INTEGER, dtypes.int32)  # of 32 bits
+LONG: Final = NumberType("long", NumberKind.INTEGER, dtypes.int64)
+FLOAT: Final = NumberType("float", NumberKind.FLOATING, dtypes.float64)
+COMPLEX: Final = NumberType("complex", NumberKind.COMPLEX, dtypes.complex128)
 # The results of computing with numbers of each kind.
 RESULTS: Final = (BOOL, LONG, FLOAT, COMPLEX)
 _BY_TYPE: Final = MappingProxyType[type, NumberType]({bool: BOOL, float: FLOAT, complex: COMPLEX})

@@ -10,8 +10,9 @@ an operand is (decision 64).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
@@ -24,25 +25,39 @@ from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.shape import BroadcastInDim
 
-# bool < integer < floating < complex
-_KIND: Final = MappingProxyType({bool: 0, int: 1, float: 2, complex: 3})
-ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)
-
 Scalar = bool | int | float | complex
 
 
-def dtype_kind(dtype: DType) -> int:
-    """Return 0 bool, 1 integer, 2 floating, 3 complex."""
-    if dtype in dtypes.FLOATING:
-        return 2
-    if dtype in dtypes.INTEGER:
-        return 1
-    return 3 if dtype in dtypes.COMPLEX else 0
+@final
+class NumberKind(IntEnum):
+    """The kinds of dtypes and of Python scalars; a higher one holds all values of a lower one."""
+
+    BOOL = 0
+    INTEGER = 1
+    FLOATING = 2
+    COMPLEX = 3
 
 
-def scalar_kind(value: Scalar) -> int:
-    """Return the kind of a Python scalar: that of `dtype_kind`. Raises: DTypeError."""
-    return _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
+ALONE: Final = (dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.complex64)  # of a Python scalar, by its kind
+_KIND_OF_TYPE: Final = MappingProxyType(dict(zip((bool, int, float, complex), NumberKind, strict=True)))
+_KIND_OF_DTYPE: Final = MappingProxyType(
+    {
+        **dict.fromkeys(dtypes.INTEGER, NumberKind.INTEGER),
+        **dict.fromkeys(dtypes.FLOATING, NumberKind.FLOATING),
+        **dict.fromkeys(dtypes.COMPLEX, NumberKind.COMPLEX),
+    }
+)
+
+
+def dtype_kind(dtype: DType) -> NumberKind:
+    """Return the kind of a dtype."""
+    return _KIND_OF_DTYPE.get(dtype, NumberKind.BOOL)
+
+
+def scalar_kind(value: Scalar) -> NumberKind:
+    """Return the kind of a Python scalar. Raises: DTypeError."""
+    kind = _KIND_OF_TYPE.get(type(value))
+    return _KIND_OF_TYPE[python_type(value)] if kind is None else kind
 
 
 def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar") -> DType:
@@ -52,7 +67,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
     result = dtype if dtype is not None and own <= dtype_kind(dtype) else ALONE[own]
     if type(value) is Size:
         return result  # its value is not known here: it wraps where it does not fit
-    if own == 1 and result in dtypes.INTEGER:
+    if own is NumberKind.INTEGER and result in dtypes.INTEGER:
         least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
             raise DTypeError(
@@ -60,7 +75,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
                 f"does not fit in {result.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
-    elif own == 1 and int(value.real).bit_length() > 1023:
+    elif own is NumberKind.INTEGER and int(value.real).bit_length() > 1023:
         raise DTypeError(
             f"{what}: an int of {int(value.real).bit_length()} bits does not fit in {result.name}",
             remedy="the greatest float is about 1.8e308, in float64",
@@ -76,7 +91,7 @@ def argument(e: DTypeError, what: str) -> DTypeError:
 def dtype_of_scalars(values: Sequence[object]) -> DType | None:
     """Return the dtype of Python scalars without an array: that of the highest kind among them. None if there are
     none."""
-    return ALONE[max([_KIND[python_type(v)] for v in values])] if values else None
+    return ALONE[max([_KIND_OF_TYPE[python_type(v)] for v in values])] if values else None
 
 
 def scalar_element(value: Scalar, dtype: DType) -> NDArray:
@@ -104,12 +119,12 @@ def promote_dtypes(op: str, a: DType, b: DType) -> DType:
     if a is b:
         return a
     low, high = sorted((a, b), key=lambda d: (dtype_kind(d), d.itemsize))
-    kinds = dtype_kind(low), dtype_kind(high)
-    if kinds == (1, 1):
+    low_kind, high_kind = dtype_kind(low), dtype_kind(high)
+    if low_kind is high_kind is NumberKind.INTEGER:
         return _common_integer(a, b)
-    if kinds[0] != kinds[1] and kinds[0] < 2:
+    if low_kind is not high_kind and low_kind < NumberKind.FLOATING:
         return high
-    if kinds[1] == 3:
+    if high_kind is NumberKind.COMPLEX:
         return dtypes.complex128 if dtypes.float64 in (low, high) else high
     if low.itemsize < high.itemsize:
         return high

@@ -30,7 +30,7 @@ from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.shape import ExpandDims, Rev, Squeeze, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 
-Combine: TypeAlias = Callable[[Emit, Atom, Atom], Atoms]
+CombineUpdates: TypeAlias = Callable[[Emit, Atom, Atom], Atoms]
 ScatterType: TypeAlias = type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]
 
 MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
@@ -61,7 +61,7 @@ def _take_value(_: Emit, x: Atom, value: Atom) -> Atoms:  # noqa: ARG001  `set` 
     return (value,)
 
 
-def _combine_with(prim: Primitive) -> Combine:
+def _combine_with(prim: Primitive) -> CombineUpdates:
     return lambda emit, x, value: emit(prim, x, value)
 
 
@@ -73,7 +73,7 @@ def _divide(emit: Emit, x: Atom, value: Atom) -> Atoms:
     return emit(DIV, x, value)
 
 
-COMBINE: Final[Mapping[str, Combine]] = MappingProxyType(
+COMBINE: Final[Mapping[str, CombineUpdates]] = MappingProxyType(
     {
         "set": _take_value,
         "add": arithmetic.add,

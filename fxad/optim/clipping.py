@@ -8,7 +8,7 @@ from typing import TypeVar
 import fxad.numpy as fnp
 from fxad.api.trees import global_norm
 from fxad.core import tree
-from fxad.optim.transformations import Setting, check_not_negative
+from fxad.optim.transformations import HyperParameter, check_not_negative
 from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
@@ -18,7 +18,7 @@ P = TypeVar("P")
 class ClipByGlobalNorm:
     """Scales a tree down to a norm of `max_norm` at most."""
 
-    max_norm: Setting
+    max_norm: HyperParameter
 
     def init(self, params: object) -> tuple[()]:
         """Return the state: there is none."""
@@ -36,7 +36,7 @@ class ClipByGlobalNorm:
         return tree.map(clipped, updates), ()
 
 
-def clip_by_global_norm(max_norm: Setting) -> ClipByGlobalNorm:
+def clip_by_global_norm(max_norm: HyperParameter) -> ClipByGlobalNorm:
     """Return gradients as they are where their global norm is below `max_norm`, scaled to that norm elsewhere.
 
     Source: Pascanu et al., On the difficulty of training recurrent neural networks (2013), algorithm 1.
@@ -49,7 +49,7 @@ def clip_by_global_norm(max_norm: Setting) -> ClipByGlobalNorm:
 class Clip:
     """Clips each element to [-max_delta, max_delta]."""
 
-    max_delta: Setting
+    max_delta: HyperParameter
 
     def init(self, params: object) -> tuple[()]:
         """Return the state: there is none."""
@@ -60,7 +60,7 @@ class Clip:
         return tree.map(lambda u: fnp.clip(fnp.asarray(u), -self.max_delta, self.max_delta), updates), ()
 
 
-def clip(max_delta: Setting) -> Clip:
+def clip(max_delta: HyperParameter) -> Clip:
     """Return each element of the gradients, clipped to [-max_delta, max_delta]."""
     check_not_negative("clip", max_delta=max_delta)
     return Clip(max_delta)

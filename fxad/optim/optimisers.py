@@ -9,8 +9,8 @@ import fxad.numpy as fnp
 from fxad.core import tree
 from fxad.operations.arguments import flag
 from fxad.optim.transformations import (
+    HyperParameter,
     Rate,
-    Setting,
     check_decay,
     check_not_negative,
     check_rate,
@@ -68,7 +68,7 @@ class Momentum:
     """Gradient descent with momentum. Settings: see `momentum`."""
 
     learning_rate: Rate
-    decay: Setting
+    decay: HyperParameter
     nesterov: bool
 
     def init(self, params: P) -> MomentumState[P]:
@@ -90,7 +90,7 @@ class Momentum:
         )
 
 
-def momentum(learning_rate: Rate, decay: Setting = 0.9, nesterov: bool = False) -> Momentum:
+def momentum(learning_rate: Rate, decay: HyperParameter = 0.9, nesterov: bool = False) -> Momentum:
     """Return gradient descent with momentum: `t <- g + decay * t`, update `-learning_rate * t`; Nesterov: `g + decay *
     t`.
 
@@ -115,12 +115,12 @@ class Adam:
     """Adam, with decoupled decay of the weights. Settings: see `adam` and `adamw`."""
 
     learning_rate: Rate
-    b1: Setting
-    b2: Setting
-    eps: Setting
-    eps_root: Setting
+    b1: HyperParameter
+    b2: HyperParameter
+    eps: HyperParameter
+    eps_root: HyperParameter
     nesterov: bool
-    weight_decay: Setting | None
+    weight_decay: HyperParameter | None
     mask: object
 
     def init(self, params: P) -> AdamState[P]:
@@ -156,10 +156,10 @@ class Adam:
 
 def adam(
     learning_rate: Rate,
-    b1: Setting = 0.9,
-    b2: Setting = 0.999,
-    eps: Setting = 1e-8,
-    eps_root: Setting = 0.0,
+    b1: HyperParameter = 0.9,
+    b2: HyperParameter = 0.999,
+    eps: HyperParameter = 1e-8,
+    eps_root: HyperParameter = 0.0,
     *,
     nesterov: bool = False,
 ) -> Adam:
@@ -174,11 +174,11 @@ def adam(
 
 def adamw(
     learning_rate: Rate,
-    b1: Setting = 0.9,
-    b2: Setting = 0.999,
-    eps: Setting = 1e-8,
-    eps_root: Setting = 0.0,
-    weight_decay: Setting = 1e-4,
+    b1: HyperParameter = 0.9,
+    b2: HyperParameter = 0.999,
+    eps: HyperParameter = 1e-8,
+    eps_root: HyperParameter = 0.0,
+    weight_decay: HyperParameter = 1e-4,
     mask: object = None,
     *,
     nesterov: bool = False,
@@ -207,9 +207,9 @@ class Lion:
     """Lion. Settings: see `lion`."""
 
     learning_rate: Rate
-    b1: Setting
-    b2: Setting
-    weight_decay: Setting
+    b1: HyperParameter
+    b2: HyperParameter
+    weight_decay: HyperParameter
     mask: object
 
     def init(self, params: P) -> LionState[P]:
@@ -230,9 +230,9 @@ class Lion:
 
 def lion(
     learning_rate: Rate,
-    b1: Setting = 0.9,
-    b2: Setting = 0.99,
-    weight_decay: Setting = 1e-3,
+    b1: HyperParameter = 0.9,
+    b2: HyperParameter = 0.99,
+    weight_decay: HyperParameter = 1e-3,
     mask: object = None,
 ) -> Lion:
     """Return Lion: the sign of a mean of the gradients, with decoupled weight decay. `mask`: as for `adamw`.
@@ -251,13 +251,13 @@ def _check_adam(operation: str, rate: object, b1: object, b2: object, eps: objec
     check_not_negative(operation, eps=eps, eps_root=eps_root)
 
 
-def _multiply_keeping_dtype(factor: Setting, x: ArrayLike) -> Array:
+def _multiply_keeping_dtype(factor: HyperParameter, x: ArrayLike) -> Array:
     """Return `factor * x` in the dtype of x."""
     array = fnp.asarray(x)
     return (factor if isinstance(factor, (int, float)) else fnp.asarray(factor).astype(array.dtype)) * array
 
 
-def _mean(x: ArrayLike, mean: Array, decay: Setting) -> Array:
+def _mean(x: ArrayLike, mean: Array, decay: HyperParameter) -> Array:
     """Return the decaying mean with one more element, in the dtype of the mean."""
     return (_multiply_keeping_dtype(1 - decay, x) + _multiply_keeping_dtype(decay, mean)).astype(mean.dtype)
 
@@ -274,13 +274,13 @@ def _real_zeros(p: ArrayLike) -> Array:
     return fnp.zeros_like(_square(p))
 
 
-def _unbiased(moments: P, decay: Setting, count: Array) -> P:
+def _unbiased(moments: P, decay: HyperParameter, count: Array) -> P:
     """Return the moments divided by `1 - decay**count`, computed in float32 at least."""
     correction = 1 - fnp.asarray(decay, dtype=fnp.float32) ** count.astype(fnp.float32)
     return tree.map(lambda m: fnp.asarray(m) / correction.astype(fnp.asarray(m).dtype), moments)
 
 
-def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setting, mask: object) -> P:
+def _decayed(operation: str, direction: P, params: P | None, weight_decay: HyperParameter, mask: object) -> P:
     """Return the direction with `weight_decay * p` added where the mask says so."""
     params = needs_params(operation, params)
     if mask is None:

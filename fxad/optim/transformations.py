@@ -23,9 +23,9 @@ from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
 
-Setting: TypeAlias = "float | Array"
-Schedule: TypeAlias = Callable[[Array], Setting]  # from the number of steps made (int32, 0 at first) to a rate
-Rate: TypeAlias = "Setting | Schedule"
+HyperParameter: TypeAlias = "float | Array"
+Schedule: TypeAlias = Callable[[Array], HyperParameter]  # from the number of steps made (int32, 0 at first) to a rate
+Rate: TypeAlias = "HyperParameter | Schedule"
 
 
 class Transformation(Protocol):
@@ -88,12 +88,12 @@ def _apply_update(p: ArrayLike, u: ArrayLike) -> Array:
     return (array + fnp.asarray(u)).astype(array.dtype)
 
 
-def rate_at(rate: Rate, count: Array) -> Setting:
+def rate_at(rate: Rate, count: Array) -> HyperParameter:
     """Return the learning rate of the step after `count` others."""
     return rate(count) if callable(rate) else rate
 
 
-def scaled(direction: P, rate: Setting) -> P:
+def scaled(direction: P, rate: HyperParameter) -> P:
     """Return the update `-rate * direction`, in the dtypes of `direction`."""
 
     def scale(d: Array) -> Array:

@@ -84,7 +84,7 @@ from fxad.primitives.shape import (
 from fxad.primitives.slicing import Concatenate, emit_slice
 from fxad.primitives.stablehlo import i64_attribute, zeros_constant
 
-Names: TypeAlias = tuple[str, ...]
+AxisNames: TypeAlias = tuple[str, ...]
 Sizes: TypeAlias = tuple[int, ...]
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 BatchedValue: TypeAlias = tuple[Atom, int | None]  # a value and its batch axis
@@ -99,7 +99,7 @@ class Collective(Primitive):
 
     __slots__ = ()
 
-    names: Names
+    names: AxisNames
     sizes: Sizes
 
     @property
@@ -162,7 +162,7 @@ class Collective(Primitive):
             out, at = self.batch_other_axis(ctx, x, dim)
         return (out,), (at,)
 
-    def other_axes(self, k: int) -> tuple[Names, Sizes]:
+    def other_axes(self, k: int) -> tuple[AxisNames, Sizes]:
         """Return the axes without number `k`."""
         return (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
 
@@ -220,11 +220,11 @@ class Grouped(Collective):
         """Return `batch_named_axis` of a collective with groups: the results for a stack (groups, members, ...), in the
         same form."""
 
-    def slower_axes(self, k: int) -> tuple[Names, Sizes]:
+    def slower_axes(self, k: int) -> tuple[AxisNames, Sizes]:
         """Return the axes before number `k`, which are slower."""
         return self.names[:k], self.sizes[:k]
 
-    def faster_axes(self, k: int) -> tuple[Names, Sizes]:
+    def faster_axes(self, k: int) -> tuple[AxisNames, Sizes]:
         """Return the axes after number `k`, which are faster."""
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
@@ -246,7 +246,7 @@ class LinearCollective(LinearMap, LinearInOne):
 # ------------------------------------------------------------------------------------------------------------ checks
 
 
-def check_named_axes(op: str, names: Names, sizes: Sizes) -> None:
+def check_named_axes(op: str, names: AxisNames, sizes: Sizes) -> None:
     """Check the axes of a collective. Raises: ParameterError, AxisNameError."""
     if len(names) != len(sizes) or not names or min(sizes) < 1:
         raise ParameterError(
@@ -256,7 +256,7 @@ def check_named_axes(op: str, names: Names, sizes: Sizes) -> None:
         raise AxisNameError(f"{op}: axes {names} name an axis twice", remedy="name each axis once")
 
 
-def check_groups(op: str, names: Names, sizes: Sizes, groups: Groups) -> None:
+def check_groups(op: str, names: AxisNames, sizes: Sizes, groups: Groups) -> None:
     """Check groups of indices. Raises: ParameterError."""
     if not groups:
         return
@@ -334,7 +334,7 @@ def has_number(aval: Aval, n: int) -> bool:
 # ---------------------------------------------------------------------------------------------------------- lowering
 
 
-def replica_groups(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups = ()) -> list[list[int]]:
+def replica_groups(hlo: Hlo, op: str, names: AxisNames, sizes: Sizes, groups: Groups = ()) -> list[list[int]]:
     """Return the numbers of the devices that communicate with one another, a list for each group.
 
     Raises: AxisNameError for an axis that the devices do not have.
@@ -831,7 +831,7 @@ class AxisIndex(Primitive):
         return ctx(self), (Zero(INT32_SCALAR),)
 
 
-def flat_index(emit: Emit, names: Names, sizes: Sizes) -> Atom:
+def flat_index(emit: Emit, names: AxisNames, sizes: Sizes) -> Atom:
     """Return the index along several axes, the first one slowest."""
     at: Atom = Lit.of(0, INT32_SCALAR)
     for k, (name, size) in enumerate(zip(names, sizes, strict=True)):

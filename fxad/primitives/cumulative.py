@@ -64,9 +64,8 @@ from fxad.primitives.slicing import emit_slice, pad_along_axis
 from fxad.primitives.stablehlo import i64_array, lower_in_float32
 from fxad.support.constants import ROW_SIZE, UNSPLIT_STEPS, WINDOW_SIZE
 
-Parts: TypeAlias = tuple[Atom, ...]
 # (left, right) -> combined: element by element, associative
-Combine: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
+CombineElements: TypeAlias = Callable[[Emit, Atoms, Atoms], Atoms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class CumulativeOperation:
     """An associative operation: each result combines all elements up to its own; from the end for `reverse`."""
 
     name: str
-    combine: Combine
+    combine: CombineElements
     identities: tuple[object, ...]
     reverse: bool
 
@@ -99,7 +98,7 @@ def without_first_factor(emit: Emit, a: Atom, axis: int, reverse: bool) -> Atom:
     return emit_where(emit, emit.one(EQ, at, Lit.of(first, at.aval)), Lit.zero(a.aval), a)
 
 
-def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
+def compose_affine(emit: Emit, left: Atoms, right: Atoms) -> Atoms:
     """Return the map y -> right(left(y)) for maps y -> a y + b."""
     (a, b), (c, d) = left, right
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
@@ -178,7 +177,7 @@ class LinearRecurrence(LinearInOne):
         branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(args))
         return hlo.op("stablehlo.if", (finite,), (x,), regions=branches)[0]
 
-    def _maps(self, emit: Emit, args: Parts) -> Parts:
+    def _maps(self, emit: Emit, args: Atoms) -> Atoms:
         """Return the maps y -> a y + b. The first one is constant."""
         a, b = args
         return without_first_factor(emit, a, self.axis, self.reverse), b
@@ -216,7 +215,7 @@ class Cumulative(Primitive):
         """Return the identity element."""
 
     @abstractmethod
-    def combine(self) -> Combine:
+    def combine(self) -> CombineElements:
         """Return the operation on two elements, as equations."""
 
     @abstractmethod
@@ -267,7 +266,7 @@ class MonoidScan(Cumulative):
         return self.monoid.identity(dtype)
 
     @final
-    def combine(self) -> Combine:
+    def combine(self) -> CombineElements:
         return lambda emit, left, right: emit(self.monoid.prim, *left, *right)
 
     @final
@@ -291,7 +290,7 @@ def subtract_or_zero(emit: Emit, a: Atom, b: Atom) -> Atom:
     return emit_where(emit, emit.one(EQ, a, b), Lit.of(0.0, a.aval), emit.one(SUB, a, b))
 
 
-def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
+def log_add_exp(emit: Emit, left: Atoms, right: Atoms) -> Atoms:
     """Return log(exp(a) + exp(b)), exact if one of them is infinite."""
     (a,), (b,) = left, right
     top = emit.one(MAX, a, b)
@@ -417,7 +416,7 @@ class CumLogSumExp(Cumulative):
     def identity(self, dtype: DType) -> Lit:
         return Lit.of(-np.inf, Aval((), dtype))
 
-    def combine(self) -> Combine:
+    def combine(self) -> CombineElements:
         return log_add_exp
 
     def compute(self, x: NDArray) -> object:
@@ -459,7 +458,7 @@ def cumulative_program(operation: CumulativeOperation, avals: tuple[Aval, ...], 
     return b.build(_cumulate_along(b, operation, b.inputs(avals), axis), operation.name)
 
 
-def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -> Parts:
+def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Atoms, axis: int) -> Atoms:
     blocks = _block_count(xs[0].aval.shape, axis)
     if blocks == 1:
         return _cumulate_at_once(emit, op, xs, axis)
@@ -468,7 +467,7 @@ def _cumulate_along(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -
     return _join_rows(emit, rows, xs[0].aval.shape, axis)
 
 
-def _cumulate_at_once(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int) -> Parts:
+def _cumulate_at_once(emit: Emit, op: CumulativeOperation, xs: Atoms, axis: int) -> Atoms:
     """Return the results, computed one after the other."""
     _, rows = _scan_blocks(emit, op, xs, axis, 1)
     return _join_rows(emit, rows, xs[0].aval.shape, axis)
@@ -481,7 +480,7 @@ def _block_count(shape: Shape, axis: int) -> int:
     return min(-(-ROW_SIZE // max(row, 1)), isqrt(n)) if n > UNSPLIT_STEPS else 1
 
 
-def _scan_blocks(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int, blocks: int) -> tuple[Parts, Parts]:
+def _scan_blocks(emit: Emit, op: CumulativeOperation, xs: Atoms, axis: int, blocks: int) -> tuple[Atoms, Atoms]:
     """Return the totals of the blocks, and the cumulative values inside of each block, as rows."""
     shape = xs[0].aval.shape
     before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -493,7 +492,7 @@ def _scan_blocks(emit: Emit, op: CumulativeOperation, xs: Parts, axis: int, bloc
     return _scan_rows(emit, op, [_permute(emit, x, (2, 0, 1, 3)) for x in split])
 
 
-def _combine_blocks(emit: Emit, op: CumulativeOperation, totals: Parts, rows: Parts) -> Parts:
+def _combine_blocks(emit: Emit, op: CumulativeOperation, totals: Atoms, rows: Atoms) -> Atoms:
     """Return the rows, each block combined with the blocks before it. `totals` are cumulative."""
     prefixes = [
         predecessors(emit, t, 1, op.reverse, Lit.of(identity, t.aval.with_shape(())))
@@ -502,7 +501,7 @@ def _combine_blocks(emit: Emit, op: CumulativeOperation, totals: Parts, rows: Pa
     return op.combine(emit, tuple([emit_broadcast(emit, t, rows[0].aval.shape, (1, 2, 3)) for t in prefixes]), rows)
 
 
-def _join_rows(emit: Emit, rows: Parts, shape: Shape, axis: int) -> Parts:
+def _join_rows(emit: Emit, rows: Atoms, shape: Shape, axis: int) -> Atoms:
     """Return rows as arrays of a shape whose axis is the blocks, one after the other, without padding at the end."""
     steps, before, blocks, after = rows[0].aval.shape
     n = shape[axis]
@@ -524,7 +523,7 @@ def _permute(emit: Emit, x: Atom, axes: tuple[int, ...]) -> Atom:
     return emit.one(Transpose(axes), x)
 
 
-def _scan_rows(emit: Emit, op: CumulativeOperation, rows: Sequence[Atom]) -> tuple[Parts, Parts]:
+def _scan_rows(emit: Emit, op: CumulativeOperation, rows: Sequence[Atom]) -> tuple[Atoms, Atoms]:
     """Return the totals of all rows, and the cumulative values."""
     b, k = Builder(), len(rows)
     row = [r.aval.with_shape(r.aval.shape[1:]) for r in rows]

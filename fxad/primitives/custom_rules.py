@@ -261,7 +261,7 @@ class DeclaredProgram(Record):
         return self.gives[: len(self.gives) - self.n_cotangents]
 
 
-Setting: TypeAlias = Lit | Aval | int | bool | str | None
+RuleSetting: TypeAlias = Lit | Aval | int | bool | str | None
 
 
 @final
@@ -279,7 +279,7 @@ class TransformRule(Record):
     name: ClassVar[str] = "rule"
     transformation: str
     programs: tuple[DeclaredProgram, ...] = ()
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[RuleSetting, ...] = ()
     whole: bool = False
     error: str = ""
     remedy: str = ""

@@ -47,7 +47,7 @@ from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sliding import Padding, Windowed
 from fxad.primitives.stablehlo import i64_array
 
-Results: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
+BatchedResults: TypeAlias = tuple[tuple[Atom, ...], tuple[int | None, ...]]
 
 
 class Fold(HigherOrder):
@@ -154,7 +154,7 @@ class Reduce(Fold):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64_array(self.axes)}, (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> BatchedResults:
         n = len(args) // 2
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
@@ -204,7 +204,7 @@ class ReduceWindow(Fold, Windowed):
         xs, _, windows = self.sliding.lower_single(hlo, args[:n], ins[:n], args[n:])
         return hlo.op("stablehlo.reduce_window", (*xs, *args[n:]), outs, windows.attributes(), (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> BatchedResults:
         n, sliding = len(args) // 2, self.sliding.mapped(0)
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):

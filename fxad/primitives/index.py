@@ -226,7 +226,7 @@ class Index(LinearInFirst):
         if self.dynamic:
             b = Builder()
             x, *indices = b.inputs(ins)
-            x = b.one(DynamicSlice(self.sizes), self._reachable(b, x), *self._window_starts(b, ins[0].shape, indices))
+            x = b.one(DynamicSlice(self.sizes), self._reachable(b, x), *self.window_starts(b, ins[0].shape, indices))
             return hlo.call(b.build((self._drop_axes(b, x),), "index"), args)
         attrs = self.reachable_slice(ins[0].shape).attributes()
         window = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
@@ -262,7 +262,7 @@ class Index(LinearInFirst):
             ct = emit_expand_dims(emit, ct, self.dropped)
         if self.dynamic:
             part_shape = self.reachable_shape(x.shape)
-            starts = self._window_starts(emit, x.shape, others)
+            starts = self.window_starts(emit, x.shape, others)
             ct = emit.one(DYNAMIC_UPDATE_SLICE, zero.with_shape(part_shape), ct, *starts)
             if part_shape == x.shape:
                 return ct
@@ -293,7 +293,7 @@ class Index(LinearInFirst):
         shape = x.aval.shape
         return x if self.reachable_shape(shape) == shape else emit.one(self.reachable_slice(shape), x)
 
-    def _window_starts(self, emit: Emit, shape: Shape, indices: Sequence[Atom]) -> list[Atom]:
+    def window_starts(self, emit: Emit, shape: Shape, indices: Sequence[Atom]) -> list[Atom]:
         """Return the start of the window in this part, along each of its axes: [0, i] for `x[1:9:2, i]`."""
         dtype = index_dtype(shape)
         starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)

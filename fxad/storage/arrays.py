@@ -35,6 +35,7 @@ from fxad.errors import (
     shown,
 )
 from fxad.ir import NDArray
+from fxad.operations.arguments import is_unicode
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.storage.tree_structure import Json, key_paths, structure_from_json, structure_to_json
 from fxad.support.atomic_file import replace_file
@@ -80,7 +81,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
     arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
     names = _leaf_names(shape)
     for name in names:
-        if not _is_unicode(name):
+        if not is_unicode(name):
             raise ArgumentError(
                 f"tree.save: the name {shown(name)} of a leaf is no text of Unicode",
                 remedy="rename the keys on its path: a surrogate alone is no character",
@@ -397,14 +398,6 @@ def _dotted(path: tuple[object, ...]) -> str:
 def _escaped(path: tuple[object, ...]) -> str:
     """Return the path with dots, where a dot in a key has a backslash."""
     return ".".join([text.replace("\\", r"\\").replace(".", r"\.") for text in _texts(path)]) or "value"
-
-
-def _is_unicode(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _head(what: str, text: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fxad.core import tree
 from fxad.errors import FileFormatError, ParseError, shown
 from fxad.ir import Aval, Jaxpr, Source
 from fxad.storage.encoding import ARRAY, find_host_call
-from fxad.storage.file_format import SAVE_AGAIN, Section, raise_damaged
+from fxad.storage.file_format import SAVE_AGAIN, FileSection, raise_damaged
 from fxad.storage.tree_structure import structure_from_json
 from fxad.text import Vocabulary, parse
 from fxad.tracing.array import asarray
@@ -27,7 +27,7 @@ from fxad.tracing.program import Program
 
 def decode(
     what: str,
-    sections: Sequence[Section],
+    sections: Sequence[FileSection],
     trusted: bool,
     primitives: Vocabulary,
     sources: Iterable[Source] = (),
@@ -69,7 +69,7 @@ _FIELDS: Final = MappingProxyType({"name": str, "names": list, "digest": str, "a
 _KINDS: Final = ("numpy", "fxad")
 
 
-def _read_description(what: str, section: Section) -> dict[str, Any]:
+def _read_description(what: str, section: FileSection) -> dict[str, Any]:
     try:
         description = json.loads(section.content, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as e:
@@ -95,7 +95,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return items
 
 
-def _parse_program(what: str, section: Section, primitives: Vocabulary, sources: Iterable[Source]) -> Jaxpr:
+def _parse_program(what: str, section: FileSection, primitives: Vocabulary, sources: Iterable[Source]) -> Jaxpr:
     try:
         return parse(section.content.decode(), primitives, sources=sources)
     except ParseError as e:
@@ -106,7 +106,7 @@ def _parse_program(what: str, section: Section, primitives: Vocabulary, sources:
         raise_damaged(what, section.start + e.start, "the text is not UTF-8")
 
 
-def _read_array(what: str, section: Section, aval: Aval, kind: str) -> object:
+def _read_array(what: str, section: FileSection, aval: Aval, kind: str) -> object:
     if len(section.content) != aval.nbytes:
         raise_damaged(what, section.start, f"an array {aval} has {aval.nbytes} bytes, here are {len(section.content)}")
     if aval.dtype == dtypes.bool_ and section.content.strip(b"\0\1"):

@@ -15,7 +15,7 @@ from fxad.core import printing
 from fxad.errors import ArgumentError
 from fxad.ir import Eqn, Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.host_call import HostCall
-from fxad.storage.file_format import Section
+from fxad.storage.file_format import FileSection
 from fxad.storage.tree_structure import Json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program
@@ -24,7 +24,7 @@ from fxad.tracing.tracer import Tracer
 ARRAY: Final = "array"
 
 
-def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[Section]:
+def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[FileSection]:
     """Return the sections of a program. `more` are additional entries of the description.
 
     Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
@@ -32,11 +32,11 @@ def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -
     """
     check_no_host_call(what, program)
     values = [_bound_value(what, program, b) for b in program.bound]
-    arrays = [Section(ARRAY, np.ascontiguousarray(v).tobytes()) for v in values]
+    arrays = [FileSection(ARRAY, np.ascontiguousarray(v).tobytes()) for v in values]
     return [*encode_without_arrays(what, program, more), *arrays]
 
 
-def encode_without_arrays(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[Section]:
+def encode_without_arrays(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[FileSection]:
     """Return the first two sections of `encode`: the description, and the text.
 
     Raises: ArgumentError for trees that a file cannot hold.
@@ -51,8 +51,8 @@ def encode_without_arrays(what: str, program: Program[..., object], more: Mappin
         **more,
     }
     items = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in description.items()])
-    text = Section("text", printing.program(distinct_jaxprs(program.jaxpr)).encode())
-    return [Section("program", f"{{\n{items}\n}}".encode()), text]
+    text = FileSection("text", printing.program(distinct_jaxprs(program.jaxpr)).encode())
+    return [FileSection("program", f"{{\n{items}\n}}".encode()), text]
 
 
 def check_no_host_call(what: str, program: Program[..., object]) -> None:

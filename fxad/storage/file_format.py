@@ -24,7 +24,7 @@ _LONGEST: Final = 200  # bytes of a heading
 
 @final
 @dataclass(frozen=True, slots=True)
-class Section:
+class FileSection:
     """A named part of a file. `start` is the offset of its content in the bytes that were read (else 0)."""
 
     name: str
@@ -32,7 +32,7 @@ class Section:
     start: int = 0
 
 
-def pack(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
+def pack(kind: str, version: int, sections: Sequence[FileSection]) -> list[bytes]:
     """Return the bytes of sections, in parts."""
     parts = [f"{kind} {version}\n".encode()]
     for s in sections:
@@ -45,7 +45,7 @@ def has_header(data: bytes, kind: str) -> bool:
     return data.startswith(f"{kind} ".encode())
 
 
-def unpack(what: str, data: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
+def unpack(what: str, data: bytes, kind: str, newest: int) -> tuple[int, list[FileSection]]:
     """Return the version and the sections of bytes. `what` names the operation and the bytes, for messages.
 
     Raises: FileFormatError if the bytes are of another kind or of a version after `newest`, or are damaged, with the
@@ -71,7 +71,7 @@ def unpack(what: str, data: bytes, kind: str, newest: int) -> tuple[int, list[Se
     return int(number), sections
 
 
-def _section(what: str, data: bytes, at: int) -> Section:
+def _section(what: str, data: bytes, at: int) -> FileSection:
     """Return the section whose header begins at a byte offset."""
     end = data.find(b"\n", at, at + _LONGEST)
     words = data[at : max(end, at)].decode("ascii", "replace").split(" ")
@@ -85,7 +85,7 @@ def _section(what: str, data: bytes, at: int) -> Section:
         raise_damaged(what, start, f"section {name} does not have the checksum of its heading")
     if data[start + size : start + size + 1] != b"\n":
         raise_damaged(what, start + size, f"section {name} is not ended by a line break")
-    return Section(name, content, start)
+    return FileSection(name, content, start)
 
 
 def raise_damaged(what: str, at: int, problem: str) -> NoReturn:

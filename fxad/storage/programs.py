@@ -33,7 +33,7 @@ VERSION: Final = 1  # a change of the format increments it; there is a reader fo
 
 
 @runtime_checkable
-class Compiled(Protocol[P, R_co]):
+class HasProgram(Protocol[P, R_co]):
     """An executable. `save` writes its program."""
 
     @property
@@ -41,7 +41,7 @@ class Compiled(Protocol[P, R_co]):
         """The program that was compiled."""
 
 
-def save(program: Program[P, R] | Compiled[P, R] | object, path: str | os.PathLike[str]) -> None:
+def save(program: Program[P, R] | HasProgram[P, R] | object, path: str | os.PathLike[str]) -> None:
     """Write a program to a file, atomically. Of an executable, only its program is written.
 
     An instance of a registered class, such as a `Sparse` matrix or a `Pattern`, is written by `fxad.tree.save`.
@@ -50,7 +50,7 @@ def save(program: Program[P, R] | Compiled[P, R] | object, path: str | os.PathLi
     Raises: ArgumentError if `program` is not a program or `path` not a path, for a program that closes over tracers or
             calls Python functions, and for trees that a file cannot hold; FileFormatError for a folder; OSError.
     """
-    traced: object = program.program if isinstance(program, Compiled) else program
+    traced: object = program.program if isinstance(program, HasProgram) else program
     if not isinstance(traced, Program) and tree.registered(type(traced)):
         arrays.save(path, traced)
         return

@@ -147,10 +147,10 @@ def key_paths(described: Json, what: str) -> list[tuple[object, ...]]:
 
     No class is looked up. Raises: FileFormatError if the description is malformed.
     """
-    return _paths_below(described, (), _Reader(what, False))
+    return _paths_below(described, (), _StructureReader(what, False))
 
 
-def _paths_below(d: Json, above: tuple[object, ...], reader: _Reader) -> list[tuple[object, ...]]:
+def _paths_below(d: Json, above: tuple[object, ...], reader: _StructureReader) -> list[tuple[object, ...]]:
     if d is None:
         return []
     if d == _LEAF:
@@ -173,7 +173,7 @@ def _paths_below(d: Json, above: tuple[object, ...], reader: _Reader) -> list[tu
 
 
 def _paths_of_children(
-    keys: Sequence[object], children: Sequence[Json], above: tuple[object, ...], reader: _Reader
+    keys: Sequence[object], children: Sequence[Json], above: tuple[object, ...], reader: _StructureReader
 ) -> list[tuple[object, ...]]:
     return [path for k, c in zip(keys, children, strict=True) for path in _paths_below(c, (*above, k), reader)]
 
@@ -189,7 +189,7 @@ def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
     Raises: FileFormatError if the description is malformed, and for a class that does not exist, is not a pytree, or
             has changed.
     """
-    reader = _Reader(what, imports)
+    reader = _StructureReader(what, imports)
     try:
         structure = _structure_of(_tree_from_json(described, reader))
         hash(structure)  # static data of a class must be hashable: programs are compared by it
@@ -205,7 +205,7 @@ def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
 _SAVE_AGAIN: Final = "take another copy of what was saved, or save the program again"
 
 
-class _Reader:
+class _StructureReader:
     """The name of the operation and the file, for messages, and the permission to import modules."""
 
     def __init__(self, what: str, imports: bool) -> None:
@@ -251,7 +251,7 @@ def _structure_of(described: object) -> Structure:
 _LEAF_STRUCTURE: Final = tree.structure(0)
 
 
-def _tree_from_json(d: Json, reader: _Reader) -> object:
+def _tree_from_json(d: Json, reader: _StructureReader) -> object:
     """Return a tree of the described structure, of Python's own containers. In place of leaves and of instances of
     users' classes it has their structures: no function of the classes is called."""
     if d is None:
@@ -282,7 +282,7 @@ def _tree_from_json(d: Json, reader: _Reader) -> object:
     return _instance_from_json(d, reader)
 
 
-def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
+def _instance_from_json(d: dict[str, Json], reader: _StructureReader) -> object:
     children = [_tree_from_json(c, reader) for c in _checked_list(d.get("children"), reader)]
     if "namedtuple" in d:
         cls = reader.pytree(d["namedtuple"])
@@ -319,7 +319,7 @@ def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
     return tree.with_subtrees(outer, subtrees)
 
 
-def _items_from_json(described: dict[str, Json], word: str, reader: _Reader) -> list[tuple[object, object]]:
+def _items_from_json(described: dict[str, Json], word: str, reader: _StructureReader) -> list[tuple[object, object]]:
     """Return the items of a mapping, in its order."""
     d = described[word]
     pairs = [_pair(pair, d, reader) for pair in _checked_list(d, reader)]
@@ -335,14 +335,14 @@ def _items_from_json(described: dict[str, Json], word: str, reader: _Reader) -> 
     return [items[k] for k in numbers]
 
 
-def _pair(pair: Json, d: Json, reader: _Reader) -> tuple[Json, Json]:
+def _pair(pair: Json, d: Json, reader: _StructureReader) -> tuple[Json, Json]:
     items = _checked_list(pair, reader)
     if len(items) != 2:
         raise reader.fail(f"{shown(d)} describes no keys and values")
     return items[0], items[1]
 
 
-def _key_from_json(d: Json, reader: _Reader) -> object:
+def _key_from_json(d: Json, reader: _StructureReader) -> object:
     key = _value_from_json(d, reader)
     try:
         hash(key)
@@ -351,13 +351,13 @@ def _key_from_json(d: Json, reader: _Reader) -> object:
     return key
 
 
-def _checked_list(d: Json, reader: _Reader) -> list[Json]:
+def _checked_list(d: Json, reader: _StructureReader) -> list[Json]:
     if not isinstance(d, list):
         raise reader.fail(f"{shown(d)} is not a list")
     return d
 
 
-def _value_from_json(d: Json, reader: _Reader) -> object:
+def _value_from_json(d: Json, reader: _StructureReader) -> object:
     """Return the value that `_value_to_json` encoded."""
     if d is None or isinstance(d, bool | int | str):
         return d

@@ -43,7 +43,6 @@ class Application(ShownByRepr):
 
 
 # A drawn application: the primitive with its parameters, and a type and a domain for each operand.
-# `fx.Spec` is something else: the type of one argument of a traced function.
 Spec: TypeAlias = tuple[Primitive, Sequence[tuple[Aval, Domain]]]
 # `smooth`: float64 (or complex128) operands where the derivative exists and finite differences approximate it.
 Specs: TypeAlias = Callable[[st.DrawFn, bool], Spec]

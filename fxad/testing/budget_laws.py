@@ -13,7 +13,7 @@ from fxad.core.typecheck import typecheck
 from fxad.errors import ParameterError
 from fxad.execution.executable import lower
 from fxad.ir import Jaxpr
-from fxad.testing.compare import Values, differ, fail
+from fxad.testing.compare import HostArrays, differ, fail
 from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.law import law
 from fxad.testing.programs import Case
@@ -23,10 +23,10 @@ from fxad.transforms.memory_plans.plan import MemoryPlan
 from fxad.transforms.memory_plans.rematerialize import flat_program, recomputations
 
 
-def _programs(case: Case) -> list[tuple[Jaxpr, Values]]:
+def _programs(case: Case) -> list[tuple[Jaxpr, HostArrays]]:
     """Return the program and its gradient, if it has one, with operands."""
     flags = differentiable_flags(case)
-    programs: list[tuple[Jaxpr, Values]] = [(case.program, case.args)]
+    programs: list[tuple[Jaxpr, HostArrays]] = [(case.program, case.args)]
     if any(flags):
         gradient = vjp_fused(case.program, flags)
         cotangents = [np.ones(a.shape, a.dtype) for a in gradient.in_avals[len(case.args) :]]

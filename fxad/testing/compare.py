@@ -19,7 +19,7 @@ from fxad.runtime import devices, link, to_buffer, to_numpy
 from fxad.testing.values import PRECISE, operands_text
 from fxad.units.plan import UnitPlan, UnitsChoice
 
-Values: TypeAlias = Sequence[NDArray]
+HostArrays: TypeAlias = Sequence[NDArray]
 Wide: TypeAlias = npt.NDArray[np.complex128]
 
 # Relative to the largest magnitude at hand: some units in the last place of the dtype, and what special functions lose.
@@ -45,7 +45,7 @@ def tolerance(dtype: DType) -> float:
 units: Final[ContextVar[Callable[[Jaxpr], UnitsChoice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
 
 
-def xla(jaxpr: Jaxpr, args: Values, plan: UnitPlan | None = None) -> tuple[NDArray, ...]:
+def xla(jaxpr: Jaxpr, args: HostArrays, plan: UnitPlan | None = None) -> tuple[NDArray, ...]:
     """Compile and run on the CPU, with the units of a plan, or with those in force."""
     (device, *_) = devices("cpu")
     loaded = link(plan or plan_of(jaxpr, units.get()(jaxpr)), device)
@@ -53,7 +53,7 @@ def xla(jaxpr: Jaxpr, args: Values, plan: UnitPlan | None = None) -> tuple[NDArr
     return tuple([to_numpy(b) for b in loaded.execute(buffers)])
 
 
-def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -> NoReturn:
+def fail(law: str, jaxpr: Jaxpr, args: HostArrays = (), also: Jaxpr | None = None) -> NoReturn:
     """Raise an AssertionError with the law, the program that violates it, and the operands."""
     lines = [law, f"program: {jaxpr}"]
     if args:
@@ -64,7 +64,7 @@ def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -
     raise AssertionError("\n".join(lines))
 
 
-def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = False, signs: bool = True) -> str:
+def differ(have: HostArrays, want: HostArrays, *, slack: float = 0.0, exact: bool = False, signs: bool = True) -> str:
     """Describe the difference of two lists of results in number, type or value; "" if they are equal.
 
     `exact` compares bits, except payloads of nans. Otherwise floats are compared within the tolerance of their dtype,
@@ -109,7 +109,7 @@ def _parts_close(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], tol: fl
     return bool(np.all(np.abs(x[finite] - y[finite]) <= tol * size))
 
 
-def program_tolerance(jaxpr: Jaxpr, args: Values) -> float:
+def program_tolerance(jaxpr: Jaxpr, args: HostArrays) -> float:
     """Return the allowed difference of two ways to run a program: by its coarsest dtype and the largest finite
     magnitude of its values."""
     sizes = [1.0, largest_magnitude(args)]
@@ -118,7 +118,7 @@ def program_tolerance(jaxpr: Jaxpr, args: Values) -> float:
     return max([tolerance(a.dtype) for a in avals if a.inexact], default=tolerance(dtypes.float64)) * max(sizes)
 
 
-def largest_magnitude(values: Values) -> float:
+def largest_magnitude(values: HostArrays) -> float:
     """Return the largest finite magnitude of floating and complex values; 0.0 without any."""
     sizes = [np.abs(to_widest_dtype(x)) for x in values if x.dtype in dtypes.INEXACT]
     return max([float(np.max(size, initial=0.0, where=np.isfinite(size))) for size in sizes], default=0.0)
@@ -150,20 +150,20 @@ def random_cotangents(program: Jaxpr, seed: int) -> tuple[NDArray, ...]:
     return random_tangents([a for a in program.out_avals if a.inexact], seed)
 
 
-def slopes(f: Callable[[float], Values], h: float) -> list[Wide]:
+def slopes(f: Callable[[float], HostArrays], h: float) -> list[Wide]:
     """Return the derivative of `f` at 0, by central differences of fourth order."""
     at = [[to_widest_dtype(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
     with np.errstate(all="ignore"):
         return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*at, strict=True)]
 
 
-def instantiate_tangents(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
+def instantiate_tangents(tangents: HostArrays, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
     """Return tangents of all results, with zeros for those that have none."""
     remaining = iter(tangents)
     return [next(remaining) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
 
 
-def step_along(args: Values, directions: Values, flags: Sequence[bool], t: float) -> list[NDArray]:
+def step_along(args: HostArrays, directions: HostArrays, flags: Sequence[bool], t: float) -> list[NDArray]:
     """Return the operands, with those in `mask` moved by `t` along their tangents."""
     remaining = iter(directions)
     return [
@@ -176,7 +176,7 @@ def step_along(args: Values, directions: Values, flags: Sequence[bool], t: float
 _STEPS: Final = (1e-4, 1e-5, 1e-6)
 
 
-def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1e-5) -> str:
+def tangent_error(f: Callable[[float], HostArrays], tangents: HostArrays, tol: float = 1e-5) -> str:
     """Describe the difference of `tangents` from the derivative of `f` at 0; "" if some step size confirms each of
     them.
 
@@ -199,7 +199,12 @@ def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1
 
 
 def program_tangent_error(
-    program: Jaxpr, args: Values, flags: Sequence[bool], directions: Values, tangents: Values, tol: float = 1e-5
+    program: Jaxpr,
+    args: HostArrays,
+    flags: Sequence[bool],
+    directions: HostArrays,
+    tangents: HostArrays,
+    tol: float = 1e-5,
 ) -> str:
     """Return `tangent_error` of the tangents of all results along `directions`, for the results of a precise dtype."""
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
@@ -211,7 +216,7 @@ def program_tangent_error(
     return tangent_error(results_at, [tangents[k] for k in seen], tol)
 
 
-def one_sided(f: Callable[[float], Values], h: float) -> tuple[list[Wide], list[Wide]]:
+def one_sided(f: Callable[[float], HostArrays], h: float) -> tuple[list[Wide], list[Wide]]:
     """Return the slopes of `f` on the left and on the right of 0."""
     at = [[to_widest_dtype(y) for y in f(k * h)] for k in (-1, 0, 1)]
     with np.errstate(all="ignore"):
@@ -238,12 +243,12 @@ def _part_lies_between(
     return bool(np.all((low - margin <= x[finite]) & (x[finite] <= high + margin)))
 
 
-def real_inner_product(xs: Values, ys: Values) -> float:
+def real_inner_product(xs: HostArrays, ys: HostArrays) -> float:
     """Return the real part of the sum of products, not conjugated: `real` and `conj` are linear over the reals only."""
     return float(np.real(sum([np.sum(to_widest_dtype(x) * to_widest_dtype(y)) for x, y in zip(xs, ys, strict=True)])))
 
 
-def inner_product_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
+def inner_product_error(xs: HostArrays, ys: HostArrays, us: HostArrays, vs: HostArrays, tol: float = 1e-8) -> str:
     """Describe the difference of <xs, ys> and <us, vs>; "" if it is small relative to the sum of the magnitudes of the
     products."""
     left, right = real_inner_product(xs, ys), real_inner_product(us, vs)

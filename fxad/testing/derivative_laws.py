@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.compare import (
-    Values,
+    HostArrays,
     differ,
     fail,
     inner_product_error,
@@ -51,7 +51,7 @@ def random_directions(case: Case) -> tuple[NDArray, ...]:
     return random_tangents(select_by_flags(case.program.in_avals, differentiable_flags(case)), case.seed)
 
 
-def _tangents(program: Jaxpr, args: Values, flags: tuple[bool, ...], directions: Values) -> list[NDArray]:
+def _tangents(program: Jaxpr, args: HostArrays, flags: tuple[bool, ...], directions: HostArrays) -> list[NDArray]:
     """Return the tangents of all results along `directions`; zeros for those that have none."""
     forward, nonzero = jvp(program, flags)
     return instantiate_tangents(run(forward, [*args, *directions])[len(program.outs) :], nonzero, program.out_avals)
@@ -303,7 +303,7 @@ def check_same_bits(what: str, case: Case, other: Jaxpr) -> None:
 
 
 def check_same_within_rounding(
-    what: str, case: Case, other: Jaxpr, runner: Callable[[Jaxpr, Values], tuple[NDArray, ...]] = run
+    what: str, case: Case, other: Jaxpr, runner: Callable[[Jaxpr, HostArrays], tuple[NDArray, ...]] = run
 ) -> None:
     """Check that another program, run by `runner`, has the same results and gradients within rounding."""
     program, args, flags = case.program, case.args, differentiable_flags(case)

@@ -15,8 +15,8 @@ from fxad.primitives.collectives import (
     AllGather,
     AllToAll,
     AxisIndex,
+    AxisNames,
     Groups,
-    Names,
     Pmax,
     Pmin,
     Ppermute,
@@ -42,7 +42,7 @@ MESHES: Final[tuple[MeshAxes, ...]] = (
 )
 
 
-def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[Names, Sizes, Groups]:
+def axes(draw: st.DrawFn, mesh: MeshAxes | None = None) -> tuple[AxisNames, Sizes, Groups]:
     """Return axes of a mesh, in any order; sometimes groups of one. Without a mesh, those of any one."""
     mesh = mesh or draw(st.sampled_from(MESHES))
     chosen = draw(st.lists(st.sampled_from(mesh), min_size=1, max_size=len(mesh), unique=True))
@@ -81,7 +81,7 @@ def _all_gather(draw: st.DrawFn, smooth: bool) -> Spec:
     return AllGather(names, sizes, dim, groups), [(_operand(draw, smooth, ANY, shape), ORDINARY)]
 
 
-def _parts(draw: st.DrawFn) -> tuple[tuple[Names, Sizes, Groups], int, Shape]:
+def _parts(draw: st.DrawFn) -> tuple[tuple[AxisNames, Sizes, Groups], int, Shape]:
     """Return axes, and a shape one of whose axes they divide."""
     names, sizes, groups = axes(draw)
     shape, dim = shape_and_axis(draw, 2)

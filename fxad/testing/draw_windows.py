@@ -69,7 +69,9 @@ def _draw_windows(draw: st.DrawFn) -> tuple[Shape, SlidingWindow]:
     )
 
 
-def _window_reduction(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin | ReduceWindowProd]) -> Specs:
+def _window_reduction(
+    kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMin | ReduceWindowProd],
+) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         shape, sliding = _draw_windows(draw)
         exact = kind in (ReduceWindowMax, ReduceWindowMin) and not smooth

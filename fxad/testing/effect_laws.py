@@ -19,7 +19,7 @@ from fxad.primitives.check import Check
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
-from fxad.testing.compare import Values, fail, random_cotangents, xla
+from fxad.testing.compare import HostArrays, fail, random_cotangents, xla
 from fxad.testing.derivative_laws import differentiable_flags, random_directions
 from fxad.testing.law import law
 from fxad.testing.programs import Case
@@ -29,7 +29,7 @@ from fxad.transforms import cse, dce, inline, jvp, linearize, outline, partial_e
 from fxad.transforms.vmap import vmap
 
 # The tag of a call, and the bytes of the integer that it was given; the tags of ordered calls are even.
-Entry: TypeAlias = tuple[int, bytes]
+LogEntry: TypeAlias = tuple[int, bytes]
 _TAG: Final = Aval((), dtypes.int32)
 
 
@@ -39,7 +39,7 @@ class EffectLog:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
         self.number = HOST.number()
         HOST.add(self.number, self, self)
 
@@ -48,7 +48,7 @@ class EffectLog:
             self._entries.append((int(tag), b"".join([v.tobytes() for v in values])))
         return (np.asarray(tag),)
 
-    def of(self, runner: object, program: Jaxpr, args: Values) -> tuple[list[Entry], tuple[NDArray, ...]]:
+    def of(self, runner: object, program: Jaxpr, args: HostArrays) -> tuple[list[LogEntry], tuple[NDArray, ...]]:
         """Run a program; return its log and its results."""
         self._entries.clear()
         outs = run(program, args) if runner is run else xla(program, args)
@@ -129,7 +129,7 @@ def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
     _check_mapped(log, case, program, runner)
 
 
-def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jaxpr, Values]]:
+def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jaxpr, HostArrays]]:
     args, flags = case.args, differentiable_flags(case)
     yield "the program", program, args
     for transform in _REWRITES:
@@ -140,13 +140,13 @@ def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jax
         yield "vjp", vjp_fused(f, flags), (*args, *cts)
 
 
-def _check_log(name: str, have: list[Entry], want: list[Entry], program: Jaxpr, other: Jaxpr) -> None:
+def _check_log(name: str, have: list[LogEntry], want: list[LogEntry], program: Jaxpr, other: Jaxpr) -> None:
     ordered = [[entry for entry in log if entry[0] % 2 == 0] for log in (have, want)]
     if Counter(have) != Counter(want) or ordered[0] != ordered[1]:
         fail(f"{name} does {have}, the program {want}", program, (), other)
 
 
-def _check_halves(log: EffectLog, program: Jaxpr, args: Values, want: list[Entry], seed: int) -> None:
+def _check_halves(log: EffectLog, program: Jaxpr, args: HostArrays, want: list[LogEntry], seed: int) -> None:
     known = tuple([bool(k) for k in np.random.default_rng((seed, 29)).integers(0, 2, len(args))])
     halves = partial_eval(program, known)
     first, outs = log.of(run, halves.known, [a for a, k in zip(args, known, strict=True) if k])

@@ -19,7 +19,7 @@ from fxad.core.builder import Builder
 from fxad.core.flags import leading
 from fxad.core.interpreter import run
 from fxad.diagnosis.equality.decide import Proof
-from fxad.diagnosis.equality.domain import Domain, Symbolic
+from fxad.diagnosis.equality.domain import ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
 from fxad.ir import Atom, Jaxpr, Lit, NDArray
 from fxad.primitives.control.call import Call
@@ -33,21 +33,21 @@ from fxad.transforms import cse, inline, jvp, linearize, partial_eval, remat, si
 from fxad.transforms.vmap import vmap
 
 # Two programs, and values of their integer and bool operands; None for floats.
-Pair: TypeAlias = tuple[Jaxpr, Jaxpr, "list[NDArray | None]"]
-Pairs: TypeAlias = Callable[[Case], Iterator[Pair]]
+ProgramPair: TypeAlias = tuple[Jaxpr, Jaxpr, "list[NDArray | None]"]
+DrawPairs: TypeAlias = Callable[[Case], Iterator[ProgramPair]]
 
 
-def rewrites_by(*transforms: Callable[[Jaxpr], Jaxpr]) -> Pairs:
+def rewrites_by(*transforms: Callable[[Jaxpr], Jaxpr]) -> DrawPairs:
     """Return the pairs of a program and what rewrites make of it."""
 
-    def pairs(case: Case) -> Iterator[Pair]:
+    def pairs(case: Case) -> Iterator[ProgramPair]:
         for transform in transforms:
             yield case.program, transform(case.program), known_operands(case.program, case.args)
 
     return pairs
 
 
-def batches(case: Case) -> Iterator[Pair]:
+def batches(case: Case) -> Iterator[ProgramPair]:
     """Give the batch of two examples, and both examples one after the other, stacked."""
     program, n = case.program, 2
     if program.ins:
@@ -71,7 +71,7 @@ def _stacked(program: Jaxpr, size: int) -> Jaxpr:
     return b.build(outs, "stacked")
 
 
-def gradients(case: Case) -> Iterator[Pair]:
+def gradients(case: Case) -> Iterator[ProgramPair]:
     """Give the cotangents of a program, and those of its `remat`; and those after `simplify`."""
     flags = differentiable_flags(case)
     if not any(flags):
@@ -82,7 +82,7 @@ def gradients(case: Case) -> Iterator[Pair]:
     yield backward, simplify(backward), known
 
 
-def transposes(case: Case) -> Iterator[Pair]:
+def transposes(case: Case) -> Iterator[ProgramPair]:
     """Give a linear program, and what two transposes make of it."""
     flags = differentiable_flags(case)
     split = linearize(case.program, flags)
@@ -96,7 +96,7 @@ def transposes(case: Case) -> Iterator[Pair]:
     yield linear, transpose(once, leading(m, len(once.ins))), [*[None] * n, *known]
 
 
-def tangents(case: Case) -> Iterator[Pair]:
+def tangents(case: Case) -> Iterator[ProgramPair]:
     """Give `jvp`, and the primal program followed by the linear one."""
     flags = differentiable_flags(case)
     if not any(flags):
@@ -111,7 +111,7 @@ def tangents(case: Case) -> Iterator[Pair]:
         yield pushed, together, known
 
 
-def differences(case: Case) -> Iterator[Pair]:
+def differences(case: Case) -> Iterator[ProgramPair]:
     """Give the tangents of a program of polynomials, and exact differences, in which no rule of a tangent is used: a
     polynomial of degree d on a line is known by its values at d + 1 points, and so is its derivative."""
     program, flags = case.program, differentiable_flags(case)
@@ -139,7 +139,7 @@ def differences(case: Case) -> Iterator[Pair]:
 
 def _degree(program: Jaxpr, known: Sequence[NDArray | None]) -> int | None:
     """Return a bound of the degree of a program of polynomials; None for other programs."""
-    domain = Domain(2)
+    domain = ProofDomain(2)
     args = [
         domain.variable(k, a) if x is None else x for k, (a, x) in enumerate(zip(program.in_avals, known, strict=True))
     ]
@@ -167,7 +167,7 @@ def _derivative_weights(degree: int) -> tuple[int, list[int]]:
 _MOST_POINTS: Final = 8
 
 
-def halves(case: Case) -> Iterator[Pair]:
+def halves(case: Case) -> Iterator[ProgramPair]:
     """Give a program, and both halves of its partial evaluation, where every second operand is known."""
     program = case.program
     mask = tuple([k % 2 == 0 for k in range(len(program.ins))])
@@ -182,7 +182,7 @@ def halves(case: Case) -> Iterator[Pair]:
     yield program, b.build(outs, "together"), known_operands(program, case.args)
 
 
-EQUAL_PAIRS: Final[Mapping[str, Pairs]] = MappingProxyType(
+EQUAL_PAIRS: Final[Mapping[str, DrawPairs]] = MappingProxyType(
     {
         "rewrites": rewrites_by(simplify, cse, inline, remat),
         "batches": batches,

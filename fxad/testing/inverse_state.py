@@ -35,7 +35,7 @@ class Move:
 
 
 Apply: TypeAlias = Callable[[State, HeldArrays, Move], State]
-Function: TypeAlias = Callable[[Array], Array]
+UnaryFunction: TypeAlias = Callable[[Array], Array]
 
 
 def has_tangent(x: Array) -> bool:
@@ -55,7 +55,7 @@ def cast_like(x: Array, like: Array) -> Array:
     return x if x.dtype == like.dtype else x.astype(like.dtype)
 
 
-def on_complex_parts(function: Function) -> Function:
+def on_complex_parts(function: UnaryFunction) -> UnaryFunction:
     """Extend a function of real numbers to complex ones, part by part."""
     return lambda x: lax.complex(function(fnp.real(x)), function(fnp.imag(x))) if is_complex(x) else function(x)
 

@@ -24,10 +24,10 @@ from fxad.testing.inverse_custom_rules import (
 )
 from fxad.testing.inverse_state import (
     Apply,
-    Function,
     HeldArrays,
     Move,
     State,
+    UnaryFunction,
     cast_like,
     factor_from,
     has_tangent,
@@ -97,7 +97,7 @@ def _couple_arrays(function: Callable[[Array, Array], Array]) -> Apply:
 
 
 def _along_last_axis(
-    function: Callable[[Array, HeldArrays, Move], Array], alone: Function
+    function: Callable[[Array, HeldArrays, Move], Array], alone: UnaryFunction
 ) -> Callable[[Array, HeldArrays, Move], Array]:
     """Return a step along the last axis; `alone` is applied to an array of shape ()."""
     return lambda x, held, move: function(x, held, move) if x.ndim else alone(x)

@@ -10,13 +10,13 @@ import numpy as np
 from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.ir import Aval, Jaxpr, NDArray, Zero
-from fxad.testing.compare import Values, differ, fail, program_tolerance, random_tangents
+from fxad.testing.compare import HostArrays, differ, fail, program_tolerance, random_tangents
 from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms.ad.jvp import jvp
-from fxad.transforms.jet.jet import Pattern, jet
+from fxad.transforms.jet.jet import CoefficientFlags, jet
 
 _ORDER = 3
 
@@ -36,7 +36,7 @@ def check_jet(case: Case) -> None:
         check_series(program, args, pattern, case.seed)
 
 
-def check_series(program: Jaxpr, args: Values, pattern: Pattern, seed: int = 0) -> None:
+def check_series(program: Jaxpr, args: HostArrays, pattern: CoefficientFlags, seed: int = 0) -> None:
     """Check that coefficients of order 0 to 3 are those of nested forward mode. `pattern`: see `jet`."""
     series = check_transform(lambda f: jet(f, pattern)[0], program)
     rows = _random_series(program.in_avals, pattern, seed)
@@ -56,7 +56,7 @@ def check_series(program: Jaxpr, args: Values, pattern: Pattern, seed: int = 0) 
             fail(f"coefficient {k + 1} differs from nested jvp: {problem}", program, args, series)
 
 
-def _random_series(avals: Sequence[Aval], pattern: Pattern, seed: int) -> list[list[NDArray]]:
+def _random_series(avals: Sequence[Aval], pattern: CoefficientFlags, seed: int) -> list[list[NDArray]]:
     """Return coefficients 1 to 3 of the operands; zeros where the pattern has none."""
     drawn = [random_tangents(avals, seed + 7 * k) for k in range(_ORDER)]
     return [
@@ -65,7 +65,9 @@ def _random_series(avals: Sequence[Aval], pattern: Pattern, seed: int) -> list[l
     ]
 
 
-def nested(program: Jaxpr, args: Values, rows: Sequence[Sequence[NDArray]], moves: Sequence[bool]) -> list[Values]:
+def nested(
+    program: Jaxpr, args: HostArrays, rows: Sequence[Sequence[NDArray]], moves: Sequence[bool]
+) -> list[HostArrays]:
     """Return coefficients 1 to 3 of the results by nested forward mode. `rows` are those of the operands; `moves` marks
     the operands that vary.
 
@@ -76,7 +78,7 @@ def nested(program: Jaxpr, args: Values, rows: Sequence[Sequence[NDArray]], move
         [x, *[_times(c, factorial(k)) for k, c in enumerate(row, 1)]] for x, row in zip(args, rows, strict=True)
     ]
     operands = [(i, 0) for i in range(len(args))]  # derivative 0 of operand i
-    found: list[Values] = []
+    found: list[HostArrays] = []
     current = program
     for k in range(1, _ORDER + 1):
         mask = tuple([moves[i] for i, _ in operands])

@@ -36,7 +36,7 @@ from fxad.transforms.specialize import specialize
 from fxad.transforms.vmap import vmap
 
 # A place in a parameter: its name and the indices into its tuples.
-_Place: TypeAlias = tuple[str, tuple[int, ...]]
+_MaskPlace: TypeAlias = tuple[str, tuple[int, ...]]
 
 # signs and phases of vectors are conventions, which the number of rows may change
 _VECTORS: Final = (Eigh, Svd, Eig)
@@ -168,7 +168,7 @@ def _candidates(prim: Primitive, k: int, size: int) -> Iterator[Primitive]:
             yield replace(prim, **made)
 
 
-def _ints(name: str, value: Param, at: tuple[int, ...] = ()) -> Iterator[tuple[_Place, int]]:
+def _ints(name: str, value: Param, at: tuple[int, ...] = ()) -> Iterator[tuple[_MaskPlace, int]]:
     if type(value) is int:
         yield (name, at), value
     elif type(value) is tuple:

@@ -18,7 +18,7 @@ from fxad.errors import FxadError, SizeError
 from fxad.ir import Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.fft import Fft
 from fxad.primitives.linalg import LINALG
-from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
+from fxad.testing.compare import HostArrays, differ, fail, program_tolerance, xla
 from fxad.testing.ragged_cases import RaggedCase, masked_operands, with_infinities
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms.mask.mask import mask
@@ -86,7 +86,9 @@ def raise_unless_refused(error: FxadError) -> None:
         raise error
 
 
-def check_valid_part(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, tolerance: float) -> None:
+def check_valid_part(
+    law: str, case: RaggedCase, masked: Jaxpr, have: HostArrays, want: HostArrays, tolerance: float
+) -> None:
     """Raise AssertionError for results whose valid part is not `want`, or whose padding is not zero."""
     for k, (x, y) in enumerate(zip(have, want, strict=True)):
         inside = tuple([slice(n) for n in y.shape])

@@ -59,7 +59,7 @@ from fxad.transforms.specialize import specialize
 from fxad.transforms.vmap import vmap, vmap_named
 
 # A transformation of a program whose first operands are sizes, so many of them.
-Transformation: TypeAlias = Callable[[Jaxpr, int], Jaxpr]
+JaxprTransform: TypeAlias = Callable[[Jaxpr, int], Jaxpr]
 
 
 def _real(program: Jaxpr) -> tuple[bool, ...]:
@@ -100,7 +100,7 @@ def _scan(program: Jaxpr, sizes: int) -> Jaxpr:
     return b.build(b(Scan(program, 2, True, 1, sizes, 0), *shared, *slices), program.name)
 
 
-def _cond(n_zeros: int, n_programs: int, batched: str) -> Transformation:
+def _cond(n_zeros: int, n_programs: int, batched: str) -> JaxprTransform:
     """Return one of several branches, chosen by an operand: branches that return zeros, then the program."""
 
     def apply(program: Jaxpr, _: int) -> Jaxpr:
@@ -198,7 +198,7 @@ def _rewriting(transform: Callable[[Jaxpr], Jaxpr]) -> Callable[[Jaxpr, int], Ja
     return lambda program, _: transform(program)
 
 
-MASK_STEPS: Final[Mapping[str, Transformation]] = MappingProxyType(
+MASK_STEPS: Final[Mapping[str, JaxprTransform]] = MappingProxyType(
     {
         "jvp": _jvp,
         "linearize": _linearize,

@@ -24,7 +24,7 @@ from fxad.ir import Dims, HigherOrder, Jaxpr, Linear, NDArray, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
-    Values,
+    HostArrays,
     differ,
     fail,
     inner_product_error,
@@ -65,7 +65,7 @@ def check_layout(application: Application) -> None:
         return
     layout = prim.layout
 
-    def run_body(at: int, _: int | None, operands: list[NDArray]) -> Values:
+    def run_body(at: int, _: int | None, operands: list[NDArray]) -> HostArrays:
         return run(layout.bodies[at].jaxpr, operands)
 
     outs = run_by_layout(layout, args, program.out_avals, run_body)

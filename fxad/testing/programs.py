@@ -88,7 +88,9 @@ def case(
 
 
 def growth_steps(
-    steps: Sequence[GrowthStep] | None, primitives: Sequence[Specs], patterns: Sequence[Callable[..., object]] = ()
+    steps: Sequence[GrowthStep] | None,
+    primitives: Sequence[Specs],
+    patterns: Sequence[Callable[..., object]] = (),
 ) -> Sequence[GrowthStep]:
     """Return the growth steps, and those of primitives and patterns from outside fxad, which are half as many."""
     chosen = GROWTH_STEPS if steps is None else tuple(steps)

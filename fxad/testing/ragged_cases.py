@@ -24,7 +24,7 @@ from fxad.primitives.reduce import ReduceMax, extreme_value
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.testing.applications import Specs
-from fxad.testing.compare import Values
+from fxad.testing.compare import HostArrays
 from fxad.testing.growth import BOUND, INPUT, Fact, Growth, up_to
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import GrowthStep
@@ -90,7 +90,7 @@ def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
     return np.where(rng.random(aval.shape) < 0.5, np.asarray(ends[0], aval.dtype), np.asarray(ends[1], aval.dtype))
 
 
-def with_infinities(case: RaggedCase, args: Values) -> list[NDArray]:
+def with_infinities(case: RaggedCase, args: HostArrays) -> list[NDArray]:
     """Return the operands with an infinity in one of them, preferably in one that all rows share, or with infinities
     and nan in place of some real numbers of all. Complex operands get none: a product of complex infinities depends on
     the order of its operations."""
@@ -109,7 +109,7 @@ def with_infinities(case: RaggedCase, args: Values) -> list[NDArray]:
     return out
 
 
-def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArray]:
+def padded(case: RaggedCase, args: HostArrays, avals: Sequence[Aval]) -> list[NDArray]:
     """Return operands in the corners of arrays of the padded types, whose other elements are the worst."""
     out = []
     for k, (x, aval) in enumerate(zip(args, avals, strict=True)):
@@ -119,7 +119,7 @@ def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArra
     return out
 
 
-def masked_operands(case: RaggedCase, args: Values, masked: Jaxpr) -> list[NDArray]:
+def masked_operands(case: RaggedCase, args: HostArrays, masked: Jaxpr) -> list[NDArray]:
     """Return operands of the masked program: padded ones, then the sizes."""
     return [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
 

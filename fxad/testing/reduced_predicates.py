@@ -10,7 +10,7 @@ import re
 import numpy as np
 
 from fxad import dtypes
-from fxad.api.explain_nan import Origin, explain_nan
+from fxad.api.explain_nan import NanOrigin, explain_nan
 from fxad.core import tree
 from fxad.core.interpreter import run
 from fxad.errors import FxadError
@@ -56,6 +56,6 @@ def gives_nan(program: Program[..., object], args: tuple[object, ...]) -> str | 
     return f"nan of {_operation(found.nan)}{after}"
 
 
-def _operation(origin: Origin) -> str:
+def _operation(origin: NanOrigin) -> str:
     """Return the name of the primitive of an equation, from its text: `%0:f32[2] = log %arg0:f32[2]`."""
     return re.split(r"[ \[]", origin.equation.partition(" = ")[2])[0]

@@ -26,9 +26,9 @@ from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
 from fxad.tracing.program import trace
 
-Solver: TypeAlias = Callable[[Array, Array], Array]
-Unknown: TypeAlias = Array | tuple[Array, Array]
-Map: TypeAlias = Callable[[Unknown], Unknown]
+SolverOfArrays: TypeAlias = Callable[[Array, Array], Array]
+UnknownTree: TypeAlias = Array | tuple[Array, Array]
+MapOfTree: TypeAlias = Callable[[UnknownTree], UnknownTree]
 
 _ROUNDS: Final = 32  # a contraction by 0.3 or less is at rest after these
 
@@ -55,31 +55,31 @@ class Solution(ShownByRepr):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ProblemForm:
     """The choices of a problem: a function with slope at most 1, the solver of tangents, and pytrees for arrays."""
 
     bend: str
     tangents: str
     tree: bool
 
-    def wrap(self, x: Array) -> Unknown:
+    def wrap(self, x: Array) -> UnknownTree:
         """Return the unknown as the pytree of the problem."""
         return (x[:1], x[1:]) if self.tree else x
 
-    def flat(self, x: Unknown) -> Array:
+    def flat(self, x: UnknownTree) -> Array:
         """Return the unknown as one array."""
         return fnp.concatenate(x) if isinstance(x, tuple) else x
 
-    def over(self, f: Callable[[Array], Array]) -> Map:
+    def over(self, f: Callable[[Array], Array]) -> MapOfTree:
         """Return a function of arrays as a function of unknowns."""
         return lambda x: self.wrap(f(self.flat(x)))
 
-    def matrix(self, g: Map, n: int) -> Array:
+    def matrix(self, g: MapOfTree, n: int) -> Array:
         """Return the matrix of a linear function."""
         jacobian: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
         return jacobian
 
-    def solve_linear(self, g: Map, y: Unknown) -> Unknown:
+    def solve_linear(self, g: MapOfTree, y: UnknownTree) -> UnknownTree:
         """Return the x with g(x) = y, for g close to the identity."""
         right = self.flat(y)
         if self.tangents == "dense":
@@ -118,51 +118,51 @@ def _refined(left: Callable[[Array], Array], x: Array) -> Array:
 # ----------------------------------------------------------------------------------------------- a solver, a reference
 
 
-def _system(choices: Choices, m: Array, c: Array) -> Array:
+def _system(choices: ProblemForm, m: Array, c: Array) -> Array:
     a = _weights(m) + fnp.eye(m.shape[-1], dtype="float64")
     solve = choices.solve_linear
     adjoint = None if choices.tangents == "dense" else solve
     return choices.flat(lax.custom_linear_solve(choices.over(lambda x: a @ x), choices.wrap(c), solve, adjoint))
 
 
-def _system_reference(_: Choices, m: Array, c: Array) -> Array:
+def _system_reference(_: ProblemForm, m: Array, c: Array) -> Array:
     return fnp.linalg.solve(_weights(m) + fnp.eye(m.shape[-1], dtype="float64"), c)
 
 
-def _symmetric(choices: Choices, m: Array, c: Array) -> Array:
+def _symmetric(choices: ProblemForm, m: Array, c: Array) -> Array:
     a = _weights(m) @ _weights(m).T + fnp.eye(m.shape[-1], dtype="float64")
     return choices.flat(
         lax.custom_linear_solve(choices.over(lambda x: a @ x), choices.wrap(c), choices.solve_linear, symmetric=True)
     )
 
 
-def _symmetric_reference(_: Choices, m: Array, c: Array) -> Array:
+def _symmetric_reference(_: ProblemForm, m: Array, c: Array) -> Array:
     return fnp.linalg.solve(_weights(m) @ _weights(m).T + fnp.eye(m.shape[-1], dtype="float64"), c)
 
 
-def _step(choices: Choices, m: Array, c: Array) -> Callable[[Array], Array]:
+def _step(choices: ProblemForm, m: Array, c: Array) -> Callable[[Array], Array]:
     return lambda x: c - _weights(m) @ BENDS[choices.bend](x)
 
 
-def _root_problem(choices: Choices, m: Array, c: Array) -> Array:
+def _root_problem(choices: ProblemForm, m: Array, c: Array) -> Array:
     step = _step(choices, m, c)
 
-    def solve(f: Map, x: Unknown) -> Unknown:
+    def solve(f: MapOfTree, x: UnknownTree) -> UnknownTree:
         return choices.wrap(_at_rest(lambda v: v - choices.flat(f(choices.wrap(v))), choices.flat(x)))
 
     start = choices.wrap(fnp.zeros_like(c))
     return choices.flat(lax.custom_root(choices.over(lambda x: x - step(x)), start, solve, choices.solve_linear))
 
 
-def _fixed_point(choices: Choices, m: Array, c: Array) -> Array:
-    def solve(f: Map, x: Unknown) -> Unknown:
+def _fixed_point(choices: ProblemForm, m: Array, c: Array) -> Array:
+    def solve(f: MapOfTree, x: UnknownTree) -> UnknownTree:
         return choices.wrap(_at_rest(lambda v: choices.flat(f(choices.wrap(v))), choices.flat(x)))
 
     start = choices.wrap(fnp.zeros_like(c))
     return choices.flat(lax.custom_fixed_point(choices.over(_step(choices, m, c)), start, solve, choices.solve_linear))
 
 
-def _step_reference(choices: Choices, m: Array, c: Array) -> Array:
+def _step_reference(choices: ProblemForm, m: Array, c: Array) -> Array:
     step = _step(choices, m, c)
     return _refined(lambda x: x - step(x), _at_rest(step, fnp.zeros_like(c)))
 
@@ -176,22 +176,22 @@ def _descent(f: Callable[[Array], Array], x: Array) -> Array:
     return _at_rest(lambda x: x - grad(f)(x), x)
 
 
-def _minimum(choices: Choices, m: Array, c: Array) -> Array:
+def _minimum(choices: ProblemForm, m: Array, c: Array) -> Array:
     energy, start = _energy(m, c), choices.wrap(fnp.zeros_like(c))
 
-    def solve(f: Callable[[Unknown], Array], x: Unknown) -> Unknown:
+    def solve(f: Callable[[UnknownTree], Array], x: UnknownTree) -> UnknownTree:
         return choices.wrap(_descent(lambda v: f(choices.wrap(v)), choices.flat(x)))
 
     return choices.flat(lax.custom_minimize(lambda x: energy(choices.flat(x)), start, solve, choices.solve_linear))
 
 
-def _minimum_reference(_: Choices, m: Array, c: Array) -> Array:
+def _minimum_reference(_: ProblemForm, m: Array, c: Array) -> Array:
     energy = _energy(m, c)
     return _refined(grad(energy), _descent(energy, fnp.zeros_like(c)))
 
 
-Problem: TypeAlias = Callable[[Choices, Array, Array], Array]
-PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
+DrawnProblem: TypeAlias = Callable[[ProblemForm, Array, Array], Array]
+PROBLEMS: Final[Mapping[str, tuple[DrawnProblem, DrawnProblem]]] = MappingProxyType(
     {
         "system": (_system, _system_reference),
         "symmetric system": (_symmetric, _symmetric_reference),
@@ -200,7 +200,7 @@ PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
         "minimum": (_minimum, _minimum_reference),
     }
 )
-CONTEXTS: Final[Mapping[str, Callable[[Solver], Solver]]] = MappingProxyType(
+CONTEXTS: Final[Mapping[str, Callable[[SolverOfArrays], SolverOfArrays]]] = MappingProxyType(
     {
         "nothing": lambda f: f,
         "call": jit,
@@ -220,7 +220,7 @@ def solutions(draw: st.DrawFn) -> Solution:
     pytrees, calls, branches, loops and batches, and in the equation of another solution.
     """
     kind, context = draw(st.sampled_from(sorted(PROBLEMS))), draw(st.sampled_from(sorted(CONTEXTS)))
-    choices = Choices(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
+    choices = ProblemForm(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
     n, seed = draw(st.integers(1, 3)), draw(SEEDS)
     domain = Domain(-1.5, 1.5)
     args = tuple([sample(Aval(s, "float64"), domain, seed, k) for k, s in enumerate([(n, n), (n,)])])

@@ -15,7 +15,7 @@ from fxad.ir import Jaxpr, NDArray
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import STACK, DimensionAxes, MeshAxes
 from fxad.primitives.shape import emit_reshape
-from fxad.testing.compare import Values, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
+from fxad.testing.compare import HostArrays, differ, fail, largest_magnitude, random_cotangents, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.law import law
@@ -46,7 +46,7 @@ def over_axes(program: Jaxpr, mesh: MeshAxes | None = None) -> Jaxpr:
     return program
 
 
-def in_lockstep(program: Jaxpr, args: Values, mesh: MeshAxes | None = None) -> list[NDArray]:
+def in_lockstep(program: Jaxpr, args: HostArrays, mesh: MeshAxes | None = None) -> list[NDArray]:
     """Return the results for all indices, of runs that exchange values."""
     mesh = mesh or mesh_of(program)
     names, sizes = [n for n, _ in mesh], [n for _, n in mesh]
@@ -126,7 +126,7 @@ def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) ->
     return b.build(b(mapped, *whole), program.name)
 
 
-def flat(values: Values, mesh: MeshAxes) -> list[NDArray]:
+def flat(values: HostArrays, mesh: MeshAxes) -> list[NDArray]:
     """Return stacks along one axis, of stacks along each of the axes."""
     count = prod([n for _, n in mesh])
     return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
@@ -152,7 +152,7 @@ def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = 
     whole = case.seed % 4 == 3
     divided = on_nested_devices(program, mesh, of_whole_mesh=whole) if nested else on_devices(program, mesh)
 
-    def stacks(values: Values) -> Values:
+    def stacks(values: HostArrays) -> HostArrays:
         return values if nested else flat(values, mesh)
 
     typecheck(divided)
@@ -201,7 +201,7 @@ def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
     return True
 
 
-def _tolerance_of_results(program: Jaxpr, values: Values) -> float:
+def _tolerance_of_results(program: Jaxpr, values: HostArrays) -> float:
     """Return the allowed difference of two ways to compute `values`: by the coarsest dtype of the program and their
     largest finite magnitude."""
     coarsest = max([tolerance(v.aval.dtype) for e in program.eqns for v in e.outs if v.aval.inexact], default=1e-9)

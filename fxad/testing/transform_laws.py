@@ -25,7 +25,7 @@ from fxad.errors import ArgumentError
 from fxad.ir import Atom, Jaxpr, Lit, Record, distinct_jaxprs, params
 from fxad.primitives.control.call import Call, callee
 from fxad.runtime import active_cache
-from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
+from fxad.testing.compare import HostArrays, differ, fail, program_tolerance, xla
 from fxad.testing.equality_laws import check_equal
 from fxad.testing.law import law
 from fxad.testing.programs import Case, cases
@@ -115,16 +115,16 @@ def _check_drawn(check: Callable[[Case], None]) -> None:
 
 
 # `fxad.equal`, as a plug-in
-_EXACT_CHECKS: Final[tuple[Callable[[Jaxpr, Jaxpr, Values], bool], ...]] = (check_equal,)
+_EXACT_CHECKS: Final[tuple[Callable[[Jaxpr, Jaxpr, HostArrays], bool], ...]] = (check_equal,)
 
 
-def are_proved_equal(a: Jaxpr, b: Jaxpr, args: Values) -> bool:
+def are_proved_equal(a: Jaxpr, b: Jaxpr, args: HostArrays) -> bool:
     """Return True if two programs are proved equal for all floating operands and the integers and bools of `args`;
     False if that is not decided. Raises: AssertionError for a counterexample."""
     return bool(_EXACT_CHECKS) and all([check(a, b, args) for check in _EXACT_CHECKS])
 
 
-def check_same_function(what: str, have: Jaxpr, want: Jaxpr, args: Values) -> None:
+def check_same_function(what: str, have: Jaxpr, want: Jaxpr, args: HostArrays) -> None:
     """Check that two programs are equal as functions of real numbers. What is not decided is compared at `args`, within
     rounding. `what` says what makes them equal, for messages."""
     try:
@@ -135,7 +135,7 @@ def check_same_function(what: str, have: Jaxpr, want: Jaxpr, args: Values) -> No
         fail(f"{what}: {problem}", want, args, have)
 
 
-def differ_by(have: Values, want: Values, rtol: float) -> str:
+def differ_by(have: HostArrays, want: HostArrays, rtol: float) -> str:
     """Return `differ`, bit for bit if `rtol` is 0."""
     return differ(have, want, exact=not rtol, slack=rtol)
 

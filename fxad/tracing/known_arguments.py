@@ -61,13 +61,13 @@ def with_known_values(
     """Return a function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a
     structure. It takes None in place of them. `as_literals`: its program contains the numbers."""
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
-    operands: dict[object, tuple[object, object]] = {id(x): (x, None) for x in values if isinstance(x, np.generic)}
+    scalars = {id(x): x for x in values if isinstance(x, np.generic)}
 
     @wraps(f, updated=())
     def with_values(*args: object, **kwargs: object) -> T:
         trace = active_trace()
-        if trace is not None:  # the scalars of NumPy are operands
-            trace.known.update(operands)
+        if trace is not None:
+            trace.scalar_operands.update(scalars)
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
         args, kwargs = tree.unflatten(
             structure, [x if fixed else y for fixed, x, y in zip(known, values, others, strict=True)]

@@ -277,14 +277,14 @@ class Program(Generic[P, R_co]):
         if isinstance(active, CallObserver):
             program = self if jaxpr is self.jaxpr else self.replace(jaxpr)
             outs = active.observe(
-                program, operands, Choices(), partial(active.call, jaxpr, operands, self.operand_path)
+                program, operands, CompileChoices(), partial(active.call, jaxpr, operands, self.operand_path)
             )
         else:
             outs = active.call(jaxpr, operands, self.operand_path)
         return cast(R_co, self.out_tree.unflatten(outs))  # the tree is that of the results of type R
 
 
-class Choices(NamedTuple):
+class CompileChoices(NamedTuple):
     """How a program is compiled: the choice of units, the passes (None: the default pipeline), and the options."""
 
     units: UnitsChoice = "none"
@@ -298,7 +298,11 @@ class CallObserver(Eager):
 
     @abstractmethod
     def observe(
-        self, program: Program[..., object], operands: Sequence[object], how: Choices, run: Callable[[], Sequence[T]]
+        self,
+        program: Program[..., object],
+        operands: Sequence[object],
+        how: CompileChoices,
+        run: Callable[[], Sequence[T]],
     ) -> Sequence[T]:
         """Call `run`, which runs the program, and return its results. `operands` are the arrays that the program closes
         over, and the leaves of its arguments. `run` may delete them."""
@@ -434,7 +438,7 @@ def trace_for_call(
     avals: Sequence[ArgumentType] = types_of(f"trace of {name}", f, leaves, in_tree)
     if differentiated:
         avals = [
-            DifferentiatedNumber(a, x) if type(a) is NumberType and a.kind > 1 else a
+            DifferentiatedNumber(a, x) if type(a) is NumberType and a.kind >= promotion.NumberKind.FLOATING else a
             for x, a in zip(leaves, avals, strict=True)
         ]
     if isinstance(axis_env, Mapping) and not axis_env:

@@ -60,6 +60,7 @@ from fxad.ir import (
 )
 from fxad.operations import arithmetic, contractions, elementwise, indexing, promotion, sorting
 from fxad.operations.number_types import BOOL, FLOAT, INT, RESULTS, NumberType, number_type
+from fxad.operations.promotion import NumberKind
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_remat
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
@@ -402,11 +403,11 @@ class TracedNumber(Tracer):
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Any:
         kind = self.number_type.kind
         if op is arithmetic.integer_power:
-            kind = 2 if kind < 2 and cast("int", static[0]) < 0 else kind
+            kind = max(kind, NumberKind.FLOATING) if cast("int", static[0]) < 0 else kind
         elif op not in (arithmetic.negative, arithmetic.invert, elementwise.conj, *_REAL_OF_COMPLEX):
             return super()._apply(op, args, static)
-        result = FLOAT if kind == 3 and op in _REAL_OF_COMPLEX else None
-        return self._number_of(op, (self,), static, RESULTS[max(kind, 1)], result)
+        result = FLOAT if kind is NumberKind.COMPLEX and op in _REAL_OF_COMPLEX else None
+        return self._number_of(op, (self,), static, RESULTS[max(kind, NumberKind.INTEGER)], result)
 
     def _binary(self, op: Operation, x: Any, y: Any, *static: Hashable) -> Any:
         numbers = [v.number_type if type(v) is TracedNumber else number_type(v) for v in (x, y)]
@@ -417,9 +418,9 @@ class TracedNumber(Tracer):
         logical = op is arithmetic.bitwise_operator and static[0] in (AND, OR, XOR)
         compared = op is arithmetic.binary and static[0] is not SUB
         if op is arithmetic.true_divide:
-            computed = max(computed, 2)
+            computed = max(computed, NumberKind.FLOATING)
         elif not (logical or compared):  # a bool is an int
-            computed = max(computed, 1)
+            computed = max(computed, NumberKind.INTEGER)
         in_32_bits = compared and all([n is INT for n in numbers])
         return self._number_of(op, (x, y), static, INT if in_32_bits else RESULTS[computed], BOOL if compared else None)
 
@@ -502,16 +503,14 @@ OUTSIDE: Final = Outside.OUTSIDE
 
 # The type of an argument of a traced function.
 ArgumentType: TypeAlias = Aval | NumberType | DifferentiatedNumber
-# By id and dtype, or by id: an argument that is a number, and the array without axes that is the operand.
-Known: TypeAlias = dict[object, tuple[object, object]]
 
 
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder."""
 
     __slots__ = (
-        "builder", "captured", "copies", "dependent", "differentiated", "frames", "known", "name", "numbers", "outer",
-        "scope",
+        "builder", "captured", "copies", "dependent", "differentiated", "elements", "frames", "name", "numbers",
+        "outer", "scalar_operands", "scope",
     )  # fmt: skip
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
@@ -520,9 +519,12 @@ class Trace:
         self.scope: str = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
-        # known arguments that are operands: numbers, by id and dtype, with their elements; scalars of NumPy, by
-        # id. A trace shares them with those around it, so that a number is one operand of each.
-        self.known: Known = {} if outer is None else outer.known
+        # Known arguments that are operands. A trace shares them with those around it, so that a number is one operand
+        # of each. By the id of a number and a dtype: the number, which keeps the id unique, and its element, the
+        # operand.
+        self.elements: dict[tuple[int, dtypes.DType], tuple[object, NDArray]] = {} if outer is None else outer.elements
+        # by id, scalars of NumPy
+        self.scalar_operands: dict[int, np.generic] = {} if outer is None else outer.scalar_operands
         self.numbers: list[TracedNumber] = []  # the arguments that are numbers, of unknown value
         self.differentiated: dict[Atom, DifferentiatedNumber] = {}  # those by which the function is differentiated
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
@@ -652,9 +654,9 @@ class Trace:
     def number_operand(self, value: promotion.Scalar, dtype: dtypes.DType) -> Var:
         """Return the operand of a number that is an argument of the traced function, in a dtype."""
         key = id(value), dtype
-        if key not in self.known:
-            self.known[key] = value, promotion.scalar_element(value, dtype)
-        return self._capture(self.known[key][1], Aval((), dtype))
+        if key not in self.elements:
+            self.elements[key] = value, promotion.scalar_element(value, dtype)
+        return self._capture(self.elements[key][1], Aval((), dtype))
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
         # a `remat` is a call already; a second call around it would sum its cotangent contributions separately
@@ -701,7 +703,7 @@ class Trace:
             return self._capture(value, value.aval)
         if isinstance(value, np.generic):
             aval = aval_of(value, f"{op}: {role} {k}")
-            return self._capture(value, aval) if id(value) in self.known else Lit.of(value, aval)
+            return self._capture(value, aval) if id(value) in self.scalar_operands else Lit.of(value, aval)
         if is_scalar(value):
             try:
                 if type(value) in NUMBER_ARGUMENTS:
@@ -777,36 +779,43 @@ class Trace:
         # `inline` takes an atom for each operand: for one that nothing reads, any will do
         captured = [b.input(v.aval) if v in read else Zero(v.aval).instantiate() for v in jaxpr.ins[n_args:]]
         met = self._dtypes_of_numbers(jaxpr)
-        types: dict[Atom, Aval] = {}
-        rests: dict[Atom, tuple[object, Var]] = {}  # of the numbers that are two operands
-        for number in self.numbers:
-            v, kind = number._var, number.number_type
-            types[v] = Aval((), kind.operand_dtype(met[v]))
-            if v in self.differentiated and types[v].dtype in _64_BITS and not number.meets_64_bits:
-                types[v], value = kind.aval, self.differentiated[v].value
-                if value is not None:
-                    rests[v] = self.differentiated[v].rest(), b.input(kind.base)
-        args: list[Atom] = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
-        whole: dict[Atom, Atom] = {v: a for v, a in zip(jaxpr.ins, args, strict=False) if v in types}
-        for v, (_, rest) in rests.items():
+        rounded = [n for n in self.numbers if self._is_rounded(n, met[n._var])]
+        types = {n._var: Aval((), n.number_type.operand_dtype(met[n._var])) for n in self.numbers}
+        types |= {n._var: n.number_type.aval for n in rounded}
+        known = [n._var for n in rounded if self.differentiated[n._var].value is not None]
+        rests = {v: self.differentiated[v].rest() for v in known}
+        rest_operands = {v: b.input(v.aval) for v in rests}
+        args = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
+        operand_of: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=False))
+        # of each number, the value that the program converts to the dtypes in which it uses the number
+        whole = {v: operand_of[v] for v in types}
+        for v, rest in rest_operands.items():
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
 
         def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
             """Return a conversion of a number, from the dtype that its operand has now."""
             prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
-            if not isinstance(prim, ConvertElementType) or not isinstance(v, Var) or v not in whole:
+            if not isinstance(prim, ConvertElementType) or v not in whole:
                 return None
-            exact = v in rests and prim.dtype is types[v].dtype  # as the rounded number itself
-            return (args[~v.index] if exact else promotion.convert(b, whole[v], prim.dtype),)
+            if v in rests and prim.dtype is types[v].dtype:
+                return (operand_of[v],)  # the number itself, rounded to 32 bits
+            return (promotion.convert(b, whole[v], prim.dtype),)
 
         in_base = [
             promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
-            for v, x in zip(jaxpr.ins, args, strict=False)
+            for v, x in operand_of.items()
         ]
         outs = b.inline(jaxpr, [*in_base, *captured], convert_number if met else None)
         captured_first = b.build(outs, self.name)
         values = [value for value, var in self.captured.values() if var in read]
-        return captured_first, (*values, *[rest for rest, _ in rests.values()])
+        return captured_first, (*values, *rests.values())
+
+    def _is_rounded(self, number: TracedNumber, met: set[dtypes.DType]) -> bool:
+        """Return True if the operand of a number is the number rounded to 32 bits, although the program uses all of its
+        bits, in the dtypes `met`: its tangent has 32 bits (see `DifferentiatedNumber`)."""
+        if number._var not in self.differentiated or number.meets_64_bits:
+            return False
+        return number.number_type.operand_dtype(met) in _64_BITS
 
     def _dtypes_of_numbers(self, jaxpr: Jaxpr) -> dict[Atom, set[dtypes.DType]]:
         """Return the dtypes in which the program uses each operand that is a number."""
@@ -828,8 +837,8 @@ def is_number(x: object) -> bool:
     return type(x) is TracedNumber or is_scalar(x)
 
 
-def number_kind(x: object) -> int:
-    """Return the kind of a number, as `promotion.dtype_kind`."""
+def number_kind(x: object) -> NumberKind:
+    """Return the kind of a number, also of a traced one."""
     return x.number_type.kind if type(x) is TracedNumber else promotion.scalar_kind(cast("promotion.Scalar", x))
 
 

@@ -24,11 +24,11 @@ from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
 from fxad.primitives.slicing import Slice, tight_slice
 
-Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
+SizeValues = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
 
 
 @by_value
-def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
+def specialize(jaxpr: Jaxpr, values: SizeValues) -> Jaxpr:
     """Return the program with named sizes replaced by ints or by other sizes.
 
     Law:    the program that is traced at those sizes, where the traced function uses its sizes in shapes and as values.
@@ -211,7 +211,7 @@ def _all_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:
     return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 
-def check_sizes(what: str, declared: Sequence[SizeName], values: dict[str, object]) -> Values:
+def check_sizes(what: str, declared: Sequence[SizeName], values: dict[str, object]) -> SizeValues:
     """Return values of sizes, in order. Raises: ArgumentError, ShapeError."""
     least = {n.name: max([m.at_least for m in declared if m.name == n.name]) for n in declared}
     for name, value in values.items():

@@ -15,7 +15,7 @@ def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
     operands: dict[int, None] = {}
     for a in jaxpr.outs:
         k = _operand(jaxpr, a)
-        if k < bound or k in operands:
+        if k is None or k < bound or k in operands:
             return None  # stop at the first: searching for each of a thousand gradients takes longer than planning them
         operands[k] = None
     return tuple(operands)
@@ -26,12 +26,12 @@ def forwarded_host_functions(jaxpr: Jaxpr) -> list[tuple[int, int]]:
     the host has such a number. A call lets the result keep the function (`fxad.xla.host_calls`)."""
     if NUMBER not in jaxpr.out_avals:
         return []
-    operands = [(k, _operand(jaxpr, a)) for k, a in enumerate(jaxpr.outs) if a.aval is NUMBER]
-    return [(k, operand) for k, operand in operands if operand >= 0]
+    results = [k for k, a in enumerate(jaxpr.outs) if a.aval is NUMBER]
+    return [(k, operand) for k in results if (operand := _operand(jaxpr, jaxpr.outs[k])) is not None]
 
 
-def _operand(jaxpr: Jaxpr, a: Atom) -> int:
-    """Return the index of the operand that a value is, also through calls; -1 for a computed value.
+def _operand(jaxpr: Jaxpr, a: Atom) -> int | None:
+    """Return the index of the operand that a value is, also through calls; None for a computed value.
 
     The search goes into the body of the call that returns the value, and back to the caller at an operand of the body.
     """
@@ -47,6 +47,6 @@ def _operand(jaxpr: Jaxpr, a: Atom) -> int:
         producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
         body = None if producer is None else called_body(producer)
         if producer is None or body is None:
-            return -1
+            return None
         callers.append((jaxpr, producer))
         jaxpr, a = body, body.outs[producer.outs.index(a)]

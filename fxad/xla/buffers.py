@@ -190,7 +190,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
 _view: Final[Callable[[Buffer], memoryview]] = memoryview
 
 
-class _Versioned(Protocol):
+class _ExportsVersions(Protocol):
     def __dlpack__(self, *, max_version: tuple[int, int] | None, copy: bool | None) -> CapsuleType: ...
 
 
@@ -226,7 +226,7 @@ def to_dlpack(
         return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), sharding, _COPY))
     if old or copy:
         array = array.copy()
-    return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=None)
+    return cast(_ExportsVersions, array).__dlpack__(max_version=max_version, copy=None)
 
 
 def lend(buffer: Buffer) -> CapsuleType:

@@ -13,14 +13,14 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from enum import Enum, IntFlag
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, final, overload
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar, final, overload
 from weakref import ref
 
 import numpy as np
@@ -47,7 +47,10 @@ from fxad.xla.explanation import (
 from fxad.xla.interpreter_exit import begin_compilation
 from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions, check_options
 
-Path: TypeAlias = str | PathLike[str]
+K = TypeVar("K")
+V = TypeVar("V")
+
+FilePath: TypeAlias = str | PathLike[str]
 
 MEMORY: Final = 256 * 2**20
 DISK: Final = 2**30
@@ -102,7 +105,7 @@ class ReleaseReason(IntFlag):
 
 
 @final
-class _Entry:
+class _CacheEntry:
     """The entry of one executable. `calls` are those of jitted functions that hold the executable."""
 
     __slots__ = ("__weakref__", "_reference", "bytes", "calls", "hits", "seconds")
@@ -149,23 +152,23 @@ class _Contents:
     __slots__ = ("_counts", "calls", "compiled_at", "entries", "entry_of", "held", "planned")
 
     def __init__(self) -> None:
-        self.entries: WeakKeyTable[Jaxpr, dict[CompileTarget, _Entry]] = WeakKeyTable()
-        self.held: OrderedDict[_Entry, tuple[CacheKey, XlaExecutable]] = OrderedDict()  # in order of use
+        self.entries: WeakKeyTable[Jaxpr, dict[CompileTarget, _CacheEntry]] = WeakKeyTable()
+        self.held: OrderedDict[_CacheEntry, tuple[CacheKey, XlaExecutable]] = OrderedDict()  # in order of use
         self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
-        self.entry_of: WeakKeyTable[XlaExecutable, _Entry] = WeakKeyTable()
+        self.entry_of: WeakKeyTable[XlaExecutable, _CacheEntry] = WeakKeyTable()
         # by number, calls of jitted functions, and their bytes beside those of executables
         self.calls: OrderedDict[int, tuple[RefWithCleanup[HeldCall], int]] = OrderedDict()
         # by line of the user, how many programs jitted functions have compiled for calls there
         self.compiled_at: LRUCache[str, int] = LRUCache(1024)
         self._counts: dict[int, _Counts] = {}
 
-    def entry(self, key: CacheKey) -> _Entry:
+    def entry(self, key: CacheKey) -> _CacheEntry:
         """Return the entry of an executable, made if it does not exist."""
         jaxpr, target = key
         entries = self.entries.get(jaxpr)
         if entries is None:
             entries = self.entries.setdefault(jaxpr, {})
-        return entries.get(target) or entries.setdefault(target, _Entry())
+        return entries.get(target) or entries.setdefault(target, _CacheEntry())
 
     def counts(self) -> _Counts:
         """Return the counters of this thread."""
@@ -176,7 +179,7 @@ class _Contents:
         """Return a counter, summed over all threads."""
         return sum([getattr(c, name) for c in self._counts.copy().values()])
 
-    def keys(self) -> list[tuple[CacheKey, _Entry]]:
+    def keys(self) -> list[tuple[CacheKey, _CacheEntry]]:
         """Return the held entries, most recently used last."""
         return [(key, entry) for entry, (key, _) in self.held.copy().items()]
 
@@ -193,24 +196,20 @@ class _Contents:
         newest, number = RefWithCleanup(call, CLEANUP), id(call)
         newest.cleanup = partial(self.calls.pop, number, None)
         self.calls[number] = newest, size
-        total, tries = self.call_bytes(), 2 * len(self.calls)
-        while total > max_bytes and tries > 0:
-            tries -= 1
-            try:
-                number, item = self.calls.popitem(last=False)
-            except KeyError:
-                return
+
+        def free(_: int, item: tuple[RefWithCleanup[HeldCall], int]) -> int | None:
             oldest = item[0]()
             if oldest is call or (oldest is not None and not oldest.release(ReleaseReason.CALLS)):
-                self.calls[number] = item  # used since the last time
-            else:
-                total -= item[1]
+                return None  # used since the last time
+            return item[1]
+
+        _drop_oldest(self.calls, self.call_bytes() - max_bytes, free, rounds=2)
 
     def call_bytes(self) -> int:
         """Return the bytes of the calls of jitted functions, beside those of executables."""
         return sum([size for _, size in self.calls.copy().values()])
 
-    def hold(self, key: CacheKey, entry: _Entry, executable: XlaExecutable, max_bytes: int) -> None:
+    def hold(self, key: CacheKey, entry: _CacheEntry, executable: XlaExecutable, max_bytes: int) -> None:
         """Hold an executable as the most recently used one."""
         item = self.held.get(entry)
         if item is None or item[1] is not executable:
@@ -219,21 +218,35 @@ class _Contents:
         with suppress(KeyError):  # evicted
             self.held.move_to_end(entry)
 
-    def evict(self, max_bytes: int, newest: _Entry | None = None) -> None:
+    def evict(self, max_bytes: int, newest: _CacheEntry | None = None) -> None:
         """Drop the least recently used executables until the rest fits into `max_bytes`. A call of a jitted function
         uses its executables, and is dropped with them. The newest one is dropped last."""
-        total, tries = self.bytes(), 3 * len(self.held)
-        while total > max_bytes and tries > 0:
-            tries -= 1
-            try:
-                entry, item = self.held.popitem(last=False)
-            except KeyError:
-                return
+
+        def free(entry: _CacheEntry, _: object) -> int | None:
             if (entry is newest and self.held) or (entry.calls and not entry.release()):
-                self.held[entry] = item  # used since the last time
-                continue
-            total -= entry.bytes
+                return None  # used since the last time
             self.counts().evictions += 1
+            return entry.bytes
+
+        _drop_oldest(self.held, self.bytes() - max_bytes, free, rounds=3)
+
+
+def _drop_oldest(held: OrderedDict[K, V], excess: int, free: Callable[[K, V], int | None], rounds: int) -> None:
+    """Drop items, the oldest first, until at least `excess` bytes are free, in at most so many rounds through all of
+    them. `free` returns the bytes of a dropped item, or None for one that becomes the newest. Other threads may change
+    `held` meanwhile."""
+    for _ in range(rounds * len(held)):
+        if excess <= 0:
+            return
+        try:
+            key, item = held.popitem(last=False)
+        except KeyError:
+            return
+        freed = free(key, item)
+        if freed is None:
+            held[key] = item
+        else:
+            excess -= freed
 
 
 @final
@@ -242,16 +255,16 @@ class _Settings:
 
     __slots__ = ("_dir", "_from_environment", "_tier", "disk_bytes", "max_bytes")
 
-    def __init__(self, max_bytes: int, dir: Path | None | SpecialDirectory, disk_bytes: int) -> None:
+    def __init__(self, max_bytes: int, dir: FilePath | None | SpecialDirectory, disk_bytes: int) -> None:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
         self._tier = None if dir is None or isinstance(dir, SpecialDirectory) else DiskTier(dir, self.disk_bytes)
         # By the name of the environment variable, the directory that it names, once it is read. In a dictionary, whose
         # `setdefault` is atomic: all threads have the directory of the first one.
-        self._from_environment: dict[str, tuple[Path | None, DiskTier | None]] = {}
+        self._from_environment: dict[str, tuple[FilePath | None, DiskTier | None]] = {}
 
     @property
-    def dir(self) -> Path | None | SpecialDirectory:
+    def dir(self) -> FilePath | None | SpecialDirectory:
         """The directory."""
         return self._from_environment[_VARIABLE][0] if _VARIABLE in self._from_environment else self._dir
 
@@ -291,7 +304,7 @@ class Cache:
     __slots__ = ("_contents", "_settings")
 
     def __init__(
-        self, max_bytes: int = MEMORY, dir: Path | None | SpecialDirectory = None, disk_bytes: int = DISK
+        self, max_bytes: int = MEMORY, dir: FilePath | None | SpecialDirectory = None, disk_bytes: int = DISK
     ) -> None:
         self._settings = _Settings(max_bytes, dir, disk_bytes)
         self._contents = _Contents()
@@ -313,7 +326,7 @@ class Cache:
     def configure(
         self,
         *,
-        dir: Path | None | SpecialDirectory = SpecialDirectory.SAME,
+        dir: FilePath | None | SpecialDirectory = SpecialDirectory.SAME,
         max_bytes: int | None = None,
         disk_bytes: int | None = None,
     ) -> None:
@@ -337,7 +350,7 @@ class Cache:
         entry = self._contents.entry(key)
         return FLIGHTS.do(entry, partial(self._hit, key, entry), partial(self._make, key, entry))
 
-    def _hit(self, key: CacheKey, entry: _Entry) -> XlaExecutable | None:
+    def _hit(self, key: CacheKey, entry: _CacheEntry) -> XlaExecutable | None:
         executable = entry.executable()
         if executable is not None:
             contents = self._contents
@@ -348,7 +361,7 @@ class Cache:
             contents.hold(key, entry, executable, self._settings.max_bytes)
         return executable
 
-    def _make(self, key: CacheKey, entry: _Entry) -> XlaExecutable:
+    def _make(self, key: CacheKey, entry: _CacheEntry) -> XlaExecutable:
         jaxpr, (options, device) = key
         begin_compilation(f"compile of {jaxpr.name}", device)
         tier = self._settings.disk()
@@ -449,7 +462,7 @@ class Cache:
             _active.reset(token)
 
     def private(
-        self, max_bytes: int = MEMORY, dir: Path | None = None, disk_bytes: int = DISK
+        self, max_bytes: int = MEMORY, dir: FilePath | None = None, disk_bytes: int = DISK
     ) -> AbstractContextManager[Cache]:
         """Return a new cache, active in a `with` block: `with fx.cache.private() as mine:`."""
         return Cache(max_bytes, dir, disk_bytes).use()
@@ -507,7 +520,7 @@ def _budget(name: str, value: object) -> int:
     return value
 
 
-def _entry_text(key: CacheKey, entry: _Entry) -> str:
+def _entry_text(key: CacheKey, entry: _CacheEntry) -> str:
     jaxpr, (options, device) = key
     how = "" if options == DEFAULT_OPTIONS else f" with {options}"
     return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {jaxpr!r}{how}"

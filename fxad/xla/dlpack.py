@@ -35,7 +35,7 @@ class _Tensor(ctypes.Structure):
 
 
 @final
-class _Versioned(ctypes.Structure):
+class _VersionedTensor(ctypes.Structure):
     _fields_ = (
         ("version", ctypes.c_uint32 * 2),
         ("context", ctypes.c_void_p),
@@ -84,7 +84,7 @@ class Header:
 def header(capsule: CapsuleType) -> Header:
     """Read an unconsumed capsule, without consuming it. Raises: DTypeError for a dtype fxad does not have."""
     if _named(capsule, b"dltensor_versioned"):
-        t = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor
+        t = _VersionedTensor.from_address(_pointer(capsule, b"dltensor_versioned")).tensor
     else:
         t = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     dtype = _DTYPES.get((t.code, t.bits))

@@ -25,12 +25,12 @@ from fxad.xla.buffers import resharded
 from fxad.xla.client import Device, process_count
 from fxad.xla.compat import WITHOUT_FUSION, buffer_assignment_proto, module_proto, reason, result_handler
 from fxad.xla.donated_buffers import start_pinned
-from fxad.xla.failures import Producer, execution_error
+from fxad.xla.failures import BufferProducer, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, SynchronousStart
 from fxad.xla.interpreter_exit import process_state
 from fxad.xla.interruptible import interruptible, may_not_end, started_in_thread, waits
-from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Results, Start, XlaRuntimeError
+from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaResults, XlaRuntimeError
 from fxad.xla.options import CompileOptions, xla_options
 from fxad.xla.sharded import MeshSharding, ProgramSharding, devices_of_module, program_sharding
 
@@ -39,7 +39,7 @@ def launch(
     start: Start,
     buffers: Sequence[Buffer],
     handlers: Sequence[ResultHandler],
-    producer: Producer,
+    producer: BufferProducer,
     path: Callable[[int], str] | None = None,
 ) -> list[Buffer]:
     """Start a program on buffers of exactly its types, and make its results with the handlers, which commit them to the
@@ -115,7 +115,7 @@ class ReshardingStart:
     def __init__(self, start: Start, name: str, sharding: ProgramSharding) -> None:
         self._start, self._divided = start, OperandResharding(name, sharding)
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
         return self._start(self._divided(buffers))
 
 
@@ -131,7 +131,7 @@ class _PinnedStart:
     def __init__(self, start: Start) -> None:
         self._start = start
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
         return start_pinned(self._start, buffers)
 
 
@@ -145,7 +145,7 @@ class _BlockingStart:
     def __init__(self, start: Start) -> None:
         self._start = start
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
         return _BlockingResults(self._start(buffers))
 
 
@@ -155,7 +155,7 @@ class _BlockingResults:
 
     __slots__ = ("_results",)
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: XlaResults) -> None:
         self._results = results
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
@@ -201,7 +201,7 @@ class XlaExecutable:
         self.device = device
         self.devices: tuple[Device, ...] = (device,) if sharding is None else sharding.devices
         self.sharding = sharding
-        self.producer = Producer(jaxpr.name, _first_line(jaxpr), ref(self))
+        self.producer = BufferProducer(jaxpr.name, _first_line(jaxpr), ref(self))
         self.start = self._wrapped(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
             process_state.any_committed = True  # its results are

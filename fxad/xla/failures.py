@@ -1,6 +1,6 @@
 """Errors of buffers and calls: donated or deleted buffers, failed programs, exhausted memory.
 
-A buffer refers to the program that computes it (`Producer`), through the type that jaxlib stores on each array.
+A buffer refers to the program that computes it (`BufferProducer`), through the type that jaxlib stores on each array.
 So an error that is raised long after the call, by a wait, still names the function.
 """
 
@@ -23,7 +23,7 @@ _ALLOCATION: Final = re.compile(r"allocating (\d+) bytes")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Producer:
+class BufferProducer:
     """The program that computes a buffer: the user's function, its first line, and a weak reference to the executable.
 
     An error that needs the memory of the program reads it from the executable: this takes 1 ms for 8 devices. Every
@@ -52,7 +52,7 @@ def value_error(what: str, e: Exception, buffer: Buffer) -> ExecutionError:
     if buffer.is_deleted() or str(e) == OPERAND_DELETED:
         return ExecutionError(f"{what}: the array is deleted", remedy=_IF_DELETED)
     producer = buffer.aval.producer if isinstance(buffer.aval, ArrayType) else None
-    return _failure(what, e, producer if isinstance(producer, Producer) else None)
+    return _failure(what, e, producer if isinstance(producer, BufferProducer) else None)
 
 
 _IF_DONATED: Final = "use the result in its place, or leave the argument out of `donate`"
@@ -77,7 +77,7 @@ _DELETED: Final = re.compile(rf"{OPERAND_DELETED}|to have \d+ shards, got: \[|ha
 
 
 def execution_error(
-    e: Exception, buffers: Sequence[Buffer], producer: Producer, path: Callable[[int], str] | None = None
+    e: Exception, buffers: Sequence[Buffer], producer: BufferProducer, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
     """Return the error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
@@ -94,7 +94,7 @@ def execution_error(
 
 
 def _deleted_operand(
-    k: int, buffer: Buffer, producer: Producer, path: Callable[[int], str] | None
+    k: int, buffer: Buffer, producer: BufferProducer, path: Callable[[int], str] | None
 ) -> ExecutionError | None:
     """Return the error for an operand that was donated or deleted; None for another one."""
     donation = donation_record(buffer)  # read once: a call in another thread may fail, and undo its donation
@@ -106,7 +106,7 @@ def _deleted_operand(
     return ExecutionError(f"{what} is deleted", remedy=_IF_DELETED)
 
 
-def _failure(what: str, e: Exception, producer: Producer | None) -> ExecutionError:
+def _failure(what: str, e: Exception, producer: BufferProducer | None) -> ExecutionError:
     """Return the error for a failed computation. If an allocation failed, it lists the memory of the program."""
     problem = reason(e)
     if producer is None:

@@ -27,7 +27,7 @@ from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.cuda import PLUGIN
 from fxad.xla.interpreter_exit import call_host_function, execute_with_host_calls
-from fxad.xla.jaxlib_types import Buffer, ResultHandler, Results, Start
+from fxad.xla.jaxlib_types import Buffer, ResultHandler, Start, XlaResults
 
 
 class _StandIn(Exception):  # noqa: N818  not an error of its own
@@ -155,7 +155,7 @@ class SynchronousStart:
         self._start, self._errors = start, errors
         self._done = result_handler(DONE, sharding, False, None)
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
         number = self._errors.begin()
         try:  # a small program runs here, in the call
             results = execute_with_host_calls(self._start, buffers)
@@ -171,7 +171,7 @@ class _SynchronousResults:
 
     __slots__ = ("_done", "_errors", "_number", "_results")
 
-    def __init__(self, results: Results, done: ResultHandler, errors: HostErrors, number: int) -> None:
+    def __init__(self, results: XlaResults, done: ResultHandler, errors: HostErrors, number: int) -> None:
         self._results, self._done, self._errors, self._number = results, done, errors, number
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:

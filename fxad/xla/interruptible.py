@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Final, TypeVar, final
 
 from fxad.ir import HigherOrder, Jaxpr, all_prims
-from fxad.xla.jaxlib_types import Buffer, Results, Start
+from fxad.xla.jaxlib_types import Buffer, Start, XlaResults
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def started_in_thread(start: Start) -> Start:
     """Return the start of a program that may never end, such that a signal interrupts it."""
     waits.unbounded = True
 
-    def begin(buffers: Sequence[Buffer]) -> Results:
+    def begin(buffers: Sequence[Buffer]) -> XlaResults:
         return waits.call(lambda: start(buffers)) if in_main_thread() else start(buffers)
 
     return begin
@@ -100,7 +100,7 @@ def interruptible(start: Start) -> Start:
     in_thread = started_in_thread(start)
     quick_starts_left = [None] * _TRIES  # a list: threads remove elements without a lock
 
-    def begin(buffers: Sequence[Buffer]) -> Results:
+    def begin(buffers: Sequence[Buffer]) -> XlaResults:
         if not quick_starts_left or not in_main_thread():
             return start(buffers)
         begun = perf_counter()

@@ -19,7 +19,7 @@ ResultHandler: TypeAlias = _jax.ResultHandler  # makes an array of a result
 XlaRuntimeError: Final = _jax.JaxRuntimeError
 
 
-class Results(Protocol):
+class XlaResults(Protocol):
     """Results of an execution, not arrays yet."""
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
@@ -43,7 +43,7 @@ class Results(Protocol):
 # - `_BlockingStart` and, inside it, `started_in_thread` (`xla.executable`, `xla.interruptible`): it divides its
 #   operands, on CPUs, and there are several processes. Else `interruptible`: it has a loop without a bound.
 # - `SynchronousStart` (`xla.host_calls`): it calls the host.
-Start: TypeAlias = Callable[[Sequence[Buffer]], Results]
+Start: TypeAlias = Callable[[Sequence[Buffer]], XlaResults]
 
 
 @final

@@ -23,7 +23,7 @@ from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.donated_buffers import OPERAND_DELETED
 from fxad.xla.executable import XlaExecutable, launch
-from fxad.xla.failures import Producer, StepRefused
+from fxad.xla.failures import BufferProducer, StepRefused
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.jaxlib_types import Buffer, CostStats, MemoryStats, ResultHandler, Start, XlaRuntimeError
 from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
@@ -31,9 +31,9 @@ from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
 T = TypeVar("T")
 
 _Env: TypeAlias = list[Buffer | None]
-_Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
+_PickBuffers: TypeAlias = Callable[[_Env], Sequence[Buffer]]
 # a step: the function that starts it, the handlers of its results, a getter of its operands, and the slots it frees
-_Call: TypeAlias = tuple[Start, list[ResultHandler], _Pick, tuple[int, ...]]
+_LinkedStep: TypeAlias = tuple[Start, list[ResultHandler], _PickBuffers, tuple[int, ...]]
 
 
 @final
@@ -81,15 +81,15 @@ class LinkedExecutable:
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
         whole = ref(self)
         # for messages: the name of the program, the user's line, the memory of a whole run
-        self.producer = Producer(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
+        self.producer = BufferProducer(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(executables):
-            producer = Producer(plan.name, lines.get(k, ""), whole)
+            producer = BufferProducer(plan.name, lines.get(k, ""), whole)
             handlers.append([result_handler(a, device.sharding, False, producer) for a in p.out_avals])
         # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
-        self._groups: list[tuple[list[_Call], tuple[int, ...]]] = []
-        calls: list[_Call] = []
+        self._groups: list[tuple[list[_LinkedStep], tuple[int, ...]]] = []
+        calls: list[_LinkedStep] = []
         for s in plan.steps:
             calls.append((executables[s.unit].start, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
@@ -184,13 +184,13 @@ def parts_of(executable: AnyExecutable) -> tuple[XlaExecutable, ...]:
     return executable.executables if isinstance(executable, LinkedExecutable) else (executable,)
 
 
-def _pick(slots: tuple[int, ...]) -> _Pick:
+def _pick(slots: tuple[int, ...]) -> _PickBuffers:
     """Return a C function that selects these slots from the list of all."""
     # the type of `itemgetter` does not say that it gives a list for a slice, and a tuple for several indices
     if len(slots) < 2:
         first = slots[0] if slots else 0
-        return cast(_Pick, itemgetter(slice(first, first + len(slots))))
-    return cast(_Pick, itemgetter(*slots))
+        return cast(_PickBuffers, itemgetter(slice(first, first + len(slots))))
+    return cast(_PickBuffers, itemgetter(*slots))
 
 
 def _unit_text(plan: UnitPlan, k: int) -> str:

@@ -10,6 +10,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.lower import LoweredModule, ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.operations.arguments import is_unicode
 from fxad.xla.client import Device
 from fxad.xla.compat import PRODUCTS_ALONE
 from fxad.xla.cuda import compiler_flags
@@ -47,7 +48,7 @@ class CompileOptions:
                 f"CompileOptions: flags is {shown(self.flags)}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
             )
-        no_text = [text for flag in self.flags for text in flag if isinstance(text, str) and not _is_unicode(text)]
+        no_text = [text for flag in self.flags for text in flag if isinstance(text, str) and not is_unicode(text)]
         if no_text:
             raise ParameterError(
                 f"CompileOptions: flags has {shown(no_text[0])}, which is no text of Unicode",
@@ -77,14 +78,6 @@ def _is_flag(flag: object) -> bool:
         return False
     name, value = flag
     return isinstance(name, str) and type(value) in (str, bool, int, float)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 DEFAULT_OPTIONS: Final = CompileOptions()

@@ -29,7 +29,7 @@ from fxad.xla.client import (
 from fxad.xla.compat import reason
 from fxad.xla.interpreter_exit import end_while_xla_runs
 from fxad.xla.interruptible import waits
-from fxad.xla.jaxlib_types import Buffer, Results, Start
+from fxad.xla.jaxlib_types import Buffer, Start, XlaResults
 
 _GRACE: Final = 0.5  # seconds in which the others end their connections: jaxlib ends them if the service ends first
 
@@ -192,7 +192,7 @@ class AgreedStart:
         self._start, self._raw, self._name, self._digest, self._processes = start, raw, name, digest, processes
         self._agreed = False
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
         if not self._agreed:
             if _COLLECTIVE.search(self._raw.get_hlo_text()):  # XLA adds collectives that the program does not have
                 PROCESSES.check_same_program(self._name, self._digest, self._processes)

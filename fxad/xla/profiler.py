@@ -20,13 +20,13 @@ from fxad.xla.compat import reason
 
 
 @final
-class _Running:
+class _RunningProfile:
     """A marker of the running profile; it has the lifetime of the block."""
 
     __slots__ = ("__weakref__",)
 
 
-_running: Final[WeakTable[str, _Running]] = WeakTable()
+_running: Final[WeakTable[str, _RunningProfile]] = WeakTable()
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         raise ArgumentError(
             f"profile: {described(path)} is not a path: {shown(path)}", remedy="name a directory to write the trace to"
         )
-    marker = _Running()
+    marker = _RunningProfile()
     if _running.put("profile", marker) is not marker:
         raise ParameterError("profile: another profile is running in this process", remedy="end that one first")
     try:

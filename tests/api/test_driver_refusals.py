@@ -31,7 +31,7 @@ from fxad.lower import lower_jaxpr
 from fxad.primitives.host_call import NUMBER, HostCall
 from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
 from fxad.storage.exported import KIND, VERSION
-from fxad.storage.file_format import Section, pack, unpack
+from fxad.storage.file_format import FileSection, pack, unpack
 from fxad.xla import buffers, client, custom_calls, host_calls
 from fxad.xla.cache import Cache
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
@@ -65,7 +65,7 @@ SHOW = HostCall("show", (F4,), "pure")
 def changed(**entries: Any) -> bytes:
     _, sections = unpack("test", DATA, KIND, VERSION)
     head = {**json.loads(sections[0].content), **entries}
-    return b"".join(pack(KIND, VERSION, [Section("program", json.dumps(head).encode()), *sections[1:]]))
+    return b"".join(pack(KIND, VERSION, [FileSection("program", json.dumps(head).encode()), *sections[1:]]))
 
 
 def wide() -> object:

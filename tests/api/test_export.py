@@ -18,7 +18,7 @@ from fxad import lax
 from fxad.errors import ArgumentError, FileFormatError, ParameterError
 from fxad.runtime import CacheStats
 from fxad.storage.exported import KIND, VERSION
-from fxad.storage.file_format import Section, pack, unpack
+from fxad.storage.file_format import FileSection, pack, unpack
 from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
@@ -181,7 +181,7 @@ def changed(data: bytes, **entries: Any) -> bytes:
     """Returns the bytes with other entries in their description, and matching checksums."""
     version, sections = unpack("test", data, KIND, VERSION)
     head = {**json.loads(sections[0].content), **entries}
-    return b"".join(pack(KIND, version, [Section("program", json.dumps(head).encode()), *sections[1:]]))
+    return b"".join(pack(KIND, version, [FileSection("program", json.dumps(head).encode()), *sections[1:]]))
 
 
 DAMAGED = "load_exported: the program is damaged: byte 102: "

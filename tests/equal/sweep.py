@@ -39,7 +39,7 @@ from fxad.primitives.slicing import Pad, Slice
 from fxad.testing import EQUAL_PAIRS, Case, RaggedCase, cases, ragged_cases
 from fxad.testing.compare import differ
 from fxad.testing.equality_laws import verdict
-from fxad.testing.equality_pairs import Pair, rewrites_by
+from fxad.testing.equality_pairs import ProgramPair, rewrites_by
 from fxad.testing.mask_laws import raise_unless_refused
 from fxad.testing.ragged_cases import masked_operands
 from fxad.testing.transform_laws import as_one_call
@@ -53,7 +53,7 @@ from tests.laws.budget import sweep_of
 Counts: TypeAlias = Mapping[str, int]
 
 
-def padded(case: RaggedCase) -> Iterator[Pair]:
+def padded(case: RaggedCase) -> Iterator[ProgramPair]:
     """A masked program of padded operands, and the program at the sizes, of their valid parts: equal whatever the
     padding holds. The padding of results is zero."""
     try:
@@ -94,7 +94,7 @@ def judge(law: str, programs: int, start: int = 0, size: int = 10) -> Counts:
     are all proved, and of others by what is not decided. A counterexample is an error."""
     counts = Counter[str]()
 
-    def count(pairs: Iterator[Pair]) -> None:
+    def count(pairs: Iterator[ProgramPair]) -> None:
         verdicts = [verdict(*pair) for pair in pairs]
         undecided = [found for found in verdicts if not isinstance(found, Proof)]
         if verdicts:

@@ -16,7 +16,7 @@ import fxad.lax as lax
 import fxad.numpy as fnp
 from fxad import extend as ex
 from fxad.diagnosis.equality.decide import Question
-from fxad.diagnosis.equality.field import Field
+from fxad.diagnosis.equality.field import PrimeFields
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError
 from tests.equal.twins import twins
 
@@ -244,8 +244,8 @@ def test_no_program_names_the_primes_of_its_own_proof() -> None:
         question = Question((f.jaxpr, g.jaxpr), ((), ()), [None])
         found = fx.equal(g, fx.trace(lambda x: 0 * x, WIDE))
         assert isinstance(found, fx.Counterexample)
-        primes = list(Field(4, question.key).primes)
-    assert Field(4, dataclasses.replace(question, seed=1).key).primes != Field(4, question.key).primes
+        primes = list(PrimeFields(4, question.key).primes)
+    assert PrimeFields(4, dataclasses.replace(question, seed=1).key).primes != PrimeFields(4, question.key).primes
     bound = [Question((f.jaxpr, f.jaxpr), ((x,), ()), []).key for x in (np.zeros(3), np.ones(3))]
     assert bound[0] != bound[1]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxad.diagnosis.equality.field import BITS, MOST, Field, Residues
+from fxad.diagnosis.equality.field import BITS, MOST, PrimeFields, Residues
 
 
-def drawn(field: Field, shape: tuple[int, ...], seed: int) -> Residues:
+def drawn(field: PrimeFields, shape: tuple[int, ...], seed: int) -> Residues:
     source = np.random.default_rng(seed)
     x = source.integers(0, field.p, (*shape, field.points))
     edges = np.array([0, 1, 2, -1, -2], np.int64)[source.integers(0, 5, x.shape)] % field.p
@@ -21,7 +21,7 @@ def drawn(field: Field, shape: tuple[int, ...], seed: int) -> Residues:
 
 @pytest.mark.parametrize("points", [1, 3, 8])
 def test_arithmetic_is_that_of_integers_modulo_each_prime(points: int) -> None:
-    field = Field(points, 0)
+    field = PrimeFields(points, 0)
     a, b = drawn(field, (500,), 1), drawn(field, (500,), 2)
     results: dict[str, tuple[Residues, Callable[[int, int, int], int]]] = {
         "add": (field.add(a, b), lambda x, y, p: (x + y) % p),
@@ -38,9 +38,9 @@ def test_arithmetic_is_that_of_integers_modulo_each_prime(points: int) -> None:
 
 
 def test_the_primes_are_prime_of_the_stated_size_and_minus_one_is_no_square() -> None:
-    primes = [p for seed in range(40) for p in Field(MOST, seed).primes]
+    primes = [p for seed in range(40) for p in PrimeFields(MOST, seed).primes]
     assert len(set(primes)) == len(primes)
-    assert Field(3, 7).primes == Field(MOST, 7).primes[:3]
+    assert PrimeFields(3, 7).primes == PrimeFields(MOST, 7).primes[:3]
     for p in primes:
         assert 2**BITS < p < 2**50
         assert p % 4 == 3
@@ -52,7 +52,7 @@ def test_the_primes_are_prime_of_the_stated_size_and_minus_one_is_no_square() ->
 
 
 def test_floats_are_the_residues_of_their_exact_values() -> None:
-    field = Field(4, 0)
+    field = PrimeFields(4, 0)
     x = np.array([0.0, -0.0, 0.1, -1e-12, 5e-324, 1.7976931348623157e308, 3.0, -(2.0**61)])
     want = []
     for value in x.tolist():
@@ -62,14 +62,14 @@ def test_floats_are_the_residues_of_their_exact_values() -> None:
 
 
 def test_integers_of_every_width_keep_their_values() -> None:
-    field = Field(2, 0)
+    field = PrimeFields(2, 0)
     for x in (np.array([0, 2**64 - 1], np.uint64), np.array([-(2**63), -1], np.int64), np.array([-128, 127], np.int8)):
         assert field.of_integers(x).tolist() == [[int(v) % p for p in field.primes] for v in x]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 10_000])
 def test_matrix_products_and_sums_are_exact(n: int) -> None:
-    field = Field(3, 0)
+    field = PrimeFields(3, 0)
     x, y = drawn(field, (2, n), 3), drawn(field, (n, 2), 4)
     p = np.array(field.primes, object)
     want = np.array(
@@ -83,7 +83,7 @@ def test_matrix_products_and_sums_are_exact(n: int) -> None:
 
 
 def test_linear_maps_with_coefficients_that_are_no_integers_are_not_taken_for_exact() -> None:
-    field = Field(3, 0)
+    field = PrimeFields(3, 0)
     x = drawn(field, (4,), 5)
 
     def combined(xs: Any) -> Any:
@@ -100,12 +100,12 @@ def test_linear_maps_with_coefficients_that_are_no_integers_are_not_taken_for_ex
 
 
 def test_random_functions_are_functions_and_depend_on_every_residue() -> None:
-    field = Field(3, 7)
+    field = PrimeFields(3, 7)
     x = drawn(field, (50, 2), 6).reshape(50, 6)
     y = field.random("f", x)
     assert (field.random("f", x.copy()) == y).all()
     assert not (field.random("g", x) == y).any()
-    assert not (Field(3, 8).random("f", x) == y).any()
+    assert not (PrimeFields(3, 8).random("f", x) == y).any()
     for k in range(6):
         changed = x.copy()
         changed[:, k] ^= 1
@@ -113,7 +113,7 @@ def test_random_functions_are_functions_and_depend_on_every_residue() -> None:
 
 
 def test_encoding_is_a_bijection() -> None:
-    field = Field(3, 0)
+    field = PrimeFields(3, 0)
     x = drawn(field, (100,), 8)
     y = field.encode("max", x)
     assert (field.encode("max", y, back=True) == x).all()

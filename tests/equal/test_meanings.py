@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Unknown, decide
-from fxad.diagnosis.equality.domain import Domain, Symbolic
+from fxad.diagnosis.equality.domain import ProofDomain, Symbolic
 from fxad.diagnosis.equality.rules import apply
 from fxad.dtypes import FLOATING, DType
 from fxad.errors import ArgumentError
@@ -136,7 +136,7 @@ def test_a_linear_primitive_from_outside_is_evaluated_by_its_impl() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_functions_of_rows_do_not_depend_on_where_the_rows_lie(axis: int) -> None:
-    domain = Domain(3)
+    domain = ProofDomain(3)
     aval = Aval((2, 4), "float32")
     x = domain.variable(0, aval)
     along = apply(domain, Sort(1, 1), [x], (aval,), (aval,))[0]

@@ -16,7 +16,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.diagnosis.explain import command, hlo
-from fxad.diagnosis.explain.page import Lines, Page
+from fxad.diagnosis.explain.page import Page, PreformattedLines
 from fxad.errors import ArgumentError
 from fxad.transforms.cleanup.cse import cse
 
@@ -139,7 +139,7 @@ def test_stages_show_what_a_pass_changed_and_why() -> None:
     stages = next(s for s in page.sections if s.id == "stages")
     _, why, diff, unchanged = stages.blocks
     assert str(why).startswith("cse: Return the program")
-    assert isinstance(diff, Lines)
+    assert isinstance(diff, PreformattedLines)
     assert any(line.startswith("- %1: f32[8] = sin %arg0") for line in diff.lines)
     assert str(unchanged).startswith("again: no change. Return the program")
     assert "passes: cse, again" in page.text()

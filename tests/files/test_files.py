@@ -22,7 +22,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
 from fxad.errors import ArgumentError, FileFormatError
-from fxad.storage.file_format import Section, pack
+from fxad.storage.file_format import FileSection, pack
 from fxad.storage.tree_structure import structure_from_json, structure_to_json
 from fxad.support.atomic_file import FOLLOWING, open_file
 from fxad.testing import programs
@@ -454,8 +454,8 @@ def message_of_a_changed_file(
     head = json.loads(whole[whole.index(b"{") : whole.index(b"\n}") + 2])
     change(head)
     body = text or whole[whole.index(b"main ") :][:-1]
-    sections = [Section("program", json.dumps(head).encode()), Section("text", body)]
-    path.write_bytes(b"".join(pack("fxad program", 1, sections + [Section("array", bytes(4))] * arrays)))
+    sections = [FileSection("program", json.dumps(head).encode()), FileSection("text", body)]
+    path.write_bytes(b"".join(pack("fxad program", 1, sections + [FileSection("array", bytes(4))] * arrays)))
     e = refused(FileFormatError, lambda: fx.load(path))
     return re.sub(r"byte \d+", "byte N", str(e.message).removeprefix(f"load: {path}"))
 

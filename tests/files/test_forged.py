@@ -28,7 +28,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, CacheWarning, FileFormatError, FxadError
 from fxad.storage import exported, programs as files
-from fxad.storage.file_format import Section, pack, unpack
+from fxad.storage.file_format import FileSection, pack, unpack
 from fxad.storage.tree_structure import structure_from_json
 from fxad.support.atomic_file import checksum
 from fxad.text import parse, to_text
@@ -138,7 +138,7 @@ def sections_of(random: Random, data: bytes, kind: str) -> bytes:
         del sections[k]
     else:
         content = (fields_of if k == 0 and random.random() < 0.8 else bytes_of)(random, chosen.content)
-        sections[k] = Section(chosen.name, content)
+        sections[k] = FileSection(chosen.name, content)
         if k == 1 and random.random() < 0.7:  # the digest of the mutated text
             try:
                 jaxpr = parse(content.decode())
@@ -146,7 +146,7 @@ def sections_of(random: Random, data: bytes, kind: str) -> bytes:
                 pass
             else:
                 head = {**json.loads(sections[0].content), "digest": jaxpr.digest}
-                sections[0] = Section("program", json.dumps(head).encode())
+                sections[0] = FileSection("program", json.dumps(head).encode())
     return b"".join(pack(kind, version, sections))
 
 
@@ -359,7 +359,7 @@ def described(**entries: Any) -> str:
     version, sections = unpack("test", fx.lower(fx.trace(lambda x: x + HELD, X)).export(), exported.KIND, 1)
     head = {**json.loads(sections[0].content), **entries}
     content = json.dumps(head).encode()
-    data = b"".join(pack(exported.KIND, version, [Section("program", content), *sections[1:]]))
+    data = b"".join(pack(exported.KIND, version, [FileSection("program", content), *sections[1:]]))
     with pytest.raises(FileFormatError) as e:
         fx.load_exported(data)
     assert e.value.remedy
@@ -424,6 +424,6 @@ def test_a_text_that_calls_the_host_is_not_loaded() -> None:
     n = len(program.jaxpr.ins)
     head["arguments"] = {"tuple": [{"tuple": ["*"] * n}, {"dict": []}]}
     head |= {"platforms": ["cpu"], "donate": []}
-    sections = [Section("program", json.dumps(head).encode()), Section("text", text)]
+    sections = [FileSection("program", json.dumps(head).encode()), FileSection("text", text)]
     with pytest.raises(FileFormatError, match=r"the text calls '<lambda>', a Python function of some process"):
         fx.load_exported(b"".join(pack(exported.KIND, 1, sections)))

@@ -55,7 +55,7 @@ def test_forwarded_operands_of_a_program_that_computes_takes_one_look(monkeypatc
     looked: list[Atom] = []
     operand = forwarding._operand
 
-    def counting(jaxpr: Jaxpr, a: Atom) -> int:
+    def counting(jaxpr: Jaxpr, a: Atom) -> int | None:
         looked.append(a)
         return operand(jaxpr, a)
 

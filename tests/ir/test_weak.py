@@ -14,7 +14,7 @@ import pytest
 
 import fxad as fx
 from fxad.core.host_functions import HostFunctions
-from fxad.core.single_flight import SingleFlight, _Running
+from fxad.core.single_flight import SingleFlight, _RunningCall
 from fxad.core.weak import WeakKeyTable, WeakTable
 from fxad.ir import Aval
 from tests.python_calls import python_calls
@@ -90,7 +90,7 @@ def test_a_waiting_thread_does_not_prolong_a_call(monkeypatch: pytest.MonkeyPatc
     def called(_: object) -> None:
         raise AssertionError("it would return the call")
 
-    monkeypatch.setattr(_Running, "__call__", called)
+    monkeypatch.setattr(_RunningCall, "__call__", called)
     flights, begun, end = SingleFlight(), threading.Event(), threading.Event()
     results: dict[str, str] = {}
 

@@ -20,7 +20,17 @@ from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, Jaxpr, JvpCtx, NDArray,
 from fxad.primitives.elementwise import LOGISTIC, MUL, NEG, SIN, Add, Sin
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis
-from fxad.testing import Application, Case, Domain, Spec, applications, cases, check_primitive, check_rewrite, shapes
+from fxad.testing import (
+    Application,
+    Case,
+    Domain,
+    Spec,
+    applications,
+    cases,
+    check_primitive,
+    check_rewrite,
+    shapes,
+)
 from fxad.tracing.tracer import bind
 from tests.processes import run_python
 

@@ -24,8 +24,8 @@ from fxad.diagnosis.bisect import sides
 from fxad.diagnosis.bisect.child import TIME_LIMIT
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import Search, first_true
-from fxad.diagnosis.bisect.sides import Compiled, InProcess, Interpreted, run_bodies
+from fxad.diagnosis.bisect.equations import EquationSearch, first_true
+from fxad.diagnosis.bisect.sides import CompiledSide, InProcess, Interpreted, run_bodies
 from fxad.ir import HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs
 from fxad.passes import BEFORE_COMPILATION, Pass
 from fxad.text import parse, to_text
@@ -190,7 +190,7 @@ def test_law_the_planted_equation_is_found(drawn: tuple[int, int], raises: bool)
 
     program = fx.trace(f, X, X)
     (target,) = {e.prim for e in program.jaxpr.eqns if e.prim.name == "tanh"}
-    search = Search(Planted(target, raises), Interpreted(), 0)
+    search = EquationSearch(Planted(target, raises), Interpreted(), 0)
     result = search.find(program.jaxpr, [X, f32(X + 1)], "ZeroDivisionError" if raises else "")
     assert result is not None
     assert result.eqns[-1].prim == target
@@ -231,7 +231,7 @@ def test_law_a_fault_in_a_drawn_program_is_found_also_in_bodies(case: Any, seed:
     if not eqns:
         return
     target = eqns[seed % len(eqns)].prim
-    search = Search(PlantedInBodies(target), Interpreted(), 0)
+    search = EquationSearch(PlantedInBodies(target), Interpreted(), 0)
     result = search.find(case.program, list(case.args), "")
     if result is None:
         assert search.compare(case.program, case.args) is None  # the fault does not reach a result
@@ -253,7 +253,7 @@ def test_law_bisection_finds_neighbours(n: int, data: st.DataObject) -> None:
 
 @given(testing.cases(size=6))
 def test_law_a_program_agrees_with_itself(case: Any) -> None:
-    search = Search(Interpreted(), Interpreted(), 0)
+    search = EquationSearch(Interpreted(), Interpreted(), 0)
     assert search.find(case.program, list(case.args), "") is None
 
 
@@ -566,16 +566,16 @@ def test_crashes_in_loops_hangs_and_recorded_calls(planted: None, tmp_path: Path
 
 def test_an_interrupted_search_returns_what_it_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = 0
-    run = Compiled.run
+    run = CompiledSide.run
 
-    def interrupted(self: Compiled, *args: Any) -> Any:
+    def interrupted(self: CompiledSide, *args: Any) -> Any:
         nonlocal runs
         runs += 1
         if runs == at:
             raise KeyboardInterrupt
         return run(self, *args)
 
-    monkeypatch.setattr(Compiled, "run", interrupted)
+    monkeypatch.setattr(CompiledSide, "run", interrupted)
     program = fx.trace(lambda x: fnp.sqrt(x).sum() * 0.0 + 1.0, X)
     x = f32([1.0, np.nan])
     at = 3

@@ -17,7 +17,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.diagnosis.record import versions
-from fxad.storage.file_format import Section, pack, unpack
+from fxad.storage.file_format import FileSection, pack, unpack
 from tests.processes import run_python
 from tests.record.faults import Clipped, clipped
 
@@ -65,7 +65,7 @@ def forge(file: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     _, sections = unpack("test", file.read_bytes(), "fxad call", 1)
     head = json.loads(sections[0].content)
     edit(head)
-    new = Section("call", json.dumps(head).encode())
+    new = FileSection("call", json.dumps(head).encode())
     file.write_bytes(b"".join(pack("fxad call", 1, [new, *sections[1:]])))
 
 
@@ -99,8 +99,8 @@ def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> 
             "is no recorded call: it does not begin with 'fxad call'(?s:.*)name a file or a folder of fxad.record",
         ),
         (b"fxad call 1\n", "it does not begin with the description of a call"),
-        (b"".join(pack("fxad call", 1, [Section("call", b"[]")])), "section call is not an object of JSON"),
-        (b"".join(pack("fxad call", 1, [Section("call", b"{")])), "section call is not JSON"),
+        (b"".join(pack("fxad call", 1, [FileSection("call", b"[]")])), "section call is not an object of JSON"),
+        (b"".join(pack("fxad call", 1, [FileSection("call", b"{")])), "section call is not JSON"),
     ):
         file.write_bytes(content)
         with pytest.raises(fx.errors.FileFormatError, match=problem):

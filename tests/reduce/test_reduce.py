@@ -20,7 +20,7 @@ from fxad.core.typecheck import typecheck
 from fxad.diagnosis.reduce import edits, operand_values, retyped
 from fxad.diagnosis.reduce.candidate import Candidate, equations, size_of, without_dead_code
 from fxad.diagnosis.reduce.reading import read_candidate, with_operands
-from fxad.diagnosis.reduce.recorded import Recording
+from fxad.diagnosis.reduce.recorded import BodyRuns
 from fxad.diagnosis.reduce.source_code import code_of
 from fxad.errors import ArgumentError, ExecutionError, FileFormatError
 from fxad.ir import Atom, Jaxpr, distinct_jaxprs
@@ -119,7 +119,7 @@ def test_no_step_makes_the_result_smaller() -> None:
     """1-minimal: every step from the result is passed over, gives another reason, or is not smaller."""
     small = fx.reduce_program(PROGRAM, two_sines, (X,))
     c = Candidate(small.jaxpr, small.args or ())
-    run = next(iter(Recording(c.jaxpr, c.values, np.inf).of(c.jaxpr)), {})
+    run = next(iter(BodyRuns(c.jaxpr, c.values, np.inf).of(c.jaxpr)), {})
     steps: list[Candidate | None] = [
         *[edits.without_equations(c, k, k + 1, run) for k in range(len(c.jaxpr.eqns))],
         *[

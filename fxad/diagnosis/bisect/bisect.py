@@ -16,8 +16,8 @@ from fxad.diagnosis.bisect.child import TIME_LIMIT, check_for_child, is_known, p
 from fxad.diagnosis.bisect.closeness import Mismatch
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import Search, closeness_for, first_true, in_dtypes, is_of, judge
-from fxad.diagnosis.bisect.sides import Compiled, Failure, InChild, InProcess, Interpreted, failure_of
+from fxad.diagnosis.bisect.equations import EquationSearch, closeness_for, first_true, in_dtypes, is_of, judge
+from fxad.diagnosis.bisect.sides import ChildSide, CompiledSide, Failure, InProcess, Interpreted, failure_of
 from fxad.diagnosis.record.replay import RecordedCall
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ParameterError, described, shown
 from fxad.execution.executable import Executable, Lowered
@@ -25,11 +25,11 @@ from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, Device, check_options
 from fxad.support.progress import Progress
-from fxad.tracing.program import Choices, Program, numpy_operands
+from fxad.tracing.program import CompileChoices, Program, numpy_operands
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan
 
-Subject: TypeAlias = "Program[..., Any] | Lowered[..., Any] | Executable[..., Any] | RecordedCall | Jaxpr"
+Bisected: TypeAlias = "Program[..., Any] | Lowered[..., Any] | Executable[..., Any] | RecordedCall | Jaxpr"
 
 _REFERENCES: Final = (
     "give fx.interpret, fx.CompileOptions, a tuple of passes, a device, a floating dtype such as 'float64', or another"
@@ -38,7 +38,7 @@ _REFERENCES: Final = (
 
 
 def bisect(
-    subject: Subject,
+    subject: Bisected,
     /,
     *args: object,
     reference: object = interpret,
@@ -109,15 +109,15 @@ class _Bisection:
         self,
         jaxpr: Jaxpr,
         operands: list[NDArray],
-        choices: Choices,
+        choices: CompileChoices,
         reference: object,
         tolerance: float | None,
         time_limit: float | None,
     ) -> None:
         self.jaxpr, self.operands, self.choices, self.tolerance = jaxpr, operands, choices, tolerance
         self.close = closeness_for(tolerance, operands)
-        compiled = Compiled(choices)
-        self.candidate = compiled if time_limit is None else InChild(compiled, time_limit)
+        compiled = CompiledSide(choices)
+        self.candidate = compiled if time_limit is None else ChildSide(compiled, time_limit)
         self.so_far = _whole(jaxpr, operands)  # the report of an interrupted search
         self.reference, self.other = _reference_side(reference, jaxpr, choices)
 
@@ -130,7 +130,7 @@ class _Bisection:
             if versions is not None:
                 return replace(versions, candidate="the program", reference="the other program")
         with Progress(f"bisecting {self.jaxpr.name}", unit=" runs") as bar:
-            search = Search(self.candidate, self.reference, self.tolerance, bar)
+            search = EquationSearch(self.candidate, self.reference, self.tolerance, bar)
             whole = self._compare_whole(search)
             if whole is None:
                 return None
@@ -140,15 +140,15 @@ class _Bisection:
             self.so_far = _with_outcome(sides, whole)
             try:
                 found = self._in_passes(self.choices, "compiled")
-                if found is None and isinstance(self.reference, Compiled):
+                if found is None and isinstance(self.reference, CompiledSide):
                     found = self._in_passes(self.reference.choices, "the reference")
                 return found or self._in_units(search, whole)
             except KeyboardInterrupt:
                 return replace(self.so_far, runs=search.runs, interrupted=True)
 
-    def _compare_whole(self, search: Search) -> Mismatch | Failure | None:
+    def _compare_whole(self, search: EquationSearch) -> Mismatch | Failure | None:
         """Return the difference of the whole program. Raises: ExecutionError if neither side ends within the limit."""
-        if not isinstance(self.candidate, InChild):
+        if not isinstance(self.candidate, ChildSide):
             return search.compare(self.jaxpr, self.operands)
         search.runs += 1
         outcome = self.candidate.run(self.jaxpr, self.operands)
@@ -163,8 +163,8 @@ class _Bisection:
 
     def _reference_ends(self, seconds: float) -> bool:
         """Return True if the reference ends within some seconds."""
-        if isinstance(self.reference, Compiled):
-            found = InChild(self.reference, seconds).run(self.jaxpr, self.operands)
+        if isinstance(self.reference, CompiledSide):
+            found = ChildSide(self.reference, seconds).run(self.jaxpr, self.operands)
             return not isinstance(found, Failure) or found.kind != TIME_LIMIT
         dtype = self.reference.dtype if isinstance(self.reference, Interpreted) else None
         try:
@@ -173,7 +173,7 @@ class _Bisection:
             return False
         return True
 
-    def _in_passes(self, choices: Choices, side: str) -> Divergence | None:
+    def _in_passes(self, choices: CompileChoices, side: str) -> Divergence | None:
         """Return the pass after which the interpreter has other results, and the equation; None if no pass changes
         them."""
         passes, programs = _passes_of(self.jaxpr, choices), [self.jaxpr]
@@ -231,14 +231,14 @@ class _Bisection:
             at=() if local is None else local.at,
         )
 
-    def _in_units(self, search: Search, whole: Mismatch | Failure) -> Divergence:
+    def _in_units(self, search: EquationSearch, whole: Mismatch | Failure) -> Divergence:
         """Return the unit and the equation at which the compiled program differs."""
         kind = whole.kind if isinstance(whole, Failure) else ""
         units, passes, options = self.choices
         plan = plan_of(self.jaxpr, units, options.donate, passes)
         candidate = self.candidate.as_one
-        reference = self.reference.as_one if isinstance(self.reference, Compiled) else self.reference
-        alone = Search(candidate, reference, self.tolerance, search.bar)
+        reference = self.reference.as_one if isinstance(self.reference, CompiledSide) else self.reference
+        alone = EquationSearch(candidate, reference, self.tolerance, search.bar)
         alone.runs = search.runs
         jaxpr, operands, unit = plan.units[0].body, self.operands, ""
         report = replace(_whole(self.jaxpr, self.operands), candidate=candidate.name, reference=reference.name)
@@ -277,14 +277,14 @@ class _Bisection:
             return _with_outcome(report, found.failure)
         return report if found.mismatch is None else _with_outcome(report, found.mismatch)
 
-    def _values_of_steps(self, search: Search, plan: UnitPlan) -> list[NDArray]:
+    def _values_of_steps(self, search: EquationSearch, plan: UnitPlan) -> list[NDArray]:
         """Return the values of all slots of a plan: each unit runs on the values of the reference."""
         values = [*self.operands, *[np.asarray(c.array) for c in plan.constants]]
         for k, step in enumerate(plan.steps):
             values.extend(search.expected(plan.units[step.unit].body, _operands_of(plan, k, values)))
         return values
 
-    def _step(self, search: Search, plan: UnitPlan, values: Sequence[NDArray], kind: str) -> int | None:
+    def _step(self, search: EquationSearch, plan: UnitPlan, values: Sequence[NDArray], kind: str) -> int | None:
         """Return the first step of a plan whose unit differs on the values of the reference; None if each agrees."""
         runs = [(plan.units[s.unit].body, _operands_of(plan, k, values)) for k, s in enumerate(plan.steps)]
         search.runs += 1
@@ -297,25 +297,25 @@ class _Bisection:
         return None
 
 
-def _reference_side(reference: object, jaxpr: Jaxpr, choices: Choices) -> tuple[InProcess, Jaxpr | None]:
+def _reference_side(reference: object, jaxpr: Jaxpr, choices: CompileChoices) -> tuple[InProcess, Jaxpr | None]:
     """Return the side of a reference, and the other version of the program if it is one."""
     match reference:
         case _ if reference is interpret:
             return Interpreted(), None
         case CompileOptions():
-            return Compiled(choices._replace(options=reference), label="compiled with the other options"), None
+            return CompiledSide(choices._replace(options=reference), label="compiled with the other options"), None
         case Device():
-            return Compiled(choices, reference, f"compiled for {reference}"), None
+            return CompiledSide(choices, reference, f"compiled for {reference}"), None
         case tuple():
             check_passes("bisect: reference", reference)
-            return Compiled(choices._replace(passes=reference), label="compiled with the other passes"), None
+            return CompiledSide(choices._replace(passes=reference), label="compiled with the other passes"), None
         case str() | np.dtype() | dtypes.ScalarType():
             return Interpreted(_floating(reference)), None
         case Program() | Lowered() | Executable() | Jaxpr():
             program, its_choices = _choices(reference)
             other = program if isinstance(program, Jaxpr) else program.jaxpr
             if other is jaxpr:
-                return Compiled(its_choices, label="compiled as the other"), None
+                return CompiledSide(its_choices, label="compiled as the other"), None
             if (other.in_avals, other.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
                 raise ArgumentError(
                     f"bisect: the reference has the type {_signature(other)}, the program {_signature(jaxpr)}",
@@ -346,7 +346,7 @@ def _with_outcome(report: Divergence, found: Mismatch | Failure) -> Divergence:
     return replace(report, expected=found.expected, actual=found.actual, at=found.at)
 
 
-def _passes_of(jaxpr: Jaxpr, choices: Choices) -> Passes:
+def _passes_of(jaxpr: Jaxpr, choices: CompileChoices) -> Passes:
     """Return the passes that run on a program before it is compiled with some choices."""
     if choices.passes is not None:
         return choices.passes
@@ -364,15 +364,15 @@ def _check_number(name: str, value: float | None) -> None:
         )
 
 
-def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, Choices]:
+def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, CompileChoices]:
     """Return the program of a subject, and how it is compiled."""
     match subject:
         case Jaxpr():
-            return subject, Choices()
+            return subject, CompileChoices()
         case Program():
-            return subject, Choices("auto")
+            return subject, CompileChoices("auto")
         case Lowered():
-            return subject.program, Choices(
+            return subject.program, CompileChoices(
                 subject.choice, subject.passes, replace(DEFAULT_OPTIONS, donate=subject.donate)
             )
         case Executable():
@@ -388,7 +388,7 @@ def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, Choices]:
 
 def _subject(
     subject: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[Jaxpr, list[NDArray], Choices]:
+) -> tuple[Jaxpr, list[NDArray], CompileChoices]:
     """Return the program, its operands, and how it is compiled."""
     program, choices = _choices(subject)
     if isinstance(subject, RecordedCall):
@@ -421,13 +421,13 @@ def _signature(jaxpr: Jaxpr) -> str:
 # --------------------------------------------------------------------------------------------------------- the test
 
 
-def _sides_code(candidate: Compiled | InChild, reference: InProcess, tolerance: float | None) -> str:
+def _sides_code(candidate: CompiledSide | ChildSide, reference: InProcess, tolerance: float | None) -> str:
     """Return the keyword arguments of `bisect` for two sides, as code; empty if code cannot say them."""
-    compiled = candidate.side if isinstance(candidate, InChild) else candidate
+    compiled = candidate.side if isinstance(candidate, ChildSide) else candidate
     words = [] if compiled.choices.options == DEFAULT_OPTIONS else [f"options={_options_code(compiled)}"]
-    words += [f"time_limit={candidate.seconds!r}"] if isinstance(candidate, InChild) else []
+    words += [f"time_limit={candidate.seconds!r}"] if isinstance(candidate, ChildSide) else []
     words += [] if tolerance is None else [f"tolerance={tolerance!r}"]
-    if isinstance(reference, Compiled):
+    if isinstance(reference, CompiledSide):
         if reference.device is not None:
             kind, number = reference.device.platform, reference.device.id
             words.append(f"reference=next(d for d in fx.devices() if str(d) == '{kind}:{number}')")
@@ -438,7 +438,7 @@ def _sides_code(candidate: Compiled | InChild, reference: InProcess, tolerance: 
     return ", ".join(["", *words])
 
 
-def _options_code(side: Compiled) -> str:
+def _options_code(side: CompiledSide) -> str:
     options = side.choices.options
     words = [] if options.optimization_level is None else [f"optimization_level={options.optimization_level}"]
     words += [f"flags={options.flags!r}"] if options.flags else []

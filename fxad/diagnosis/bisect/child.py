@@ -25,13 +25,13 @@ from fxad.diagnosis.record.versions import versions
 from fxad.errors import ArgumentError, first_line
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.storage.encoding import check_no_host_call
-from fxad.storage.file_format import Section, pack, unpack
+from fxad.storage.file_format import FileSection, pack, unpack
 from fxad.support.atomic_file import write_whole
 from fxad.text import PRIMITIVES
-from fxad.tracing.program import Choices, Program
+from fxad.tracing.program import CompileChoices, Program
 
 # The results of a run, or the kind of its failure and a message.
-_Found: TypeAlias = "list[NDArray] | tuple[str, str]"
+_RunOutcome: TypeAlias = "list[NDArray] | tuple[str, str]"
 
 _KIND: Final = "fxad results"
 _RESULTS: Final = ".results"
@@ -40,8 +40,11 @@ _PROGRAM: Final = "import sys; from fxad.diagnosis.bisect.child import main; mai
 
 
 def run_in_child(
-    runs: Sequence[tuple[Jaxpr, Sequence[NDArray]]], choices: Choices, device: runtime.Device | None, seconds: float
-) -> Iterator[_Found]:
+    runs: Sequence[tuple[Jaxpr, Sequence[NDArray]]],
+    choices: CompileChoices,
+    device: runtime.Device | None,
+    seconds: float,
+) -> Iterator[_RunOutcome]:
     """Yield the results of each run, up to the first that fails, and its failure."""
     with tempfile.TemporaryDirectory(prefix="fxad-bisect-") as folder:
         written: dict[str, str] = {}
@@ -142,7 +145,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _read(path: str, jaxpr: Jaxpr) -> _Found:
+def _read(path: str, jaxpr: Jaxpr) -> _RunOutcome:
     with open(path, "rb") as file:
         _, sections = unpack("bisect", file.read(), _KIND, 1)
     if sections[:1] and sections[0].name == "error":
@@ -162,9 +165,9 @@ def main(folder: str, device: str) -> None:
             run = lowered.compile(call.options.options, device=named.get(device))
             leaves, _ = tree.flatten(run(*call.args))
             arrays = [np.ascontiguousarray(np.asarray(x)).tobytes() for x in leaves]
-            sections = [Section("array", content) for content in arrays]
+            sections = [FileSection("array", content) for content in arrays]
         except Exception as e:  # noqa: BLE001  the parent compares errors
-            sections = [Section("error", f"{type(e).__name__}\n{first_line(e)}".encode())]
+            sections = [FileSection("error", f"{type(e).__name__}\n{first_line(e)}".encode())]
         path = call.path.removesuffix(SUFFIX) + _RESULTS
         write_whole(path, pack(_KIND, 1, sections), 0o600)
         if sections[:1] and sections[0].name == "error":

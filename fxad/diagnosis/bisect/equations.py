@@ -20,7 +20,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
 from fxad.diagnosis.bisect.closeness import Closeness, Mismatch, largest
-from fxad.diagnosis.bisect.sides import Failure, InChild, InProcess, Operands, Outcome, Side
+from fxad.diagnosis.bisect.sides import ChildSide, Failure, HostOperands, InProcess, Outcome, Side
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
 from fxad.support.progress import Progress
 from fxad.transforms.locate import body_label
@@ -46,7 +46,7 @@ class Found:
 
 
 @final
-class Search:
+class EquationSearch:
     """A search with two sides. `tolerance` is that of `Closeness`. `runs` counts the runs of the candidate, and the bar
     shows them."""
 
@@ -57,7 +57,7 @@ class Search:
         self.bar = bar or Progress("bisecting")
         self.runs = 0
 
-    def compare(self, jaxpr: Jaxpr, operands: Operands) -> Mismatch | Failure | None:
+    def compare(self, jaxpr: Jaxpr, operands: HostOperands) -> Mismatch | Failure | None:
         """Return the difference of the two sides on the scale of the operands; None if there is none.
 
         Raises: what the reference raises."""
@@ -66,13 +66,13 @@ class Search:
         self.bar.step()
         return judge(expected, self.candidate.run(jaxpr, operands), closeness_for(self.tolerance, operands))
 
-    def expected(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+    def expected(self, jaxpr: Jaxpr, operands: HostOperands) -> list[NDArray]:
         """Return the results of the reference."""
         return self.reference.results(jaxpr, operands)
 
     # ------------------------------------------------------------------------------------------------- equations
 
-    def find(self, jaxpr: Jaxpr, operands: Operands, kind: str) -> Found | None:
+    def find(self, jaxpr: Jaxpr, operands: HostOperands, kind: str) -> Found | None:
         """Return the equations of a program at which the sides differ: by a failure of a kind, or by values (empty).
         None if the sides do not differ.
 
@@ -96,7 +96,7 @@ class Search:
                 return again
         return found
 
-    def _with_fewest_equations(self, jaxpr: Jaxpr, operands: Operands, end: int, kind: str) -> Found:
+    def _with_fewest_equations(self, jaxpr: Jaxpr, operands: HostOperands, end: int, kind: str) -> Found:
         """Return the shortest run of equations that ends before `end` and differs on the operands of the reference."""
 
         def agrees(first: int) -> bool:
@@ -124,7 +124,7 @@ class Search:
             is_of(kind, found),
         )
 
-    def _window(self, jaxpr: Jaxpr, operands: Operands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:
+    def _window(self, jaxpr: Jaxpr, operands: HostOperands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:
         """Return equations `first` to `end` as a program, and its operands in the reference."""
         eqns = jaxpr.eqns[first:end]
         free = live_ins(eqns)
@@ -161,7 +161,7 @@ class Search:
             if step is not None:
                 label = f"{'predicate' if body.results == (PREDICATE,) else 'step'} {step} of {prim.name}"
             runs.append((label, body.jaxpr, args, expected))
-            if len(runs) == (_AT_ONCE if isinstance(self.candidate, InChild) else 1):
+            if len(runs) == (_AT_ONCE if isinstance(self.candidate, ChildSide) else 1):
                 check()
             return None if found else in_dtypes(expected, body.jaxpr.out_avals)
 
@@ -227,6 +227,6 @@ def values_of(eqn: Eqn, values: Sequence[NDArray]) -> list[NDArray]:
     return [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
 
 
-def closeness_for(tolerance: float | None, operands: Operands) -> Closeness:
+def closeness_for(tolerance: float | None, operands: HostOperands) -> Closeness:
     """Return the tolerance for a program with operands."""
     return Closeness(tolerance, largest(operands))

@@ -18,15 +18,15 @@ from fxad.core.interpreter import run_by_layout
 from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
 from fxad.errors import first_line
-from fxad.execution.executable import load_plan
+from fxad.execution.executable import load_program
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.host_call import HostCall
 from fxad.runtime import Device
-from fxad.tracing.program import Choices
+from fxad.tracing.program import CompileChoices
 
-Operands: TypeAlias = Sequence[NDArray]
+HostOperands: TypeAlias = Sequence[NDArray]
 
 
 @final
@@ -59,10 +59,10 @@ class Side:
         """The name in reports: `interpreted`."""
 
     @abstractmethod
-    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+    def run(self, jaxpr: Jaxpr, operands: HostOperands) -> Outcome:
         """Return the results of a program, or the failure of its run."""
 
-    def run_all(self, runs: Sequence[tuple[Jaxpr, Operands]]) -> Iterator[Outcome]:
+    def run_all(self, runs: Sequence[tuple[Jaxpr, HostOperands]]) -> Iterator[Outcome]:
         """Yield the outcomes of several runs, up to the first failure."""
         for jaxpr, operands in runs:
             outcome = self.run(jaxpr, operands)
@@ -76,10 +76,10 @@ class InProcess(Side):
     """A way to run a program in this process."""
 
     @abstractmethod
-    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+    def results(self, jaxpr: Jaxpr, operands: HostOperands) -> list[NDArray]:
         """Return the results of a program. Raises: what the program raises."""
 
-    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+    def run(self, jaxpr: Jaxpr, operands: HostOperands) -> Outcome:
         try:
             return self.results(jaxpr, operands)
         except Exception as e:  # noqa: BLE001  an error is an outcome that is compared
@@ -99,7 +99,7 @@ class Interpreted(InProcess):
     def name(self) -> str:
         return "interpreted" if self.dtype is None else f"interpreted in {self.dtype.name}"
 
-    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+    def results(self, jaxpr: Jaxpr, operands: HostOperands) -> list[NDArray]:
         if self.dtype is None and self.seconds is None:
             return list(interpreter.run(jaxpr, operands))
         until = np.inf if self.seconds is None else time.monotonic() + self.seconds
@@ -119,7 +119,7 @@ def run_bodies(
 
 
 @with_enough_stack
-def _run_in(dtype: dtypes.DType | None, until: float, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+def _run_in(dtype: dtypes.DType | None, until: float, jaxpr: Jaxpr, operands: HostOperands) -> list[NDArray]:
     """Return the results of a program whose floating values have another dtype. Raises: TimeoutError after `until`."""
     env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
     for eqn in jaxpr.eqns:
@@ -162,10 +162,10 @@ def _in(dtype: dtypes.DType | None, x: NDArray) -> NDArray:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Compiled(InProcess):
+class CompiledSide(InProcess):
     """Compiled by XLA, with these choices, on a device (None: the default one)."""
 
-    choices: Choices
+    choices: CompileChoices
     device: Device | None = None
     label: str = field(default="compiled", compare=False)
 
@@ -173,41 +173,41 @@ class Compiled(InProcess):
     def name(self) -> str:
         return self.label
 
-    def results(self, jaxpr: Jaxpr, operands: Operands) -> list[NDArray]:
+    def results(self, jaxpr: Jaxpr, operands: HostOperands) -> list[NDArray]:
         units, passes, options = self.choices
         device = self.device or runtime.default_device()
-        loaded = load_plan(jaxpr, units, passes, replace(options, donate=()), device)
+        loaded = load_program(jaxpr, units, passes, replace(options, donate=()), device)
         buffers = [runtime.to_buffer(np.asarray(x), a) for x, a in zip(operands, jaxpr.in_avals, strict=True)]
         if self.device is not None:
             buffers = [runtime.transfer(b, device) for b in buffers]
         return [np.array(runtime.to_numpy(b)) for b in loaded.execute(buffers)]
 
     @property
-    def as_one(self) -> Compiled:
+    def as_one(self) -> CompiledSide:
         """The same options for a program that has gone through the passes, and is one unit."""
         return replace(self, choices=self.choices._replace(units="none", passes=None))
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class InChild(Side):
+class ChildSide(Side):
     """Compiled in a child process, which may take `seconds` for a run."""
 
-    side: Compiled
+    side: CompiledSide
     seconds: float
 
     @property
     def name(self) -> str:
         return f"{self.side.name} in a child process"
 
-    def run(self, jaxpr: Jaxpr, operands: Operands) -> Outcome:
+    def run(self, jaxpr: Jaxpr, operands: HostOperands) -> Outcome:
         return next(self.run_all([(jaxpr, operands)]))
 
-    def run_all(self, runs: Sequence[tuple[Jaxpr, Operands]]) -> Iterator[Outcome]:
+    def run_all(self, runs: Sequence[tuple[Jaxpr, HostOperands]]) -> Iterator[Outcome]:
         outcomes = run_in_child(runs, self.side.choices, self.side.device, self.seconds)
         yield from [Failure(*found) if isinstance(found, tuple) else found for found in outcomes]
 
     @property
-    def as_one(self) -> InChild:
-        """As `Compiled.as_one`."""
+    def as_one(self) -> ChildSide:
+        """As `CompiledSide.as_one`."""
         return replace(self, side=self.side.as_one)

@@ -15,7 +15,7 @@ from fxad.core.interpreter import run, run_by_layout
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.diagnosis.equality.domain import Domain, Symbolic, Value
+from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
 from fxad.diagnosis.equality.field import MOST
 from fxad.diagnosis.equality.rules import OF_DTYPES, wide_dtype, widened
@@ -49,7 +49,7 @@ _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of loops, in float64
 _SHOWN: Final = 200  # elements of an operand, in a text
 
-Values: TypeAlias = Sequence[NDArray]
+OperandArrays: TypeAlias = Sequence[NDArray]
 
 # equations that only move elements are not where programs begin to differ
 _MOVES: Final = (Permutation, BroadcastInDim, Slice, Concatenate, Index)
@@ -173,7 +173,7 @@ class Question:
     """
 
     programs: tuple[Jaxpr, Jaxpr]
-    bound: tuple[Values, Values]
+    bound: tuple[OperandArrays, OperandArrays]
     known: Sequence[NDArray | None]
     seed: int = 0
 
@@ -191,7 +191,7 @@ class Question:
             bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
         return int.from_bytes(bits.digest(), "little")
 
-    def operands(self, args: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+    def operands(self, args: Sequence[ExactValue]) -> tuple[list[ExactValue], list[ExactValue]]:
         """Return the operands of each program."""
         left, right = self.bound
         return [*left, *args], [*right, *args]
@@ -222,7 +222,7 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
     return found if different is None else different
 
 
-def _same_values(left: Values, right: Values) -> bool:
+def _same_values(left: OperandArrays, right: OperandArrays) -> bool:
     return len(left) == len(right) and all(
         [
             x.dtype == y.dtype and x.shape == y.shape and not _bytes_differ(x, y).any()
@@ -240,9 +240,9 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
     given = tuple([k for k, x in enumerate(question.known) if x is not None])
     points = _POINTS
     while True:
-        domain = Domain(points, question.key, interpreted=not bits, exact_constants=exact_constants)
+        domain = ProofDomain(points, question.key, interpreted=not bits, exact_constants=exact_constants)
         pairs = enumerate(zip(question.avals, question.known, strict=True))
-        args: list[Value] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
+        args: list[ExactValue] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
         operands = question.operands(args)
         try:
             with Progress("comparing programs", len(left.eqns) + len(right.eqns), " equations") as bar:
@@ -270,7 +270,7 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
         points = needed if error > 0 else MOST
 
 
-def _same(domain: Domain, x: Value, y: Value) -> bool:
+def _same(domain: ProofDomain, x: ExactValue, y: ExactValue) -> bool:
     if not isinstance(x, Symbolic) and not isinstance(y, Symbolic):
         if not domain.interpreted or x.dtype not in dtypes.INEXACT:
             return not _bytes_differ(x, y).any()
@@ -281,14 +281,14 @@ def _same(domain: Domain, x: Value, y: Value) -> bool:
     return np.array_equal(a.residues, b.residues)
 
 
-def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], result: int) -> Unknown:
+def _first_new_value(domain: ProofDomain, question: Question, args: Sequence[ExactValue], result: int) -> Unknown:
     """Name the first equation of the second program, among those that the result reads, whose value the first program
     does not have."""
     left, right = question.programs
     ours, theirs = question.operands(args)
     values = set[bytes]()
 
-    def key(x: Value) -> bytes:
+    def key(x: ExactValue) -> bytes:
         symbol = domain.lift(x)
         return domain.digest("value", symbol.residues.reshape(1, -1)).tobytes()
 
@@ -296,7 +296,7 @@ def _first_new_value(domain: Domain, question: Question, args: Sequence[Value], 
     needed = dce(right.with_outs(right.outs[result : result + 1]))
     found: list[Eqn] = []
 
-    def look(eqn: Eqn, outs: Sequence[Value]) -> None:
+    def look(eqn: Eqn, outs: Sequence[ExactValue]) -> None:
         if not found and not isinstance(eqn.prim, _MOVES) and not all([key(x) in values for x in outs]):
             found.append(eqn)
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.diagnosis.equality.field import BITS, Field, Residues
+from fxad.diagnosis.equality.field import BITS, PrimeFields, Residues
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, jaxprs_in_params, map_parameter, params
 
@@ -60,11 +60,11 @@ class Symbolic:
         return self.like(self.residues.reshape(*shape, self.residues.shape[-1]), self.bit)
 
 
-Value: TypeAlias = "NDArray | Symbolic"
+ExactValue: TypeAlias = "NDArray | Symbolic"
 
 
 @final
-class Domain:
+class ProofDomain:
     """Operations on values, and a record of what limits a proof.
 
     interpreted: sums, products and comparisons have their meaning for real numbers. Otherwise each operation that
@@ -73,7 +73,7 @@ class Domain:
     """
 
     def __init__(self, points: int, seed: int = 0, *, interpreted: bool = True, exact_constants: bool = False) -> None:
-        self.field = Field(points, seed)
+        self.field = PrimeFields(points, seed)
         self.interpreted, self.exact_constants = interpreted, exact_constants
         self.assumptions: set[str] = set()
         self.effects: list[object] = []
@@ -85,7 +85,7 @@ class Domain:
         self._scalars: dict[object, Symbolic] = {}
         self._named: dict[str, list[object]] = {}  # the primitives that have a text
         # results of equations, by primitive and identities of the operands, and the bytes that further ones may take
-        self.remembered: dict[object, tuple[Sequence[Value], Sequence[Value]]] = {}
+        self.remembered: dict[object, tuple[Sequence[ExactValue], Sequence[ExactValue]]] = {}
         self.memory = _MEMORY
 
     @property
@@ -102,7 +102,7 @@ class Domain:
         residues = self.field.random(f"operand {k}", places, self.points * (1 + is_complex))
         return Symbolic(residues, is_complex, bit=aval.dtype == dtypes.bool_)
 
-    def lift(self, x: Value) -> Symbolic:
+    def lift(self, x: ExactValue) -> Symbolic:
         """Return a value as residues."""
         if isinstance(x, Symbolic):
             return x

@@ -10,7 +10,7 @@ import numpy as np
 from fxad.core.interpreter import last_uses, steps
 from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
 from fxad.core.stack import with_enough_stack
-from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
+from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
 from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, less
 from fxad.dtypes import DType
 from fxad.errors import FxadError, first_line
@@ -21,7 +21,7 @@ _MAX_STEPS: Final = 100_000  # of a loop whose predicate no operand decides
 _MAX_CHOSEN_STEPS: Final = 256  # of a loop whose number of steps operands decide
 
 # Called after each equation of the program itself, with its results.
-Observe: TypeAlias = Callable[[Eqn, Sequence[Value]], None]
+ObserveResults: TypeAlias = Callable[[Eqn, Sequence[ExactValue]], None]
 
 
 @final
@@ -34,12 +34,14 @@ class UndecidedError(Exception):
 
 
 @with_enough_stack
-def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Observe | None = None) -> list[Value]:
+def evaluate(
+    domain: ProofDomain, jaxpr: Jaxpr, args: Sequence[ExactValue], observe: ObserveResults | None = None
+) -> list[ExactValue]:
     """Return the results of a program.
 
     Raises: UndecidedError for an equation without values.
     """
-    env: dict[Atom, Value] = dict(zip(jaxpr.ins, args, strict=True))
+    env: dict[Atom, ExactValue] = dict(zip(jaxpr.ins, args, strict=True))
     for k, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
         operands = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
         try:
@@ -57,7 +59,7 @@ def evaluate(domain: Domain, jaxpr: Jaxpr, args: Sequence[Value], observe: Obser
     return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
 
 
-def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
+def _remembered(domain: ProofDomain, eqn: Eqn, args: list[ExactValue]) -> Sequence[ExactValue]:
     """Return the results of an equation, which are computed once for the same primitive and the same operands of the
     same types: programs that are compared have most equations in common, and a recomputation has all of them."""
     if eqn.prim.effects:
@@ -77,7 +79,7 @@ def _remembered(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
     return found[1]
 
 
-def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
+def _results(domain: ProofDomain, eqn: Eqn, args: list[ExactValue]) -> Sequence[ExactValue]:
     prim, ins, outs = eqn.prim, [a.aval for a in eqn.ins], [v.aval for v in eqn.outs]
     if isinstance(prim, HigherOrder):
         layout = prim.layout
@@ -102,7 +104,7 @@ def _results(domain: Domain, eqn: Eqn, args: list[Value]) -> Sequence[Value]:
         raise UndecidedError(f"its meaning is not known: {first_line(e)}") from e
 
 
-def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
+def _note_effect(domain: ProofDomain, eqn: Eqn, args: Sequence[ExactValue]) -> None:
     """Record an effect: programs are equal only if they have the same effects, in the same order. A check that is
     repeated has none."""
     keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
@@ -116,8 +118,8 @@ def _note_effect(domain: Domain, eqn: Eqn, args: Sequence[Value]) -> None:
 
 
 def _by_layout(
-    domain: Domain, layout: Layout, args: list[Value], ins: Sequence[Aval], outs: Sequence[Aval]
-) -> list[Value]:
+    domain: ProofDomain, layout: Layout, args: list[ExactValue], ins: Sequence[Aval], outs: Sequence[Aval]
+) -> list[ExactValue]:
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:
         return _loop(domain, layout, args, ins, outs)
@@ -132,15 +134,20 @@ def _by_layout(
     return _run(domain, layout, at, args)
 
 
-def _run(domain: Domain, layout: Layout, k: int, args: Sequence[Value]) -> list[Value]:
+def _run(domain: ProofDomain, layout: Layout, k: int, args: Sequence[ExactValue]) -> list[ExactValue]:
     values = evaluate(domain, layout.bodies[k].jaxpr, [args[p] for p in layout.operand_indices(k)])
     results = dict(zip(layout.result_indices(k), values, strict=True))
     return [results[q] for q in range(len(results))]
 
 
 def _all_branches(
-    domain: Domain, layout: Layout, branches: Sequence[int], which: Symbolic, args: Sequence[Value], dtype: DType
-) -> list[Value]:
+    domain: ProofDomain,
+    layout: Layout,
+    branches: Sequence[int],
+    which: Symbolic,
+    args: Sequence[ExactValue],
+    dtype: DType,
+) -> list[ExactValue]:
     """Return the results of branches of which operands select one: all run, and the index selects results."""
     before = len(domain.effects)
     results = [[domain.lift(x) for x in _run(domain, layout, k, args)] for k in branches]
@@ -149,7 +156,7 @@ def _all_branches(
     return [_joined(domain, which, cases, dtype) for cases in zip(*results, strict=True)]
 
 
-def _joined(domain: Domain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
+def _joined(domain: ProofDomain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
     if domain.interpreted:
         shaped = which.like(which.residues.reshape(*[1] * len(cases[0].shape), -1), which.bit)
         return case_of(domain, shaped, cases, dtype)
@@ -158,11 +165,11 @@ def _joined(domain: Domain, which: Symbolic, cases: Sequence[Symbolic], dtype: D
 
 
 def _loop(
-    domain: Domain, layout: Layout, args: Sequence[Value], ins: Sequence[Aval], outs: Sequence[Aval]
-) -> list[Value]:
+    domain: ProofDomain, layout: Layout, args: Sequence[ExactValue], ins: Sequence[Aval], outs: Sequence[Aval]
+) -> list[ExactValue]:
     """Return the results of a loop. While operands decide whether a step is made, its results are chosen by that."""
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
-    rows: dict[int, dict[int, Value]] = {q: {} for q, r in enumerate(layout.result_roles) if isinstance(r, Sliced)}
+    rows: dict[int, dict[int, ExactValue]] = {q: {} for q, r in enumerate(layout.result_roles) if isinstance(r, Sliced)}
     active: Symbolic | None = None  # None: the step is made for all operands
     chosen = 0
     limit = next(((x, a.dtype) for x, a, role in zip(args, ins, roles, strict=True) if isinstance(role, Count)), None)
@@ -209,25 +216,25 @@ def _loop(
             break
     else:
         pass
-    results: list[Value] = []
+    results: list[ExactValue] = []
     sources = {q: p for p, q in carries.items()}
     for q, aval in enumerate(outs):
         results.append(state[sources[q]] if q in sources else _stacked(domain, rows[q], aval, layout.result_roles[q]))
     return results
 
 
-def _both(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+def _both(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
     both = domain.mul(x, y)
     both.bit = True
     return both
 
 
-def _chosen(domain: Domain, active: Symbolic, old: Value, new: Value) -> Value:
+def _chosen(domain: ProofDomain, active: Symbolic, old: ExactValue, new: ExactValue) -> ExactValue:
     a, b = domain.lift(old), domain.lift(new)
     return domain.choose(active.like(active.residues.reshape(*[1] * len(b.shape), -1)), a, b)
 
 
-def _steps(layout: Layout, count: Value | None) -> Iterable[int]:
+def _steps(layout: Layout, count: ExactValue | None) -> Iterable[int]:
     if not isinstance(count, Symbolic):
         return steps(layout, None if count is None else int(count))
     runs = layout.bodies[layout.running[-1]].runs
@@ -236,14 +243,14 @@ def _steps(layout: Layout, count: Value | None) -> Iterable[int]:
     return steps(layout, None)
 
 
-def _slice(x: Value, role: object, step: int) -> Value:
+def _slice(x: ExactValue, role: object, step: int) -> ExactValue:
     if not isinstance(role, Sliced):
         return x
     at = (slice(None),) * role.axis + (step,)
     return x.like(x.residues[at], x.bit) if isinstance(x, Symbolic) else x[at]
 
 
-def _stacked(domain: Domain, rows: dict[int, Value], aval: Aval, role: object) -> Value:
+def _stacked(domain: ProofDomain, rows: dict[int, ExactValue], aval: Aval, role: object) -> ExactValue:
     """Return the slices of the steps as one array; those of steps that were not made are zero."""
     assert isinstance(role, Sliced)
     n = aval.shape[role.axis]

@@ -33,7 +33,7 @@ _SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
 
 
 @final
-class Field:
+class PrimeFields:
     """The fields of `points` primes, together. `seed` chooses the primes and the random functions."""
 
     def __init__(self, points: int, seed: int) -> None:

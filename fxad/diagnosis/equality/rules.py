@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.diagnosis.equality.domain import Domain, Symbolic, Value, kind_of
+from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
 from fxad.diagnosis.equality.field import Residues
 from fxad.dtypes import DType
 from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive, map_parameter, params
@@ -104,7 +104,7 @@ from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 
 # (domain, primitive, operands, types of operands, types of results) -> results, or None: the rule does not apply
-Rule: TypeAlias = "Callable[[Domain, Any, list[Value], Avals, Avals], list[Value] | None]"
+EvaluationRule: TypeAlias = "Callable[[ProofDomain, Any, list[ExactValue], Avals, Avals], list[ExactValue] | None]"
 
 
 class HasDefinition(Primitive):
@@ -121,7 +121,7 @@ class HasDefinition(Primitive):
         """Return the program, for operands of these types."""
 
 
-def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+def apply(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
     """Return the results of a primitive without bodies that run."""
     arrays = [x for x in args if not isinstance(x, Symbolic)]
     if len(arrays) == len(args) and not prim.effects and not _keeps_exact(domain, prim, outs):
@@ -143,13 +143,13 @@ def apply(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: 
     return _unknown(domain, prim, args, ins, outs)
 
 
-def _assume_finite(domain: Domain, ins: Avals, outs: Avals) -> None:
+def _assume_finite(domain: ProofDomain, ins: Avals, outs: Avals) -> None:
     """Note that a law of real numbers was used, which floats have if they are finite, and zero has no sign."""
     if any([a.inexact for a in (*ins, *outs)]):
         domain.assumptions.add(_FINITE)
 
 
-def _assume_widths(domain: Domain, ins: Avals, outs: Avals) -> None:
+def _assume_widths(domain: ProofDomain, ins: Avals, outs: Avals) -> None:
     """Note that a primitive whose results are wider than its operands reads integers, as a conversion does."""
     if any([a.dtype in dtypes.INTEGER and a.dtype != b.dtype for a in ins for b in outs]):
         domain.assumptions.add(_NO_WRAP)
@@ -158,7 +158,7 @@ def _assume_widths(domain: Domain, ins: Avals, outs: Avals) -> None:
 _FINITE: Final = "no operand or computed value is nan or infinite, and -0 is 0"
 
 
-def _keeps_exact(domain: Domain, prim: Primitive, outs: Avals) -> bool:
+def _keeps_exact(domain: ProofDomain, prim: Primitive, outs: Avals) -> bool:
     """Return True if a primitive of constants is evaluated as a rational number, and not rounded as floats are."""
     return domain.exact_constants and type(prim) in _ROUNDING and outs[0].inexact
 
@@ -166,7 +166,7 @@ def _keeps_exact(domain: Domain, prim: Primitive, outs: Avals) -> bool:
 # ---------------------------------------------------------------------------------------------------- linear primitives
 
 
-def _linear_in(prim: Primitive, args: Sequence[Value], ins: Avals) -> list[tuple[bool, ...]]:
+def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[tuple[bool, ...]]:
     """Return the sets of operands that a primitive may be linear in, which have all symbolic ones."""
     if not isinstance(prim, Linear):
         return []
@@ -182,8 +182,8 @@ def _linear_in(prim: Primitive, args: Sequence[Value], ins: Avals) -> list[tuple
 
 
 def _linear(
-    domain: Domain, prim: Primitive, args: list[Value], marks: tuple[bool, ...], outs: Avals
-) -> list[Value] | None:
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], marks: tuple[bool, ...], outs: Avals
+) -> list[ExactValue] | None:
     """Return the results of a linear primitive, by `impl`."""
     lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
     vectors = [x for x in lifted if isinstance(x, Symbolic)]
@@ -201,7 +201,7 @@ def _linear(
         with np.errstate(all="ignore"):
             return with_prim.impl(*[next(remaining) if isinstance(x, Symbolic) else x for x in lifted])
 
-    def made(residues: Sequence[Residues], bit: bool) -> list[Value]:
+    def made(residues: Sequence[Residues], bit: bool) -> list[ExactValue]:
         return [Symbolic(r, is_complex, degree, level, bit) for r in residues]
 
     opaque = np.dtype((np.void, 8 * width))
@@ -247,7 +247,9 @@ def wide_dtype(dtype: DType) -> DType:
     return dtypes.float64 if dtype in dtypes.FLOATING else dtype
 
 
-def _bilinear(domain: Domain, prim: Bilinear, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _bilinear(
+    domain: ProofDomain, prim: Bilinear, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     _assume_widths(domain, ins, outs)
     x, y = map(domain.lift, args)
     wide = widened(prim)
@@ -260,8 +262,8 @@ def _bilinear(domain: Domain, prim: Bilinear, args: list[Value], ins: Avals, out
 
 
 def _of_parts(
-    domain: Domain, one: Callable[[Symbolic, Symbolic], Symbolic | None], x: Symbolic, y: Symbolic
-) -> list[Value] | None:
+    domain: ProofDomain, one: Callable[[Symbolic, Symbolic], Symbolic | None], x: Symbolic, y: Symbolic
+) -> list[ExactValue] | None:
     """Return a bilinear function of arrays that may be complex, from that of real ones."""
     if not (x.is_complex or y.is_complex):
         made = one(x, y)
@@ -273,7 +275,9 @@ def _of_parts(
     return [domain.complex(domain.sub(ac, bd), domain.add(ad, bc))]
 
 
-def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _dot(
+    domain: ProofDomain, prim: DotGeneral, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     """Return the matrix product of all pairs of digits at once: as `impl`, in one call."""
     _assume_widths(domain, ins, outs)
     x, y = map(domain.lift, args)
@@ -298,7 +302,7 @@ def _dot(domain: Domain, prim: DotGeneral, args: list[Value], ins: Avals, outs: 
 # --------------------------------------------------------------------------------------------------- random functions
 
 
-def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+def _unknown(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
     types = _types_in_name(domain, prim, ins)
     if domain.interpreted and type(prim) in OF_DTYPES and ins[0].inexact:
@@ -336,7 +340,7 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
         moved = np.moveaxis(x.residues, along, range(-1 - len(along), -1))
         parts.append(moved.reshape(*lead, prod(moved.shape[len(lead) :])))
     rows = np.concatenate(parts, -1)
-    results: list[Value] = []
+    results: list[ExactValue] = []
     for k, (aval, kind) in enumerate(zip(outs, kinds, strict=True)):
         inner = aval.ndim - len(lead)
         if inner == len(axes) and axes != tuple(range(len(lead), aval.ndim)):
@@ -348,7 +352,7 @@ def _unknown(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, out
     return results
 
 
-def _types_in_name(domain: Domain, prim: Primitive, ins: Avals) -> str:
+def _types_in_name(domain: ProofDomain, prim: Primitive, ins: Avals) -> str:
     """Return the dtypes of operands that a function depends on, beyond their values: integers have a width, and some
     functions are about the floats of a dtype."""
     every = type(prim) in OF_DTYPES or not domain.interpreted
@@ -397,17 +401,17 @@ ROWS: Final[Mapping[type[Primitive], Callable[[Any, Avals], tuple[int, ...] | No
 # ------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def _lifted(f: Callable[..., Value]) -> Rule:
+def _lifted(f: Callable[..., ExactValue]) -> EvaluationRule:
     """Return the rule of a function of the operands as residues."""
     return lambda domain, prim, args, ins, outs: [f(domain, *map(domain.lift, args))]
 
 
-def _floats(f: Callable[..., Value]) -> Rule:
+def _floats(f: Callable[..., ExactValue]) -> EvaluationRule:
     """Return the rule of a function, for operands that are not integers."""
     return lambda domain, prim, args, ins, outs: [f(domain, *map(domain.lift, args))] if ins[0].inexact else None
 
 
-def _div(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+def _div(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
     quotient = domain.mul(x, domain.inverse(y))
     by_zero = (y.residues == 0).all(-1, keepdims=True)
     if not by_zero.any():
@@ -416,17 +420,17 @@ def _div(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
     return quotient.like(np.where(by_zero, undefined.residues, quotient.residues))
 
 
-def _rsqrt(domain: Domain, x: Symbolic) -> Symbolic:
+def _rsqrt(domain: ProofDomain, x: Symbolic) -> Symbolic:
     return domain.inverse(_call(domain, Sqrt(), x))
 
 
-def _call(domain: Domain, prim: Primitive, x: Symbolic) -> Symbolic:
+def _call(domain: ProofDomain, prim: Primitive, x: Symbolic) -> Symbolic:
     """Return a function of inexact values of which nothing is known but its value at 0."""
     y = domain.function(f"{domain.named(prim)} 0", [x], x.is_complex)
     return _at_zero(domain, prim, x, y, dtypes.complex128 if x.is_complex else dtypes.float64)
 
 
-def _at_zero(domain: Domain, prim: Primitive, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
+def _at_zero(domain: ProofDomain, prim: Primitive, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     """Return `y`, with the value of the function at 0 where `x` is 0 whatever the operands are: padding holds zeros."""
     zero = (x.residues == 0).all(-1, keepdims=True)
     if not zero.any():
@@ -437,7 +441,7 @@ def _at_zero(domain: Domain, prim: Primitive, x: Symbolic, y: Symbolic, dtype: D
     return y.like(np.where(zero, value.residues, y.residues), y.bit)
 
 
-def _pow(domain: Domain, prim: Pow, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _pow(domain: ProofDomain, prim: Pow, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue] | None:
     exponent = args[1]
     if isinstance(exponent, Symbolic) or not ins[0].inexact or not exponent.size or np.iscomplexobj(exponent):
         return None
@@ -448,11 +452,15 @@ def _pow(domain: Domain, prim: Pow, args: list[Value], ins: Avals, outs: Avals) 
     return [domain.power(domain.lift(args[0]), int(first))]
 
 
-def _integer_pow(domain: Domain, prim: IntegerPow, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+def _integer_pow(
+    domain: ProofDomain, prim: IntegerPow, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue]:
     return [domain.power(domain.lift(args[0]), prim.n)]
 
 
-def _parity(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _parity(
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     """Return an even or an odd function: of the operand or its negative, the same for both."""
     x = domain.lift(args[0])
     if x.is_complex or not ins[0].inexact:
@@ -468,14 +476,18 @@ _EVEN: Final = frozenset({Cos, Cosh, Abs})
 _ODD: Final = (Sin, Sinh, Tanh, Asin, Asinh, Atan, Atanh, Erf, ErfInv, Sign, Cbrt)
 
 
-def _reduce_sum(domain: Domain, prim: ReduceSum, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+def _reduce_sum(
+    domain: ProofDomain, prim: ReduceSum, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue]:
     x = domain.lift(args[0])
     n = domain.points
     parts = [domain.field.total(x.residues[..., k : k + n], prim.axes) for k in range(0, x.residues.shape[-1], n)]
     return [x.like(np.concatenate(parts, -1))]
 
 
-def _reduce_prod(domain: Domain, prim: ReduceProd, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _reduce_prod(
+    domain: ProofDomain, prim: ReduceProd, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     x = domain.lift(args[0])
     if x.is_complex:
         return None
@@ -486,7 +498,9 @@ def _reduce_prod(domain: Domain, prim: ReduceProd, args: list[Value], ins: Avals
     return [domain.made(residues, False, max(x.degree * count, 0.0), x.level)]
 
 
-def _cumprod(domain: Domain, prim: CumProd, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _cumprod(
+    domain: ProofDomain, prim: CumProd, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     x = domain.lift(args[0])
     if x.is_complex or not x.size:
         return None
@@ -500,10 +514,10 @@ def _cumprod(domain: Domain, prim: CumProd, args: list[Value], ins: Avals, outs:
 # The least float is minus the largest of the negated ones; integers wrap, so their minimum has a bijection of its own.
 
 
-def _extremum(sign: int) -> Rule:
+def _extremum(sign: int) -> EvaluationRule:
     """Return the rule of the larger (1) or the smaller (-1) of two values."""
 
-    def rule(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+    def rule(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
         x, y = map(domain.lift, args)
         if ins[0].dtype == dtypes.bool_:
             return [_or(domain, x, y) if sign > 0 else _and(domain, x, y)]
@@ -516,7 +530,7 @@ def _extremum(sign: int) -> Rule:
 class _Order:
     """The bijection of an extremum: `encode` to summands, `decode` from a sum."""
 
-    def __init__(self, domain: Domain, sign: int, aval: Aval) -> None:
+    def __init__(self, domain: ProofDomain, sign: int, aval: Aval) -> None:
         self.domain = domain
         self.negate = sign < 0 and aval.inexact
         self.name = "max" if aval.inexact else ("max" if sign > 0 else "min") + _wrapping(aval.dtype)
@@ -541,7 +555,7 @@ class _Order:
         return self.domain.made(made, False, degree, level)
 
 
-def _larger(domain: Domain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic:
+def _larger(domain: ProofDomain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic:
     """Return the extremum of two values. What both are extrema of is taken once: max(max(x, y), x) is max(x, y)."""
     ours, theirs = _joined(order, x), _joined(order, y)
     total = domain.field.add(order.encode(x), order.encode(y))
@@ -568,7 +582,9 @@ def _among(x: Residues, others: Sequence[Residues]) -> NDArray:
 _MOST_JOINED: Final = 64  # pairs of values to compare
 
 
-def _clamp(domain: Domain, prim: Clamp, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _clamp(
+    domain: ProofDomain, prim: Clamp, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     if ins[1].dtype == dtypes.bool_:
         return None
     low, x, high = map(domain.lift, args)
@@ -577,14 +593,18 @@ def _clamp(domain: Domain, prim: Clamp, args: list[Value], ins: Avals, outs: Ava
     return [_larger(domain, _Order(domain, -1, ins[1]), above, high)]
 
 
-def _reduce_extremum(domain: Domain, prim: Reduction, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _reduce_extremum(
+    domain: ProofDomain, prim: Reduction, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     if ins[0].dtype == dtypes.bool_:
         return _reduce_bits(domain, prim, args, ins, outs)
     x, order = domain.lift(args[0]), _Order(domain, -1 if isinstance(prim, ReduceMin) else 1, ins[0])
     return [order.decode(domain.field.total(order.encode(x), prim.axes), x)]
 
 
-def _cumulative_extremum(domain: Domain, prim: Any, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _cumulative_extremum(
+    domain: ProofDomain, prim: Any, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     x = domain.lift(args[0])
     if not x.size or ins[0].dtype == dtypes.bool_:
         return None
@@ -610,7 +630,7 @@ def _wrapping(dtype: DType) -> str:
     return "" if dtype in dtypes.INEXACT else f" {dtype}"
 
 
-def _equal(domain: Domain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
+def _equal(domain: ProofDomain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     """Return x == y: a function of the difference, the same for both signs; 1 if it is zero."""
     difference = domain.sub(x, y)
     canonical = difference if difference.is_complex else domain.sign(difference)[0]
@@ -618,7 +638,7 @@ def _equal(domain: Domain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     return bit.like(np.where((difference.residues == 0).all(-1, keepdims=True), 1, bit.residues), bit=True)
 
 
-def less(domain: Domain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
+def less(domain: ProofDomain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     """Return x < y. One of x < y, y < x and x == y is 1. Integers wrap, so there the difference does not decide."""
     difference = domain.sub(y, x)
     canonical, flipped = domain.sign(difference)
@@ -634,8 +654,10 @@ def less(domain: Domain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
     return bit.like(np.where(same, 0, residues), bit=True)
 
 
-def _compare(f: Callable[[Domain, Symbolic, Symbolic, DType], Symbolic]) -> Rule:
-    def rule(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _compare(f: Callable[[ProofDomain, Symbolic, Symbolic, DType], Symbolic]) -> EvaluationRule:
+    def rule(
+        domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+    ) -> list[ExactValue] | None:
         x, y = map(domain.lift, args)
         if ins[0].dtype == dtypes.bool_:
             if type(prim) in (Eq, Ne):
@@ -649,7 +671,7 @@ def _compare(f: Callable[[Domain, Symbolic, Symbolic, DType], Symbolic]) -> Rule
     return rule
 
 
-def _of_bit(domain: Domain, prim: Primitive, args: list[Value], ins: Avals) -> Symbolic | None:
+def _of_bit(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals) -> Symbolic | None:
     """Return a function of a bit and of constants, by its values for 0 and 1."""
     symbolic = [k for k, x in enumerate(args) if isinstance(x, Symbolic)]
     if len(symbolic) != 1:
@@ -666,31 +688,33 @@ def _of_bit(domain: Domain, prim: Primitive, args: list[Value], ins: Avals) -> S
     return domain.choose(bit, *cases)
 
 
-def _and(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+def _and(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
     both = domain.mul(x, y)
     residues = np.where((x.residues == y.residues).all(-1, keepdims=True), x.residues, both.residues)
     opposite = (domain.negated(x).residues == y.residues).all(-1, keepdims=True)
     return both.like(np.where(opposite, 0, residues), bit=True)
 
 
-def _or(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+def _or(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
     return domain.negated(_and(domain, domain.negated(x), domain.negated(y)))
 
 
-def _xor(domain: Domain, x: Symbolic, y: Symbolic) -> Symbolic:
+def _xor(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
     either = domain.sub(domain.add(x, y), domain.mul(domain.constant(2), domain.mul(x, y)))
     either = either.like(np.where((x.residues == y.residues).all(-1, keepdims=True), 0, either.residues), bit=True)
     opposite = (domain.negated(x).residues == y.residues).all(-1, keepdims=True)
     return either.like(np.where(opposite, 1, either.residues), bit=True)
 
 
-def _bits(f: Callable[..., Symbolic]) -> Rule:
+def _bits(f: Callable[..., Symbolic]) -> EvaluationRule:
     return lambda domain, prim, args, ins, outs: (
         [f(domain, *map(domain.lift, args))] if ins[0].dtype == dtypes.bool_ else None
     )
 
 
-def _reduce_bits(domain: Domain, prim: Reduction, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _reduce_bits(
+    domain: ProofDomain, prim: Reduction, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     if ins[0].dtype != dtypes.bool_:
         return None
     x = domain.lift(args[0])
@@ -707,14 +731,16 @@ def _reduce_bits(domain: Domain, prim: Reduction, args: list[Value], ins: Avals,
     return [domain.negated(product) if any_of else product]
 
 
-def _select(domain: Domain, prim: SelectN, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _select(
+    domain: ProofDomain, prim: SelectN, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     which, *cases = args
     if not isinstance(which, Symbolic):
         return None
     return [case_of(domain, which, [domain.lift(c) for c in cases], ins[0].dtype)]
 
 
-def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
+def case_of(domain: ProofDomain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
     """Return the case that an integer selects, which is clamped to their number."""
     out = cases[0]
     for k, case in enumerate(cases[1:], 1):
@@ -733,7 +759,9 @@ def case_of(domain: Domain, which: Symbolic, cases: Sequence[Symbolic], dtype: D
 # ------------------------------------------------------------------------------------------------------ conversions
 
 
-def _convert(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _convert(
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     x, old, new = domain.lift(args[0]), ins[0].dtype, outs[0].dtype
     if new in dtypes.COMPLEX:
         return [x if x.is_complex else domain.complex(*domain.parts(x))]
@@ -759,16 +787,18 @@ def _holds(new: DType, old: DType) -> bool:
 _NO_WRAP: Final = "integers did not wrap before they were converted to floats or wider integers"
 
 
-def _complex(domain: Domain, real: Symbolic, imag: Symbolic) -> Symbolic:
+def _complex(domain: ProofDomain, real: Symbolic, imag: Symbolic) -> Symbolic:
     return domain.complex(real, imag)
 
 
-def _conj(domain: Domain, x: Symbolic) -> Symbolic:
+def _conj(domain: ProofDomain, x: Symbolic) -> Symbolic:
     real, imag = domain.parts(x)
     return domain.complex(real, domain.neg(imag)) if x.is_complex else x
 
 
-def _sech2(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _sech2(
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     tanh = _parity(domain, Tanh(), args, ins, outs)
     if tanh is None:
         return None
@@ -776,7 +806,7 @@ def _sech2(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs:
     return [domain.sub(domain.constant(1), domain.mul(y, y))]
 
 
-def _exp(domain: Domain, x: Symbolic) -> Symbolic:
+def _exp(domain: ProofDomain, x: Symbolic) -> Symbolic:
     """Return exp(x), which is 0 for -inf: masks of scores are infinite constants."""
     y = _call(domain, Exp(), x)
     if x.is_complex:
@@ -785,7 +815,7 @@ def _exp(domain: Domain, x: Symbolic) -> Symbolic:
     return y.like(np.where(lowest, 0, y.residues))
 
 
-def _softmax(domain: Domain, prim: Softmax, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+def _softmax(domain: ProofDomain, prim: Softmax, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
     weights = _exp(domain, domain.lift(args[0]))
     (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [weights], ins, outs)
     scale = domain.inverse(domain.lift(total))
@@ -793,37 +823,43 @@ def _softmax(domain: Domain, prim: Softmax, args: list[Value], ins: Avals, outs:
     return [domain.mul(weights, scale.reshape(kept))]
 
 
-def _log_softmax(domain: Domain, prim: LogSoftmax, args: list[Value], ins: Avals, outs: Avals) -> list[Value]:
+def _log_softmax(
+    domain: ProofDomain, prim: LogSoftmax, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue]:
     x = domain.lift(args[0])
     (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [_exp(domain, x)], ins, outs)
     kept = [1 if a in prim.axes else n for a, n in enumerate(x.shape)]
     return [domain.sub(x, _call(domain, Log(), domain.lift(total)).reshape(kept))]
 
 
-def _expm1(domain: Domain, x: Symbolic) -> Symbolic:
+def _expm1(domain: ProofDomain, x: Symbolic) -> Symbolic:
     return domain.sub(_exp(domain, x), domain.constant(1))
 
 
-def _log1p(domain: Domain, x: Symbolic) -> Symbolic:
+def _log1p(domain: ProofDomain, x: Symbolic) -> Symbolic:
     return _call(domain, Log(), domain.add(domain.constant(1), x))
 
 
-def _erfc(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _erfc(
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     erf = _parity(domain, Erf(), args, ins, outs)
     return None if erf is None else [domain.sub(domain.constant(1), domain.lift(erf[0]))]
 
 
-def _tan(domain: Domain, prim: Primitive, args: list[Value], ins: Avals, outs: Avals) -> list[Value] | None:
+def _tan(
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue] | None:
     sin, cos = [_parity(domain, f, args, ins, outs) for f in (Sin(), Cos())]
     return None if sin is None or cos is None else [_div(domain, domain.lift(sin[0]), domain.lift(cos[0]))]
 
 
-RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
+RULES: Final[Mapping[type[Primitive], EvaluationRule]] = MappingProxyType(
     {
-        Add: _lifted(Domain.add),
-        Sub: _lifted(Domain.sub),
-        Mul: _lifted(Domain.mul),
-        Neg: _lifted(Domain.neg),
+        Add: _lifted(ProofDomain.add),
+        Sub: _lifted(ProofDomain.sub),
+        Mul: _lifted(ProofDomain.mul),
+        Neg: _lifted(ProofDomain.neg),
         Square: _lifted(lambda domain, x: domain.mul(x, x)),
         IntegerPow: _integer_pow,
         Div: _floats(_div),
@@ -857,7 +893,7 @@ RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
         And: _bits(_and),
         Or: _bits(_or),
         Xor: _bits(_xor),
-        Not: _bits(Domain.negated),
+        Not: _bits(ProofDomain.negated),
         ReduceAnd: _reduce_bits,
         ReduceOr: _reduce_bits,
         SelectN: _select,

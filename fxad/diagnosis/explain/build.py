@@ -27,13 +27,23 @@ from fxad.diagnosis.explain.findings import (
     relevant_errors,
     verdict,
 )
-from fxad.diagnosis.explain.page import LISTED, Block, Findings, Lines, Listing, Page, Picture, Section, SourceLines
+from fxad.diagnosis.explain.page import (
+    LISTED,
+    Findings,
+    Listing,
+    Page,
+    PageBlock,
+    PageSection,
+    Picture,
+    PreformattedLines,
+    SourceLines,
+)
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
 from fxad.diagnosis.explain.rows import (
+    ExplainedProgram,
     Memory,
     MemoryRow,
-    Subject,
     TimeRow,
     estimated_times,
     measured_times,
@@ -97,7 +107,7 @@ def _version() -> str:
         return "of a checkout"
 
 
-def _identity(s: Subject) -> Section:
+def _identity(s: ExplainedProgram) -> PageSection:
     program, lowered = s.executable.program, s.executable.lowered
     memory, cost = s.stats, s.executable.cost()
     passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
@@ -128,7 +138,7 @@ def _identity(s: Subject) -> Section:
     bound = [(f"closed-over array {k}", str(a)) for k, a in enumerate(program.jaxpr.in_avals[: len(program.bound)])]
     paths = tree.paths(program.out_tree, "result")
     results = [(path, str(a)) for path, a in zip(paths, program.out_avals, strict=True)]
-    return Section(
+    return PageSection(
         "identity",
         "What it is",
         (Table(("", ""), tuple(facts)), Table(("value", "type"), (*values, *bound, *results))),
@@ -148,10 +158,10 @@ def _options_text(options: CompileOptions) -> str:
 # -------------------------------------------------------------------------------------------------------- memory, time
 
 
-def _memory_section(s: Subject, held: Memory) -> Section:
+def _memory_section(s: ExplainedProgram, held: Memory) -> PageSection:
     total = s.stats.temp_bytes
     single = len(s.plan.steps) == 1
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     if held.problem:
         blocks.append(f"Details are missing: {held.problem}.")
     if held.curve:
@@ -175,7 +185,7 @@ def _memory_section(s: Subject, held: Memory) -> Section:
     ]
     head = ("bytes", "type", "line", "no.", "equation", "read by", "why it is stored")
     blocks.append(Table(head, tuple(rows), right=(0,)))
-    return Section("memory", "Memory", tuple(blocks))
+    return PageSection("memory", "Memory", tuple(blocks))
 
 
 def _by_line(rows: Sequence[MemoryRow]) -> Table:
@@ -197,7 +207,7 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
     return Table(("bytes", "share", "values", "line"), tuple(cells), right=(0, 1, 2))
 
 
-def _time_section(time: Sequence[TimeRow]) -> Section:
+def _time_section(time: Sequence[TimeRow]) -> PageSection:
     total = sum([r.seconds for r in time]) or 1.0
     columns = [r.seconds for r in time], [r.flops for r in time], [float(r.bytes) for r in time]
     seconds, flops, size = (_sums([(r.line, n) for r, n in zip(time, column, strict=True)]) for column in columns)
@@ -233,7 +243,7 @@ def _time_section(time: Sequence[TimeRow]) -> Section:
     detail = Table(
         ("time", "flops", "bytes written", "runs", "line", "no.", "equation"), tuple(rows), right=(0, 1, 2, 3)
     )
-    return Section("time", "Time and flops", (how, table, detail))
+    return PageSection("time", "Time and flops", (how, table, detail))
 
 
 def _sums(amounts: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
@@ -252,7 +262,7 @@ def _number(line: _Line) -> tuple[str, int]:
     return ("", 0) if line is None else (line.file, line.line)
 
 
-def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: ErrorTable | None) -> Section:
+def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: ErrorTable | None) -> PageSection:
     """Return the lines of the user with their costs in the margin, and those around them."""
     size = _sums([(_number(r.line), r.bytes) for r in held])
     seconds = _sums([(_number(t.line), t.seconds) for t in time])
@@ -262,7 +272,7 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: 
     files = Counter[str]()
     for file, line in costs:
         files[file] += int(size.get((file, line), 0))
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     left = _SOURCE_LINES
     margin = ("bytes", "flops", "time", *([] if digits is None else ["error"]), "line")
     for file in sorted(files, key=lambda f: (-files[f], f)):
@@ -293,10 +303,10 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: 
             blocks.append(SourceLines(table))
         else:
             blocks.append(f"{file}: its text is not here")
-    return Section("source", "Source", tuple(blocks))
+    return PageSection("source", "Source", tuple(blocks))
 
 
-def _digits_section(table: ErrorTable) -> Section:
+def _digits_section(table: ErrorTable) -> PageSection:
     total = f"Relative error of the results of {table.jaxpr.name}: {table.relative:.2g}"
     if table.relative > 0:
         total += f"; of their decimal digits, {digits_left(table.relative)}"
@@ -313,21 +323,21 @@ def _digits_section(table: ErrorTable) -> Section:
         )
         for r in relevant_errors(table)
     ]
-    blocks: tuple[Block, ...] = (
+    blocks: tuple[PageBlock, ...] = (
         f"{total}. Digits lost by line:",
         Table(("error", "share", "line", "cause"), tuple(lines), right=(0, 1)),
         "The rounding error that each equation adds to the results, to first order:",
         Table(("error", "line", "equation", "cause"), tuple(rows), right=(0,)),
     )
-    return Section("digits", "Digits", blocks)
+    return PageSection("digits", "Digits", blocks)
 
 
 # ----------------------------------------------------------------------------------------- stages, units, residuals
 
 
-def _stages_section(lowered: Lowered[..., object]) -> Section:
+def _stages_section(lowered: Lowered[..., object]) -> PageSection:
     stages: Stages = lowered.stages
-    blocks: list[Block] = [
+    blocks: list[PageBlock] = [
         Table(
             ("stage", "equations", "bytes"),
             tuple([(x.name, f"{x.equations:,}", f"{x.bytes:,}") for x in stages]),
@@ -343,24 +353,24 @@ def _stages_section(lowered: Lowered[..., object]) -> Section:
         blocks.append(f"{after.name}: {why}")
         if max(before.equations, after.equations) <= _DIFF_EQUATIONS:
             blocks.append(_diff(before.program, after.program))
-    return Section("stages", "Stages", tuple(blocks), folded=True)
+    return PageSection("stages", "Stages", tuple(blocks), folded=True)
 
 
 def _first_sentence(doc: str | None) -> str:
     return " ".join((doc or "").split(".")[0].split()) + "." if doc else ""
 
 
-def _diff(a: Jaxpr, b: Jaxpr) -> Lines:
+def _diff(a: Jaxpr, b: Jaxpr) -> PreformattedLines:
     difference = side_by_side(a, b)
     lines = [] if difference is None else list(difference.lines)
     shown = [str(replace(line, where=line.where.rpartition("/")[2])) for line in lines[:_DIFF_LINES]]
     marks = "".join([line.mark for line in lines[:_DIFF_LINES]])
     more = [f"... {len(lines) - _DIFF_LINES:,} more lines"] if len(lines) > _DIFF_LINES else []
-    return Lines((*shown, *more), marks)
+    return PreformattedLines((*shown, *more), marks)
 
 
-def _units_section(s: Subject) -> Section:
-    blocks: list[Block] = [s.plan.summary]
+def _units_section(s: ExplainedProgram) -> PageSection:
+    blocks: list[PageBlock] = [s.plan.summary]
     rows = [
         (
             str(k),
@@ -374,13 +384,13 @@ def _units_section(s: Subject) -> Section:
     ]
     head = ("unit", "body", "uses", "equations", "temporaries", "donated operands")
     blocks.append(Table(head, tuple(rows), right=(0, 2, 3, 4, 5)))
-    return Section("units", "Units", tuple(blocks), folded=True)
+    return PageSection("units", "Units", tuple(blocks), folded=True)
 
 
-def _residuals_section(held: Memory, residuals: Residuals | None) -> Section:
+def _residuals_section(held: Memory, residuals: Residuals | None) -> PageSection:
     stored = [r for r in held.rows if r.stored and r.equation]
     text = f"{len(stored)} values at the peak wait for the derivative: {amount(sum([r.bytes for r in stored]))}."
-    blocks: list[Block] = [text]
+    blocks: list[PageBlock] = [text]
     if residuals is not None:
         rows = [
             (
@@ -399,13 +409,13 @@ def _residuals_section(held: Memory, residuals: Residuals | None) -> Section:
         blocks.append(
             "For the table of the program before it was differentiated: explain(..., residuals=fx.residuals(f, *args))."
         )
-    return Section("residuals", "Residuals", tuple(blocks), folded=residuals is None)
+    return PageSection("residuals", "Residuals", tuple(blocks), folded=residuals is None)
 
 
 # ------------------------------------------------------------------------------------------------------------- program
 
 
-def _program_section(equations: Equations) -> Section:
+def _program_section(equations: Equations) -> PageSection:
     readers: dict[int, list[int]] = {}
     operands: dict[int, tuple[int, ...]] = {}
     listed = equations[:LISTED]
@@ -433,7 +443,7 @@ def _program_section(equations: Equations) -> Section:
         ]
     )
     listing = Listing(entries, tuple(heads.items()), len(equations) - len(entries))
-    return Section("program", "Program", (listing,), folded=True)
+    return PageSection("program", "Program", (listing,), folded=True)
 
 
 def _short(text: str) -> str:
@@ -464,10 +474,10 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
     temporaries = f"temporaries {amount(totals[0])} before, {amount(totals[1])} after"
     change = Findings("change", (temporaries, f"grew: {grew}", f"shrank: {shrank}"))
     same = "The programs are equal." if old is new else "The programs side by side:"
-    blocks: list[Block] = [table, same]
+    blocks: list[PageBlock] = [table, same]
     if old is not new and max(len(old.eqns), len(new.eqns)) <= _DIFF_EQUATIONS:
         blocks.append(_diff(old, new))
-    section = Section("change", "What changed", tuple(blocks))
+    section = PageSection("change", "What changed", tuple(blocks))
     return Page(
         f"{before.name} and {after.name}",
         (change, *after.findings),

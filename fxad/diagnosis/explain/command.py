@@ -26,7 +26,7 @@ from fxad.tracing.program import Program
 _RECORDED: Final = "fxad call"  # the header of a file of `fx.record`
 
 
-class RecordedCall(Protocol):
+class ReplayedCall(Protocol):
     """A call that `fx.replay` returns."""
 
     @property
@@ -50,7 +50,7 @@ class RecordedCall(Protocol):
         """The keyword arguments."""
 
 
-_Reader: TypeAlias = Callable[[str], Iterable[RecordedCall]]
+_Reader: TypeAlias = Callable[[str], Iterable[ReplayedCall]]
 _Measure: TypeAlias = Callable[..., ErrorTable]  # takes a program and its arguments
 
 
@@ -86,7 +86,7 @@ def main(
     return 0
 
 
-def _programs(file: str, recordings: Sequence[_Reader], trusted: bool) -> list[Program[..., object] | RecordedCall]:
+def _programs(file: str, recordings: Sequence[_Reader], trusted: bool) -> list[Program[..., object] | ReplayedCall]:
     """Return the program of a file, or the recorded calls of a file or folder; of equal ones the last."""
     if recordings and _is_recorded(file):
         calls = {(call.program.jaxpr, str(call.options)): call for call in recordings[0](file)}
@@ -103,7 +103,7 @@ def _is_recorded(file: str) -> bool:
         return has_header(f.read(len(_RECORDED) + 1), _RECORDED)
 
 
-def _digits(value: Program[..., object] | RecordedCall, tables: Sequence[_Measure]) -> ErrorTable | None:
+def _digits(value: Program[..., object] | ReplayedCall, tables: Sequence[_Measure]) -> ErrorTable | None:
     """Return the rounding errors of a recorded call."""
     if not tables or isinstance(value, Program):
         raise ArgumentError(

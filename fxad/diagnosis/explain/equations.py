@@ -18,7 +18,7 @@ _AGAIN: Final = "again_"  # in the names of programs that compute values of a `r
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Equation:
+class ExplainedEquation:
     """An equation of a body. `line` is that of the equation, or of the nearest one that has a line: one that computes
     an operand, one that reads the result, or the call of the body. `runs` counts the runs in one call of the program,
     `again` those among them that compute a value again, in a recomputation. `in_loop` is the line of the innermost loop
@@ -38,7 +38,7 @@ class Equation:
 
 
 @final
-class Equations(Sequence[Equation]):
+class Equations(Sequence[ExplainedEquation]):
     """All equations of some programs, each distinct body once, the outermost first."""
 
     __slots__ = ("_by_line", "_by_name", "_producers", "_rows", "bodies", "labels")
@@ -49,17 +49,17 @@ class Equations(Sequence[Equation]):
         self.bodies = tuple(bodies)
         self.labels = printing.labels(bodies[::-1])
         walk = _Runs(bodies, programs)
-        self._rows: list[Equation] = []
-        self._by_line: dict[tuple[str, str, int], list[Equation]] = {}
-        self._by_name: dict[tuple[str, str], list[Equation]] = {}
-        self._producers: dict[tuple[Jaxpr, Atom], Equation] = {}
+        self._rows: list[ExplainedEquation] = []
+        self._by_line: dict[tuple[str, str, int], list[ExplainedEquation]] = {}
+        self._by_name: dict[tuple[str, str], list[ExplainedEquation]] = {}
+        self._producers: dict[tuple[Jaxpr, Atom], ExplainedEquation] = {}
         for body in bodies:
             for eqn, line in zip(body.eqns, walk.lines[body], strict=True):
                 self._add(body, eqn, line, walk)
 
     def _add(self, body: Jaxpr, eqn: Eqn, line: SourceLocation | None, walk: _Runs) -> None:
         text = printing.equation(eqn, self.labels)
-        row = Equation(
+        row = ExplainedEquation(
             len(self._rows),
             body,
             eqn,
@@ -77,27 +77,27 @@ class Equations(Sequence[Equation]):
             self._by_line.setdefault((eqn.prim.name, line.file, line.line), []).append(row)
 
     @overload
-    def __getitem__(self, k: int) -> Equation: ...
+    def __getitem__(self, k: int) -> ExplainedEquation: ...
     @overload
-    def __getitem__(self, k: slice) -> Sequence[Equation]: ...
-    def __getitem__(self, k: int | slice) -> Equation | Sequence[Equation]:
+    def __getitem__(self, k: slice) -> Sequence[ExplainedEquation]: ...
+    def __getitem__(self, k: int | slice) -> ExplainedEquation | Sequence[ExplainedEquation]:
         return self._rows[k]
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Equation]:
+    def __iter__(self) -> Iterator[ExplainedEquation]:
         return iter(self._rows)
 
-    def producer(self, body: Jaxpr, value: Atom) -> Equation | None:
+    def producer(self, body: Jaxpr, value: Atom) -> ExplainedEquation | None:
         """Return the equation that computes a value of a body; None for an operand and a literal."""
         return self._producers.get((body, value))
 
-    def find(self, operation: str, line: SourceLocation | None, kind: str) -> Equation | None:
+    def find(self, operation: str, line: SourceLocation | None, kind: str) -> ExplainedEquation | None:
         """Return the equation that an operation of XLA comes from: `operation` is the path of functions and the
         primitive, `kind` the type of the result."""
         *functions, prim = operation.split("/")
-        found: Sequence[Equation] = ()
+        found: Sequence[ExplainedEquation] = ()
         if line is not None:
             found = self._by_line.get((prim, line.file, line.line), ())
         if not found and functions:

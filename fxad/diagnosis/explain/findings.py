@@ -12,9 +12,9 @@ from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
-from fxad.diagnosis.explain.equations import Equation, Equations, recomputes
+from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, recomputes
 from fxad.diagnosis.explain.page import Findings
-from fxad.diagnosis.explain.rows import Memory, MemoryRow, Subject, TimeRow
+from fxad.diagnosis.explain.rows import ExplainedProgram, Memory, MemoryRow, TimeRow
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.lower import aliases
@@ -80,7 +80,9 @@ _Place: TypeAlias = "SourceLocation | None"
 _Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
 
 
-def verdict(s: Subject, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None) -> tuple[Findings, ...]:
+def verdict(
+    s: ExplainedProgram, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None
+) -> tuple[Findings, ...]:
     """Return what was found about memory, time, what repeats, what is wasted, digits."""
     again = [*recomputed(s.equations), *compiled_again(s)]
     waste = [*wide_values(s), *stored_twice(memory), *missed_donations(s)]
@@ -119,7 +121,7 @@ def duration(seconds: float) -> str:
 # -------------------------------------------------------------------------------------------------------- memory, time
 
 
-def _memory(s: Subject, memory: Memory) -> list[str]:
+def _memory(s: ExplainedProgram, memory: Memory) -> list[str]:
     temporaries = s.stats.temp_bytes
     if not temporaries:
         return ["no temporaries"]
@@ -147,7 +149,7 @@ def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
     return f"{place(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
 
 
-def _time(s: Subject, time: Sequence[TimeRow]) -> list[str]:
+def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[str]:
     total = sum([r.seconds for r in time])
     parts = []
     if total:
@@ -190,7 +192,7 @@ def _shortened(findings: list[str], what: str) -> list[str]:
 def recomputed(equations: Equations) -> list[str]:
     """Return the lines whose equations run again in recomputations, the most expensive first."""
     plain, again = Counter[_Operation](), Counter[_Operation]()
-    first: dict[_Operation, Equation] = {}
+    first: dict[_Operation, ExplainedEquation] = {}
     for e in equations:
         if isinstance(e.eqn.prim, (HigherOrder, *VIEWS, *MOVES)) or e.line is None:
             continue
@@ -229,7 +231,7 @@ def remat_lines(equations: Equations) -> list[str]:
     return list(dict.fromkeys([place(line) for line in found if line is not None]))
 
 
-def compiled_again(s: Subject) -> list[str]:
+def compiled_again(s: ExplainedProgram) -> list[str]:
     """Return why the cache holds several programs of this name, from the first difference to each of them."""
     jaxpr = s.executable.program.jaxpr
     others = [p for p in active_cache().programs_named(jaxpr.name) if p is not jaxpr and _is_similar(p, jaxpr)]
@@ -261,7 +263,7 @@ def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
 # --------------------------------------------------------------------------------------------------------------- waste
 
 
-def missed_donations(s: Subject) -> list[str]:
+def missed_donations(s: ExplainedProgram) -> list[str]:
     """Return the arguments that have the type of a result, and are not donated, the largest first."""
     program, donated = s.executable.program, {*s.executable.lowered.donate}
     first = len(program.bound)
@@ -281,10 +283,10 @@ def missed_donations(s: Subject) -> list[str]:
     return [f"{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
 
 
-def wide_values(s: Subject) -> list[str]:
+def wide_values(s: ExplainedProgram) -> list[str]:
     """Return the lines where a value of fewer bits becomes one of 64 (128, if complex), and the operands that bring
     such values."""
-    widening: dict[_Place, tuple[Equation, Aval]] = {}
+    widening: dict[_Place, tuple[ExplainedEquation, Aval]] = {}
     for e in s.equations:
         narrow = [a.aval for a in e.eqn.ins if isinstance(a, Var) and _is_narrow(a.aval.dtype)]
         wide = [v.aval for v in e.eqn.outs if _is_wide(v.aval.dtype)]
@@ -373,7 +375,7 @@ def percent(share: float) -> str:
     return "" if isnan(share) else f"{100 * share:.0f} %"
 
 
-def _digits(s: Subject, table: ErrorTable | None) -> list[str]:
+def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[str]:
     if table is None:
         return ["not measured (explain(..., digits=fx.rounding_errors(program, *args)))"]
     lines = errors_by_line(table)

@@ -211,7 +211,7 @@ def _lines(frames: Any) -> list[SourceLocation | None]:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
+class AssignedBuffer:
     """A value in memory: the instruction that defines it, with the path in its tuple, and its place in an allocation of
     temporaries."""
 
@@ -230,8 +230,8 @@ class Assignment:
     instruction that defines buffers, their paths in its tuple; None for a buffer that is no temporary."""
 
     sizes: Mapping[int, int]
-    buffers: tuple[Buffer, ...]
-    defined: Mapping[int, Mapping[tuple[int, ...], Buffer | None]]
+    buffers: tuple[AssignedBuffer, ...]
+    defined: Mapping[int, Mapping[tuple[int, ...], AssignedBuffer | None]]
 
     @property
     def bytes(self) -> int:
@@ -244,11 +244,11 @@ def read_assignment(data: bytes) -> Assignment:
     nor constants. Raises: ValueError if it is none."""
     proto = _parsed(_assignment_class, data)
     at = {b.id: (b.defined.instruction, tuple(b.defined.index)) for b in proto.buffers}
-    defined: dict[int, dict[tuple[int, ...], Buffer | None]] = {}
+    defined: dict[int, dict[tuple[int, ...], AssignedBuffer | None]] = {}
     for instruction, index in at.values():
         defined.setdefault(instruction, {})[index] = None
     sizes: dict[int, int] = {}
-    buffers: list[Buffer] = []
+    buffers: list[AssignedBuffer] = []
     for allocation in proto.allocations:
         if allocation.parameter or allocation.live_out or allocation.constant or allocation.thread_local:
             continue
@@ -256,7 +256,7 @@ def read_assignment(data: bytes) -> Assignment:
         for a in allocation.assigned:
             if a.buffer in at:
                 instruction, index = at[a.buffer]
-                buffer = Buffer(a.buffer, instruction, index, allocation.index, a.offset, a.size)
+                buffer = AssignedBuffer(a.buffer, instruction, index, allocation.index, a.offset, a.size)
                 buffers.append(buffer)
                 defined[instruction][index] = buffer
     return Assignment(sizes, tuple(buffers), defined)

@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.explain.hlo import Assignment, Buffer, Instruction, Module
+from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, Instruction, Module
 
 _RUN_BODIES: Final = frozenset({"while", "call", "conditional", "async-start"})
 # These pass the buffers of their operands on, and read none.
@@ -21,22 +21,22 @@ _VIEWS: Final = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier
 
 
 @final
-class _Node:
+class _BuffersOfResult:
     """The buffers that hold a result: its own, and those of the elements of a tuple."""
 
     __slots__ = ("own", "parts")
 
-    def __init__(self, own: tuple[Buffer, ...], parts: tuple[_Node, ...] = ()) -> None:
+    def __init__(self, own: tuple[AssignedBuffer, ...], parts: tuple[_BuffersOfResult, ...] = ()) -> None:
         self.own, self.parts = own, parts
 
-    def leaves(self) -> Iterator[Buffer]:
+    def leaves(self) -> Iterator[AssignedBuffer]:
         """Yield all buffers."""
         yield from self.own
         for part in self.parts:
             yield from part.leaves()
 
 
-_NOTHING: Final = _Node(())
+_NOTHING: Final = _BuffersOfResult(())
 
 
 @final
@@ -44,7 +44,7 @@ _NOTHING: Final = _Node(())
 class Span:
     """The steps of the schedule during which a buffer is live, both included, and the instructions that read it."""
 
-    buffer: Buffer
+    buffer: AssignedBuffer
     begin: int
     end: int
     readers: tuple[Instruction, ...]
@@ -52,7 +52,7 @@ class Span:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
+class BufferSchedule:
     """The steps of a program, the spans of its buffers, and the bytes in use at each step."""
 
     steps: tuple[Instruction, ...]
@@ -65,14 +65,14 @@ class Schedule:
         return max(range(len(self.bytes)), key=self.bytes.__getitem__, default=0)
 
 
-def schedule(module: Module, assignment: Assignment) -> Schedule:
+def schedule(module: Module, assignment: Assignment) -> BufferSchedule:
     """Return the schedule of a module with the spans of its buffers. Cost: linear, and a sort."""
     walk = _Walk(module, assignment)
     walk.run()
     spans = tuple(
         [Span(b, walk.begin[b], walk.end[b], tuple(walk.readers[b])) for b in assignment.buffers if b in walk.begin]
     )
-    return Schedule(tuple(walk.steps), spans, tuple(_bytes_in_use(spans, len(walk.steps))))
+    return BufferSchedule(tuple(walk.steps), spans, tuple(_bytes_in_use(spans, len(walk.steps))))
 
 
 @final
@@ -84,24 +84,24 @@ class _Walk:
     def __init__(self, module: Module, assignment: Assignment) -> None:
         self.module = module
         self.defined = assignment.defined
-        self.nodes: dict[int, _Node] = {}
+        self.nodes: dict[int, _BuffersOfResult] = {}
         self.steps: list[Instruction] = []
-        self.begin: dict[Buffer, int] = {}
-        self.end: dict[Buffer, int] = {}
-        self.readers: dict[Buffer, list[Instruction]] = {}
+        self.begin: dict[AssignedBuffer, int] = {}
+        self.end: dict[AssignedBuffer, int] = {}
+        self.readers: dict[AssignedBuffer, list[Instruction]] = {}
 
     def run(self) -> None:
         root = self._computation(self.module.entry, ())
         self._read(root, None)
 
-    def _computation(self, number: int, operands: tuple[_Node, ...]) -> _Node:
+    def _computation(self, number: int, operands: tuple[_BuffersOfResult, ...]) -> _BuffersOfResult:
         """Walk a computation. Returns the node of its root."""
         computation = self.module.computations[number]
         for i in computation.instructions:
             self.nodes[i.id] = self._instruction(i, operands)
         return self.nodes.get(computation.root, _NOTHING)
 
-    def _instruction(self, i: Instruction, operands: tuple[_Node, ...]) -> _Node:
+    def _instruction(self, i: Instruction, operands: tuple[_BuffersOfResult, ...]) -> _BuffersOfResult:
         ins = [self.nodes.get(k, _NOTHING) for k in i.operands]
         passed = self._passed(i, ins, operands)
         if i.opcode not in _VIEWS:
@@ -110,13 +110,15 @@ class _Walk:
             self.steps.append(i)
         return self._with_defined(i, passed)
 
-    def _passed(self, i: Instruction, ins: list[_Node], operands: tuple[_Node, ...]) -> _Node:
+    def _passed(
+        self, i: Instruction, ins: list[_BuffersOfResult], operands: tuple[_BuffersOfResult, ...]
+    ) -> _BuffersOfResult:
         """Return the buffers that the result of an instruction takes over."""
         match i.opcode:
             case "parameter":
                 return operands[i.place] if i.place < len(operands) else _NOTHING
             case "tuple":
-                return _Node((), tuple(ins))
+                return _BuffersOfResult((), tuple(ins))
             case "get-tuple-element":
                 parts = ins[0].parts
                 return parts[i.place] if i.place < len(parts) else _NOTHING
@@ -131,7 +133,7 @@ class _Walk:
             case _:  # an instruction without a buffer of its own is a view
                 return ins[0] if ins and i.id not in self.defined else _NOTHING
 
-    def _loop(self, i: Instruction, init: _Node) -> _Node:
+    def _loop(self, i: Instruction, init: _BuffersOfResult) -> _BuffersOfResult:
         """Walk a loop. The operands of its body are live until its end: the next run reads them."""
         self._read(init, None)
         body, condition = i.called if len(i.called) == 2 else (i.called[0], i.called[0])
@@ -142,7 +144,7 @@ class _Walk:
                 self._read(self.nodes[inside.id], None)
         return init
 
-    def _read(self, node: _Node, reader: Instruction | None) -> None:
+    def _read(self, node: _BuffersOfResult, reader: Instruction | None) -> None:
         now = len(self.steps)
         for b in node.leaves():
             if b in self.begin:
@@ -150,7 +152,7 @@ class _Walk:
                 if reader is not None and (not self.readers[b] or self.readers[b][-1] is not reader):
                     self.readers[b].append(reader)
 
-    def _with_defined(self, i: Instruction, passed: _Node) -> _Node:
+    def _with_defined(self, i: Instruction, passed: _BuffersOfResult) -> _BuffersOfResult:
         """Return the node of a result: buffers that the instruction defines replace those that are passed on."""
         here = self.defined.get(i.id)
         if here is None:
@@ -164,15 +166,18 @@ class _Walk:
         return _overlaid(passed, here, (), {path[:k] for path in here for k in range(1, len(path) + 1)})
 
 
-def _merged(nodes: list[_Node]) -> _Node:
+def _merged(nodes: list[_BuffersOfResult]) -> _BuffersOfResult:
     width = max([len(n.parts) for n in nodes], default=0)
     parts = [_merged([n.parts[k] for n in nodes if k < len(n.parts)]) for k in range(width)]
-    return _Node(tuple(dict.fromkeys([b for n in nodes for b in n.own])), tuple(parts))
+    return _BuffersOfResult(tuple(dict.fromkeys([b for n in nodes for b in n.own])), tuple(parts))
 
 
 def _overlaid(
-    node: _Node, own: Mapping[tuple[int, ...], Buffer | None], at: tuple[int, ...], inner: set[tuple[int, ...]]
-) -> _Node:
+    node: _BuffersOfResult,
+    own: Mapping[tuple[int, ...], AssignedBuffer | None],
+    at: tuple[int, ...],
+    inner: set[tuple[int, ...]],
+) -> _BuffersOfResult:
     """Return a node with the buffers `own` at their paths in place of others."""
     width = max([len(node.parts), *[path[-1] + 1 for path in inner if len(path) == len(at) + 1 and path[:-1] == at]])
     parts = []
@@ -180,9 +185,9 @@ def _overlaid(
         path, part = (*at, k), node.parts[k] if k < len(node.parts) else _NOTHING
         parts.append(_overlaid(part, own, path, inner) if path in inner else part)
     if at not in own:
-        return _Node(node.own, tuple(parts))
+        return _BuffersOfResult(node.own, tuple(parts))
     buffer = own[at]
-    return _Node(() if buffer is None else (buffer,), tuple(parts))
+    return _BuffersOfResult(() if buffer is None else (buffer,), tuple(parts))
 
 
 def _bytes_in_use(spans: tuple[Span, ...], steps: int) -> list[int]:
@@ -228,7 +233,7 @@ class Share:
 _Piece: TypeAlias = tuple[int, int]  # addresses, the second excluded
 
 
-def shares(assignment: Assignment, flat: Schedule) -> list[Share]:
+def shares(assignment: Assignment, flat: BufferSchedule) -> list[Share]:
     """Divide the bytes of temporaries among buffers. First those that are live at the peak have their places; of two
     buffers in one place, the larger has it. Then bytes that are not in use at the peak belong to the buffers that have
     them at other times, the longest-lived ones first.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.explain.equations import Equation, Equations
-from fxad.diagnosis.explain.hlo import Buffer, Instruction, Module
+from fxad.diagnosis.explain.equations import Equations, ExplainedEquation
+from fxad.diagnosis.explain.hlo import AssignedBuffer, Instruction, Module
 from fxad.ir import SourceLocation
 
 _MOST_STEPS: Final = 400  # from an instruction to one with a line
@@ -22,12 +22,12 @@ _MOVES: Final = frozenset({"copy", "bitcast", "convert", "reshape", "transpose",
 
 @final
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ValueOrigin:
     """Where a value comes from. `instruction` is the one that computes it."""
 
     instruction: Instruction
     line: SourceLocation | None
-    equation: Equation | None
+    equation: ExplainedEquation | None
 
 
 @final
@@ -44,7 +44,7 @@ class Origins:
         self._callers: dict[int, Instruction] = {}
         self._users: dict[int, list[Instruction]] = {}
         self._transposed: dict[int, bool] = {}  # by the number of a computation
-        self._found: dict[tuple[int, tuple[int, ...]], Origin] = {}
+        self._found: dict[tuple[int, tuple[int, ...]], ValueOrigin] = {}
         self._computation_of: dict[int, int] = {}
         for number, computation in module.computations.items():
             for i in computation.instructions:
@@ -54,18 +54,18 @@ class Origins:
                 for c in i.called:
                     self._callers.setdefault(c, i)
 
-    def of_buffer(self, buffer: Buffer) -> Origin:
+    def of_buffer(self, buffer: AssignedBuffer) -> ValueOrigin:
         """Return the origin of a buffer."""
         return self.of(buffer.instruction, buffer.index)
 
-    def of(self, number: int, index: tuple[int, ...] = ()) -> Origin:
+    def of(self, number: int, index: tuple[int, ...] = ()) -> ValueOrigin:
         """Return the origin of an instruction, or of an element of its tuple."""
         key = number, index
         if key not in self._found:
             at = self._traced(number, index) or self._of_users(number) or self._module.by_id[number]
             equation = self._equations.find(at.operation, at.line, at.type)
             line = at.line or (equation.line if equation is not None else None)
-            self._found[key] = Origin(at, line, equation)
+            self._found[key] = ValueOrigin(at, line, equation)
         return self._found[key]
 
     def in_derivative(self, i: Instruction) -> bool:

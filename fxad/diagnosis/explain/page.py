@@ -30,7 +30,7 @@ class Picture:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Lines:
+class PreformattedLines:
     """Preformatted lines. `marks` has "+", "-" or " " for each line of a diff."""
 
     lines: tuple[str, ...]
@@ -56,17 +56,17 @@ class SourceLines:
     table: Table
 
 
-Block: TypeAlias = str | Table | Picture | Lines | Listing | SourceLines
+PageBlock: TypeAlias = str | Table | Picture | PreformattedLines | Listing | SourceLines
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """A part of the page. `folded`: HTML shows it when it is opened; text leaves it out."""
 
     id: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[PageBlock, ...]
     folded: bool = False
 
 
@@ -98,7 +98,7 @@ class Page:
     findings: tuple[Findings, ...]
     memory: tuple[MemoryRow, ...]
     time: tuple[TimeRow, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Page:
 # ---------------------------------------------------------------------------------------------------------------- text
 
 
-def _block_text(block: Block) -> str:
+def _block_text(block: PageBlock) -> str:
     match block:
         case str():
             return block
@@ -169,7 +169,7 @@ def _block_text(block: Block) -> str:
             return f"{text}\n... {more:,} more rows" if more > 0 else text
         case Picture():
             return block.words
-        case Lines():
+        case PreformattedLines():
             return "\n".join(block.lines)
         case Listing():
             return "\n".join([f"{n:5d}  {text}  # {line}" for n, text, line, _, _ in block.entries])
@@ -199,7 +199,7 @@ def _verdict_html(findings: Sequence[Findings]) -> str:
     return f'<dl class="verdict">{"".join(rows)}</dl>'
 
 
-def _block_html(block: Block) -> str:
+def _block_html(block: PageBlock) -> str:
     match block:
         case str():
             return f"<p>{_escaped(block)}</p>"
@@ -211,7 +211,7 @@ def _block_html(block: Block) -> str:
             return (
                 f'<figure><div class="wide">{block.svg}</div><figcaption>{_escaped(block.words)}</figcaption></figure>'
             )
-        case Lines():
+        case PreformattedLines():
             return _lines_html(block)
         case Listing():
             return _listing_html(block)
@@ -236,7 +236,7 @@ def _cell(text: str, tag: str, right: bool) -> str:
     return f"<{tag}{' class=n' if right else ''}>{inner}</{tag}>"
 
 
-def _lines_html(block: Lines) -> str:
+def _lines_html(block: PreformattedLines) -> str:
     kinds = {"+": "plus", "-": "minus"}
     out = []
     for k, line in enumerate(block.lines):

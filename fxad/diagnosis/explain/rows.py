@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.explain.equations import Equation, Equations, short
-from fxad.diagnosis.explain.hlo import Assignment, Buffer, Module, read_assignment, read_module
-from fxad.diagnosis.explain.live import Schedule, Share, Span, schedule, shares
-from fxad.diagnosis.explain.origins import TRANSPOSED, Origin, Origins
+from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, short
+from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, Module, read_assignment, read_module
+from fxad.diagnosis.explain.live import BufferSchedule, Share, Span, schedule, shares
+from fxad.diagnosis.explain.origins import TRANSPOSED, Origins, ValueOrigin
 from fxad.execution.executable import Executable
 from fxad.ir import HigherOrder, SourceLocation
 from fxad.primitives.fusion import MOVES, VIEWS
@@ -81,14 +81,14 @@ class PartOfProgram:
     stats: MemoryStats
     module: Module | None
     assignment: Assignment | None
-    schedule: Schedule | None
+    schedule: BufferSchedule | None
     origins: Origins | None
     problem: str = ""  # why there is none
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Subject:
+class ExplainedProgram:
     """The program of a page, in parts, with its equations. `stats` is `executable.memory()`, which takes time."""
 
     executable: Executable[..., object]
@@ -98,13 +98,13 @@ class Subject:
     parts: tuple[PartOfProgram, ...]
 
 
-def subject(executable: Executable[..., object]) -> Subject:
+def subject(executable: Executable[..., object]) -> ExplainedProgram:
     """Return the parts of a compiled program. Cost: reads what XLA says of each part; linear in its instructions."""
     plan = executable.lowered.units
     equations = Equations([(u.body, u.uses) for u in plan.units])
     parts = tuple([_part(p, equations) for p in executable.parts])
     stats = parts[0].stats if len(plan.steps) == 1 else executable.memory()
-    return Subject(executable, stats, plan, equations, parts)
+    return ExplainedProgram(executable, stats, plan, equations, parts)
 
 
 def _part(executable: XlaExecutable, equations: Equations) -> PartOfProgram:
@@ -140,7 +140,7 @@ class Memory:
     problem: str = ""
 
 
-def memory(s: Subject) -> Memory:
+def memory(s: ExplainedProgram) -> Memory:
     """Return the rows of memory. Law: their bytes sum to `executable.memory().temp_bytes`."""
     total = s.stats.temp_bytes
     base = _bytes_around_units(s)
@@ -164,7 +164,7 @@ def _why_rest(part: PartOfProgram, linked: bool) -> str:
     return "gaps between values: XLA's alignment"
 
 
-def _bytes_around_units(s: Subject) -> list[int]:
+def _bytes_around_units(s: ExplainedProgram) -> list[int]:
     """Return, for each step of the plan, the bytes of temporaries outside the unit that runs: values that wait for a
     later step."""
     m = s.stats
@@ -175,7 +175,7 @@ def _bytes_around_units(s: Subject) -> list[int]:
     return [step.live_bytes - aliases[step.unit] - around for step in s.plan.steps]
 
 
-def _curve(s: Subject, base: Sequence[int]) -> tuple[int, ...]:
+def _curve(s: ExplainedProgram, base: Sequence[int]) -> tuple[int, ...]:
     out: list[int] = []
     for k, step in zip(base, s.plan.steps, strict=True):
         part = s.parts[step.unit]
@@ -200,7 +200,7 @@ def _rows_of_part(part: PartOfProgram) -> list[MemoryRow]:
     return rows
 
 
-def _place(buffer: Buffer) -> tuple[int, int, int]:
+def _place(buffer: AssignedBuffer) -> tuple[int, int, int]:
     return buffer.allocation, buffer.offset, buffer.size
 
 
@@ -237,7 +237,7 @@ def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
     )
 
 
-def _type_of(part: PartOfProgram, span: Span, origin: Origin) -> str:
+def _type_of(part: PartOfProgram, span: Span, origin: ValueOrigin) -> str:
     at, index = part.module.by_id.get(span.buffer.instruction) if part.module is not None else None, span.buffer.index
     if at is None or len(index) > 1:
         return origin.instruction.type or "a tuple"
@@ -253,7 +253,7 @@ class _Reason:
     stored: bool
 
 
-def _why_in_memory(span: Span, origin: Origin, origins: Origins, steps: int) -> _Reason:
+def _why_in_memory(span: Span, origin: ValueOrigin, origins: Origins, steps: int) -> _Reason:
     """Return which decision keeps a value in memory."""
     equation = origin.equation
     decided = _policy_of(equation) if equation is not None else ""
@@ -275,7 +275,7 @@ def _why_in_memory(span: Span, origin: Origin, origins: Origins, steps: int) -> 
     return _Reason("a temporary: the next equations read it", False)
 
 
-def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
+def _derivative_that_reads(span: Span, origin: ValueOrigin, origins: Origins) -> str:
     """Return the derivative that reads a value, empty if none does: it is read in a transposed program, or again on a
     line that has read it or computed it before, after other lines."""
     lines = [origins.of(i.id).line for i in span.readers]
@@ -290,7 +290,7 @@ def _derivative_that_reads(span: Span, origin: Origin, origins: Origins) -> str:
     return ""
 
 
-def _policy_of(equation: Equation) -> str:
+def _policy_of(equation: ExplainedEquation) -> str:
     """Return the policy of `remat` that keeps a result of an equation; empty if there is none."""
     values = {*equation.eqn.outs}
     for eqn in equation.body.eqns:
@@ -301,7 +301,7 @@ def _policy_of(equation: Equation) -> str:
     return ""
 
 
-def _waiting_rows(s: Subject, now: int) -> list[MemoryRow]:
+def _waiting_rows(s: ExplainedProgram, now: int) -> list[MemoryRow]:
     """Return the values that are in memory between units, while a step runs."""
     plan = s.plan
     first = len(plan.in_avals) + len(plan.constants)
@@ -324,7 +324,7 @@ def _waiting_rows(s: Subject, now: int) -> list[MemoryRow]:
     return rows
 
 
-def _waiting_row(s: Subject, slot: int, k: int, j: int, last: int) -> MemoryRow:
+def _waiting_row(s: ExplainedProgram, slot: int, k: int, j: int, last: int) -> MemoryRow:
     plan = s.plan
     body, aval = plan.units[plan.steps[k].unit].body, plan.slots[slot]
     equation = s.equations.producer(body, body.outs[j])
@@ -344,7 +344,7 @@ def _waiting_row(s: Subject, slot: int, k: int, j: int, last: int) -> MemoryRow:
     )
 
 
-def _line_that_reads(s: Subject, unit: int, operand: int) -> SourceLocation | None:
+def _line_that_reads(s: ExplainedProgram, unit: int, operand: int) -> SourceLocation | None:
     """Return the line of the first equation of a unit that reads one of its operands."""
     body = s.plan.units[unit].body
     value = body.ins[operand]
@@ -355,7 +355,7 @@ def _line_that_reads(s: Subject, unit: int, operand: int) -> SourceLocation | No
 # ---------------------------------------------------------------------------------------------------------------- time
 
 
-def estimated_times(s: Subject) -> list[TimeRow]:
+def estimated_times(s: ExplainedProgram) -> list[TimeRow]:
     """Return the estimated times of equations without bodies, by the cost model of fxad, the longest first."""
     rows = []
     for e in s.equations:
@@ -377,7 +377,7 @@ def estimated_times(s: Subject) -> list[TimeRow]:
     return sorted(rows, key=lambda r: (-r.seconds, r.number))
 
 
-def work(e: Equation) -> float:
+def work(e: ExplainedEquation) -> float:
     """Return the floating point operations of one run: those of products and convolutions, one for each element that
     another equation reads or writes, none where values only move."""
     eqn = e.eqn
@@ -386,7 +386,7 @@ def work(e: Equation) -> float:
     return flops(eqn) or float(max([elements(a.aval) for a in (*eqn.ins, *eqn.outs)], default=0))
 
 
-def measured_times(s: Subject, profile: Mapping[str, tuple[float, int]], calls: int) -> list[TimeRow]:
+def measured_times(s: ExplainedProgram, profile: Mapping[str, tuple[float, int]], calls: int) -> list[TimeRow]:
     """Return the measured times by equation. `profile` has seconds and runs by the name of an instruction."""
     estimated = {r.number: r for r in estimated_times(s)}
     seconds: dict[tuple[int | None, SourceLocation | None, str], float] = {}

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import FileFormatError
-from fxad.storage.file_format import Section, has_header, pack, raise_damaged, unpack
+from fxad.storage.file_format import FileSection, has_header, pack, raise_damaged, unpack
 from fxad.storage.paths import open_regular
 
 KIND: Final = "fxad call"
@@ -36,7 +36,7 @@ class CallWriter:
         self._written = written
         self._parts: list[dict[str, str | int]] = []
         self._index: dict[str, int] = {}
-        self._contents: list[Section] = []
+        self._contents: list[FileSection] = []
 
     def add(self, name: str, content: bytes) -> int:
         """Return the index of a part with this content."""
@@ -47,14 +47,14 @@ class CallWriter:
             file = self._written.get(digest, "")
             self._parts.append({"name": name, "bytes": len(content), "sha256": digest, "file": file})
             if not file:
-                self._contents.append(Section(name, content))
+                self._contents.append(FileSection(name, content))
         return index
 
     def file(self, description: Mapping[str, object], results: Mapping[str, object] | None) -> list[bytes]:
         """Return the bytes of the file, in parts."""
         head: dict[str, object] = {**description, "parts": list(self._parts)}
-        sections = [Section(_CALL, _json(head)), *self._contents]
-        return pack(KIND, VERSION, sections if results is None else [*sections, Section(_RESULTS, _json(results))])
+        sections = [FileSection(_CALL, _json(head)), *self._contents]
+        return pack(KIND, VERSION, sections if results is None else [*sections, FileSection(_RESULTS, _json(results))])
 
     def note_written(self, file: str, written: MutableMapping[str, str]) -> None:
         """Note the parts that the file has, whose name is `file`."""
@@ -70,7 +70,7 @@ class CallFile:
 
     what: str  # the operation and the file, for messages
     description: Mapping[str, Any]
-    parts: tuple[Section, ...]
+    parts: tuple[FileSection, ...]
     results: Mapping[str, Any] | None
     start: int  # offset of the description
 
@@ -92,7 +92,7 @@ def read_call(what: str, path: str) -> CallFile:
     results = _described(what, rest.pop()) if rest and rest[-1].name == _RESULTS else None
     description = _described(what, first)
     own = {hashlib.sha256(s.content).hexdigest(): s for s in rest}
-    others: dict[str, dict[str, Section]] = {}
+    others: dict[str, dict[str, FileSection]] = {}
     parts = []
     entries = description.get("parts")
     if not isinstance(entries, list) or not all([_is_entry(e) for e in entries]):
@@ -131,7 +131,7 @@ def recorded_names(folder: str) -> list[str]:
     return sorted(names, key=lambda n: int(n.removesuffix(SUFFIX)))
 
 
-def _parts_of(what: str, path: str) -> dict[str, Section]:
+def _parts_of(what: str, path: str) -> dict[str, FileSection]:
     if not os.path.exists(path):
         raise FileFormatError(
             f"{what}: the call shares arrays with that of {os.path.basename(path)}, which is not there",
@@ -141,7 +141,7 @@ def _parts_of(what: str, path: str) -> dict[str, Section]:
     return {hashlib.sha256(s.content).hexdigest(): s for s in named}
 
 
-def _sections(what: str, path: str) -> list[Section]:
+def _sections(what: str, path: str) -> list[FileSection]:
     with open_regular(what, path, _WROTE) as file:
         head = file.read(len(KIND) + 1)
         data = head + file.readall() if has_header(head, KIND) else head
@@ -156,7 +156,7 @@ def _is_entry(entry: object) -> bool:
     return bool(os.path.basename(entry["file"]) == entry["file"])  # a file of the same folder
 
 
-def _described(what: str, section: Section) -> dict[str, Any]:
+def _described(what: str, section: FileSection) -> dict[str, Any]:
     try:
         description = json.loads(section.content)
     except (ValueError, RecursionError) as e:

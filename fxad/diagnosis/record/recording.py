@@ -40,11 +40,11 @@ from fxad.ir import (
 from fxad.operations.arguments import parse_bytes
 from fxad.primitives.check import Check
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
-from fxad.storage.file_format import Section
+from fxad.storage.file_format import FileSection
 from fxad.storage.paths import absolute_path
 from fxad.support.atomic_file import remove_abandoned, write_new, write_whole
 from fxad.tracing.array import Array, asarray, binding, current_binder
-from fxad.tracing.program import CallObserver, Choices, Program
+from fxad.tracing.program import CallObserver, CompileChoices, Program
 from fxad.tracing.tracer import active_trace
 
 T = TypeVar("T")
@@ -135,9 +135,9 @@ class _Observer(CallObserver):
         super().__init__()
         self._recording, self._outer = recording, outer
         self._next, self._written = written_parts(recording.folder)
-        self._last: tuple[Program[..., object], list[Section]] | None = None  # the program of the last call
+        self._last: tuple[Program[..., object], list[FileSection]] | None = None  # the program of the last call
 
-    def _sections_of(self, program: Program[..., object]) -> list[Section]:
+    def _sections_of(self, program: Program[..., object]) -> list[FileSection]:
         """Return the sections of a program: those of the last call if it had the same program, as in a loop."""
         if self._last is None or self._last[0] is not program:
             self._last = program, sections_of(program)
@@ -155,7 +155,11 @@ class _Observer(CallObserver):
             return path
 
     def observe(
-        self, program: Program[..., object], operands: Sequence[object], how: Choices, run: Callable[[], Sequence[T]]
+        self,
+        program: Program[..., object],
+        operands: Sequence[object],
+        how: CompileChoices,
+        run: Callable[[], Sequence[T]],
     ) -> Sequence[T]:
         outer = self._outer
         if outer is not None:
@@ -223,20 +227,20 @@ def without_folders(jaxpr: Jaxpr) -> Jaxpr:
 _FOLDER: Final = re.compile(r"^.*[/\\](?=[^/\\]*:\d+ in )")
 
 
-def sections_of(program: Program[..., object]) -> list[Section]:
+def sections_of(program: Program[..., object]) -> list[FileSection]:
     """Return the description of a program, its text, and the user's lines."""
     jaxpr = without_folders(program.jaxpr)
     program = Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
     described = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
-    return [*described, Section("lines", _lines(program))]
+    return [*described, FileSection("lines", _lines(program))]
 
 
 def describe_call(
     writer: CallWriter,
     program: Program[..., object],
-    program_sections: Sequence[Section],
+    program_sections: Sequence[FileSection],
     values: Sequence[NDArray],
-    how: Choices,
+    how: CompileChoices,
     of: Mapping[str, str],
     limit: int | None,
 ) -> tuple[dict[str, object], list[str]]:

@@ -25,7 +25,7 @@ from fxad.storage.decoding import decode
 from fxad.storage.paths import absolute_path, path_to_write
 from fxad.support.atomic_file import write_whole
 from fxad.text import OwnPrimitives, Vocabulary, vocabulary
-from fxad.tracing.program import Choices, Program, count_text, fit_leaves
+from fxad.tracing.program import CompileChoices, Program, count_text, fit_leaves
 from fxad.units.cost_rule import selected_bodies
 
 _KNOWN: Final = MappingProxyType({p.name: p for passes in PIPELINE for p in passes})
@@ -41,7 +41,7 @@ class CallOptions:
     passes: tuple[str, ...] | None
     options: CompileOptions
 
-    def choices(self, jaxpr: Jaxpr, given: Passes) -> Choices:
+    def choices(self, jaxpr: Jaxpr, given: Passes) -> CompileChoices:
         """Return the options for the program. `given` are passes that fxad does not have."""
         passes: Passes | None = None
         if self.passes is not None:
@@ -55,12 +55,12 @@ class CallOptions:
             passes = tuple([known[name] for name in self.passes])
         if isinstance(self.units, tuple):
             digests = frozenset(self.units)
-            return Choices(
+            return CompileChoices(
                 selected_bodies(run_passes(jaxpr, passes or ()), lambda body: body.digest in digests),
                 passes,
                 self.options,
             )
-        return Choices("auto" if self.units == "auto" else "none", passes, self.options)
+        return CompileChoices("auto" if self.units == "auto" else "none", passes, self.options)
 
     def __str__(self) -> str:
         words = [f"units {self.units if isinstance(self.units, str) else f'of {len(self.units)} bodies'}"]

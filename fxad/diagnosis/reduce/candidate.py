@@ -19,7 +19,7 @@ from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, distinct_jaxprs, jaxprs_in
 from fxad.tracing.program import Program
 
 # Values of the operands; None for an operand whose value is not known.
-Values: TypeAlias = tuple[NDArray | None, ...]
+OperandValues: TypeAlias = tuple[NDArray | None, ...]
 
 
 @final
@@ -29,7 +29,7 @@ class Candidate:
     closes over; the others are arguments."""
 
     jaxpr: Jaxpr
-    values: Values
+    values: OperandValues
     n_bound: int = 0
     has_args: bool = True  # False: the predicate gets None
 

@@ -34,7 +34,7 @@ _POLL: Final = 0.01  # seconds between two looks at the memory of a process
 _EXTRA: Final = 60.0  # seconds for the start of the server, and beyond the limit for its answer
 
 
-def in_child(fails: Callable[..., Hashable], seconds: float = 10.0, memory: int | None = None) -> InChild:
+def in_child(fails: Callable[..., Hashable], seconds: float = 10.0, memory: int | None = None) -> ChildPredicate:
     """Return a predicate for `fx.reduce_program` that calls `fails(program, args)` in a process of its own.
 
     Its reasons are those of `fails`, and further "signal SIGSEGV" (or another signal) for a process that ends so,
@@ -65,11 +65,11 @@ def in_child(fails: Callable[..., Hashable], seconds: float = 10.0, memory: int 
             f"in_child: another process cannot import {shown(fails)}: {exception_text(e)[:200]}",
             remedy="define it with `def` at the top of a module",
         ) from None
-    return InChild(fails, limit, memory)
+    return ChildPredicate(fails, limit, memory)
 
 
 @final
-class InChild:
+class ChildPredicate:
     """A predicate that runs in a process of its own: see `in_child`."""
 
     __slots__ = ("_connection", "_process", "fails", "memory", "seconds")

@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Carry, Constant, Layout, Never, Once, OneOf, Sliced
 from fxad.diagnosis.reduce.candidate import Candidate
-from fxad.diagnosis.reduce.recorded import Run
+from fxad.diagnosis.reduce.recorded import ValuesOfRun
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
 from fxad.primitives.shape import BroadcastInDim
 
@@ -43,7 +43,7 @@ class _Edit:
         return self.c.replace(self.b.build(substitute(jaxpr.outs, self.env), jaxpr.name), self.values)
 
 
-def without_equations(c: Candidate, first: int, end: int, run: Run | None) -> Candidate | None:
+def without_equations(c: Candidate, first: int, end: int, run: ValuesOfRun | None) -> Candidate | None:
     """Return the candidate without equations `first` to `end`: results that are still read become operands. `run` has
     the values of these; None if no values are known."""
     jaxpr = c.jaxpr
@@ -172,7 +172,7 @@ def _with_prim(jaxpr: Jaxpr, at: int, prim: HigherOrder) -> Jaxpr:
 # ---------------------------------------------------------------------------------------------------- opened bodies
 
 
-def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
+def opened(c: Candidate, at: int, run: ValuesOfRun | None) -> Iterator[Candidate]:
     """Yield the candidate with a body of equation `at` in place of the equation: the body of a call, each branch, one
     or two steps of a loop. Slices of operands become operands. So do stacked results; or the last row is repeated."""
     eqn = c.jaxpr.eqns[at]
@@ -190,7 +190,7 @@ def opened(c: Candidate, at: int, run: Run | None) -> Iterator[Candidate]:
 
 
 def _opened(
-    c: Candidate, at: int, layout: Layout, k: int, steps: int, run: Run | None, repeated: bool
+    c: Candidate, at: int, layout: Layout, k: int, steps: int, run: ValuesOfRun | None, repeated: bool
 ) -> Candidate | None:
     jaxpr = c.jaxpr
     eqn = jaxpr.eqns[at]
@@ -235,7 +235,9 @@ def _opened(
     return edit.done()
 
 
-def _slice(edit: _Edit, a: Atom, axis: int, step: int, reverse: bool, aval: Aval, run: Run | None) -> Atom | None:
+def _slice(
+    edit: _Edit, a: Atom, axis: int, step: int, reverse: bool, aval: Aval, run: ValuesOfRun | None
+) -> Atom | None:
     if isinstance(a, Lit):
         return a.with_shape(aval.shape)
     if run is None:

@@ -31,7 +31,7 @@ from fxad.ir import Aval, Eqn, Jaxpr, NDArray, distinct_jaxprs, source_text
 from fxad.text import OwnPrimitives, parse
 from fxad.tracing.program import Program
 
-Lines: TypeAlias = Mapping[str, tuple[str, ...]]
+LinesByOperation: TypeAlias = Mapping[str, tuple[str, ...]]
 
 _MOST: Final = 64  # elements that are written out
 _OPERAND: Final = re.compile(r"# (operand|closed over) (\d+): (\S+) =(.*)")
@@ -39,7 +39,7 @@ _UNKNOWN: Final = "# no arguments"
 _REMEDY: Final = "give the whole text, as it was printed"
 
 
-def with_operands(c: Candidate, lines: Lines | None = None) -> str:
+def with_operands(c: Candidate, lines: LinesByOperation | None = None) -> str:
     """Return a program and its operands as text, with the user's lines as comments. `lines` are those of the program
     that was reduced: an equation shows no other.
 
@@ -56,7 +56,7 @@ def with_operands(c: Candidate, lines: Lines | None = None) -> str:
     return text + "".join([f"{line}\n" for line in operands])
 
 
-def lines_by_operation(jaxpr: Jaxpr) -> Lines:
+def lines_by_operation(jaxpr: Jaxpr) -> LinesByOperation:
     """Return the user's lines in a program and its bodies, by the name of the primitive."""
     found: dict[str, dict[str, None]] = {}
     for body in distinct_jaxprs(jaxpr):
@@ -65,7 +65,7 @@ def lines_by_operation(jaxpr: Jaxpr) -> Lines:
     return {name: tuple([line for line in lines if line]) for name, lines in found.items()}
 
 
-def line_of(lines: Lines, eqn: Eqn) -> str:
+def line_of(lines: LinesByOperation, eqn: Eqn) -> str:
     """Return the user's line of an equation.
 
     Equal programs are one object, with the lines of the first. So a smaller program may have lines of another function

@@ -13,7 +13,7 @@ from fxad.core.stack import with_enough_stack
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray
 
 # The values of the operands and the equations of a program in one of its runs.
-Run: TypeAlias = Mapping[Atom, NDArray]
+ValuesOfRun: TypeAlias = Mapping[Atom, NDArray]
 
 _LARGEST: Final = 1 << 26  # bytes of a value that is stored
 _TOTAL: Final = 1 << 31
@@ -24,7 +24,7 @@ class _StoppedError(Exception):
 
 
 @final
-class Recording:
+class BodyRuns:
     """The runs of a program and of its bodies: the first and the last run of each distinct body.
 
     `first` and `last` map a program to the values of that run. A value may be missing: of an equation that did not run,
@@ -45,9 +45,9 @@ class Recording:
         except Exception:  # noqa: BLE001  an equation may raise: that may be the fault that is reduced
             return
 
-    def of(self, jaxpr: Jaxpr) -> list[Run]:
+    def of(self, jaxpr: Jaxpr) -> list[ValuesOfRun]:
         """Return the recorded runs of a program or body: the first and, if there is another, the last."""
-        runs: list[Run] = [runs[jaxpr] for runs in (self.first, self.last) if jaxpr in runs]
+        runs: list[ValuesOfRun] = [runs[jaxpr] for runs in (self.first, self.last) if jaxpr in runs]
         return runs if len(runs) == 2 and runs[0] is not runs[1] else runs[:1]
 
     @with_enough_stack

@@ -12,7 +12,7 @@ from fxad.api.lift import check_program
 from fxad.diagnosis.reduce.candidate import Candidate, equations
 from fxad.diagnosis.reduce.reading import lines_by_operation
 from fxad.diagnosis.reduce.reduced import Reduced, reduced
-from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, Search, outcome
+from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, ReductionSearch, outcome
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
@@ -77,7 +77,7 @@ def reduce_program(
     reason = _reason(fails, whole, args, start)
     stopped = "minimal"
     with Progress("reducing", unit=" programs") as bar:
-        search = Search(fails, reason, start, time.monotonic() + budget, bar)
+        search = ReductionSearch(fails, reason, start, time.monotonic() + budget, bar)
         try:
             search.search()
         except OutOfTimeError:

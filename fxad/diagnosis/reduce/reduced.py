@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.reduce.candidate import Candidate, equations
-from fxad.diagnosis.reduce.reading import Lines, with_operands
+from fxad.diagnosis.reduce.reading import LinesByOperation, with_operands
 from fxad.diagnosis.reduce.source_code import code_of
 from fxad.errors import shown
 from fxad.ir import NDArray
@@ -37,7 +37,9 @@ class Reduced(Program[P, R_co]):
     attempts: int = 0
     before: int = 0
     fails: Callable[..., Hashable] | None = None
-    lines: Lines = field(default_factory=dict, repr=False)  # of the whole program, by the names of primitives
+    lines: LinesByOperation = field(
+        default_factory=dict, repr=False
+    )  # of the whole program, by the names of primitives
 
     @property
     def minimal(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 from fxad.core.typecheck import typecheck
 from fxad.diagnosis.reduce import edits, operand_values, retyped, slices
 from fxad.diagnosis.reduce.candidate import Candidate, equations, is_finite, size_of, with_results, without_dead_code
-from fxad.diagnosis.reduce.recorded import Recording, Run
+from fxad.diagnosis.reduce.recorded import BodyRuns, ValuesOfRun
 from fxad.errors import TypecheckError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.support.progress import Progress
@@ -35,7 +35,7 @@ class OutOfTimeError(Exception):
 
 
 @final
-class Search:
+class ReductionSearch:
     """The attempts of one reduction. `best` is the smallest program so far that fails for the reason."""
 
     def __init__(self, fails: Fails, reason: Hashable, start: Candidate, deadline: float, bar: Progress) -> None:
@@ -49,7 +49,7 @@ class Search:
         self.scalar = slices.is_scalar(start.jaxpr)
         self.keep_dead = False
         self._tried: set[Hashable] = set()
-        self._recorded: tuple[Candidate, Recording] | None = None
+        self._recorded: tuple[Candidate, BodyRuns] | None = None
         self._known = start.has_args
         self._finite = all(map(is_finite, start.values))
 
@@ -97,19 +97,19 @@ class Search:
 
     # ------------------------------------------------------------------------------------------ recorded values
 
-    def recording(self) -> Recording:
+    def recording(self) -> BodyRuns:
         """Return the recorded runs of the best candidate."""
         if self._recorded is None or self._recorded[0] is not self.best:
             now = time.monotonic()
             until = now + _RECORDING * max(0.0, self.deadline - now)
-            self._recorded = self.best, Recording(self.best.jaxpr, self.best.values, until)
+            self._recorded = self.best, BodyRuns(self.best.jaxpr, self.best.values, until)
         return self._recorded[1]
 
-    def runs(self, jaxpr: Jaxpr) -> list[Run | None]:
+    def runs(self, jaxpr: Jaxpr) -> list[ValuesOfRun | None]:
         """Return the recorded runs of a program; [None] where no values are known."""
         return [*self.recording().of(jaxpr)] if self._known else [None]
 
-    def run(self) -> Run | None:
+    def run(self) -> ValuesOfRun | None:
         """Return the values of the best candidate; None where no values are known."""
         return next(iter(self.runs(self.best.jaxpr)), {}) if self._known else None
 

@@ -8,14 +8,14 @@ from fxad import dtypes
 from fxad.core.builder import Builder, live_ins, subprogram
 from fxad.core.dce import live_eqns
 from fxad.diagnosis.reduce.candidate import Candidate
-from fxad.diagnosis.reduce.recorded import Run
+from fxad.diagnosis.reduce.recorded import ValuesOfRun
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray
 from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import ReduceSum
 
 
 def program_of(
-    jaxpr: Jaxpr, eqns: Sequence[Eqn], outs: Sequence[Atom], run: Run | None, *, scalar: bool = False
+    jaxpr: Jaxpr, eqns: Sequence[Eqn], outs: Sequence[Atom], run: ValuesOfRun | None, *, scalar: bool = False
 ) -> Candidate | None:
     """Return the program of some equations, over the values that they read. `run` has the values of these: None if no
     values are known. None if a value is missing. `scalar`: the program returns the sum of its first real floating
@@ -55,7 +55,7 @@ def with_scalar_result(jaxpr: Jaxpr) -> Jaxpr | None:
     return b.build([out], jaxpr.name)
 
 
-def window(jaxpr: Jaxpr, first: int, end: int, run: Run | None, *, scalar: bool = False) -> Candidate | None:
+def window(jaxpr: Jaxpr, first: int, end: int, run: ValuesOfRun | None, *, scalar: bool = False) -> Candidate | None:
     """Return equations `first` to `end` as a program. Its results are the values that the rest of the program reads;
     if it reads none, those of the last equation."""
     eqns = jaxpr.eqns[first:end]
@@ -66,7 +66,7 @@ def window(jaxpr: Jaxpr, first: int, end: int, run: Run | None, *, scalar: bool 
     return program_of(jaxpr, eqns, outs, run, scalar=scalar) if outs else None
 
 
-def whole(jaxpr: Jaxpr, run: Run | None, *, scalar: bool = False) -> Candidate | None:
+def whole(jaxpr: Jaxpr, run: ValuesOfRun | None, *, scalar: bool = False) -> Candidate | None:
     """Return a body as the program."""
     return program_of(jaxpr, jaxpr.eqns, jaxpr.outs, run, scalar=scalar)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from types import CodeType, FunctionType, ModuleType
 from typing import Final, NamedTuple
 
-from fxad.diagnosis.reduce.child import InChild
+from fxad.diagnosis.reduce.child import ChildPredicate
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, all_prims
 from fxad.storage.encoding import find_host_call
@@ -60,7 +60,7 @@ class _Code:
 
     def expression(self, value: object, name: str = "") -> str:
         """Return the expression for a value that a predicate is or reads; `name` is its global name there."""
-        if isinstance(value, InChild):
+        if isinstance(value, ChildPredicate):
             self.imports["from fxad.testing import in_child"] = None
             limits = f"seconds={value.seconds!r}" + (f", memory={value.memory!r}" if value.memory else "")
             return f"in_child({self.expression(value.fails)}, {limits})"

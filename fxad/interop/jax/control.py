@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fxad import lax, runtime
 from fxad.api.rewrite import remat
-from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, plain_aval, unchanged
+from fxad.interop.jax.equations import Equation, JaxType, JaxValue, Rows, array, arrays, plain_aval, unchanged
 from fxad.ir import NDArray
 from fxad.lax.control import host
 from fxad.tracing.array import binder
@@ -21,7 +21,7 @@ from fxad.tracing.program import Spec
 from fxad.transforms.memory import policies
 
 
-def _split_operands(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
+def _split_operands(args: Sequence[JaxValue], *sizes: int) -> list[Sequence[JaxValue]]:
     """Return the operands in groups of these sizes, and the rest."""
     places = [0, *accumulate(sizes), len(args)]
     return [args[a:b] for a, b in pairwise(places)]
@@ -37,19 +37,19 @@ def _is_inlined(inline: Any) -> bool:
     return inline is True or getattr(inline, "name", "").startswith("JAX_")
 
 
-def _call(eqn: Equation, *args: Value) -> list[Value]:
+def _call(eqn: Equation, *args: JaxValue) -> list[JaxValue]:
     p, called = eqn.params, _called(eqn)
     if not hasattr(called, "jaxpr") or _is_inlined(p.get("inline")):
         return eqn.run(called, args)
     return eqn.translation.call(called, args, str(p.get("name", eqn.name)))
 
 
-def _fxad_program(eqn: Equation, *args: Value) -> object:
+def _fxad_program(eqn: Equation, *args: JaxValue) -> object:
     """Return a program that `to_jax` gave to JAX: itself."""
     return binder().call(eqn.params["jaxpr"], args)
 
 
-def _inlined(eqn: Equation, *args: Value) -> list[Value]:
+def _inlined(eqn: Equation, *args: JaxValue) -> list[JaxValue]:
     return eqn.run(_called(eqn), args)
 
 
@@ -63,12 +63,12 @@ def _scan_sizes(eqn: Equation) -> tuple[int, int]:
     return len(consts), len(carry)
 
 
-def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+def _scan(eqn: Equation, *args: JaxValue) -> tuple[JaxValue, ...]:
     p, body = eqn.params, eqn.function(eqn.params["jaxpr"])
     m, n = _scan_sizes(eqn)
     consts, init, xs = _split_operands(args, m, n)
 
-    def step(carry: tuple[Value, ...], x: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    def step(carry: tuple[JaxValue, ...], x: tuple[JaxValue, ...]) -> tuple[tuple[JaxValue, ...], tuple[JaxValue, ...]]:
         outs = body(*consts, *carry, *x)
         return outs[:n], outs[n:]
 
@@ -76,17 +76,17 @@ def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     return (*carry, *ys)
 
 
-def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+def _while(eqn: Equation, *args: JaxValue) -> tuple[JaxValue, ...]:
     p = eqn.params
     test, body = eqn.function(p["cond_jaxpr"]), eqn.function(p["body_jaxpr"])
     of_test, of_body, init = _split_operands(args, p["cond_nconsts"], p["body_nconsts"])
     stack = tuple(p["cond_jaxpr"].out_avals[0].shape)
 
-    def more(carry: tuple[Value, ...]) -> Value:
+    def more(carry: tuple[JaxValue, ...]) -> JaxValue:
         (running,) = test(*of_test, *carry)
         return lax.reduce_or(running, range(len(stack)))
 
-    def step(carry: tuple[Value, ...]) -> tuple[Value, ...]:
+    def step(carry: tuple[JaxValue, ...]) -> tuple[JaxValue, ...]:
         after = body(*of_body, *carry)
         if not stack:
             return after
@@ -96,11 +96,11 @@ def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     return lax.while_loop(more, step, arrays(init))
 
 
-def _select_running(running: Value, new: Value, old: Value) -> Value:
+def _select_running(running: JaxValue, new: JaxValue, old: JaxValue) -> JaxValue:
     return lax.select(lax.broadcast_in_dim(running, new.shape, range(running.ndim)), new, old)
 
 
-def _cond(eqn: Equation, index: Value, *args: Value) -> object:
+def _cond(eqn: Equation, index: JaxValue, *args: JaxValue) -> object:
     branches = eqn.params["branches"]
     if isinstance(index, np.generic):  # of `platform_dependent`
         return eqn.run(branches[min(max(int(index), 0), len(branches) - 1)], args)
@@ -155,12 +155,12 @@ def _maker_and_contents(policy: Any) -> tuple[str, list[Any]]:
     return type(policy).__name__, list(getattr(policy, "__dict__", {}).values())
 
 
-def _remat(eqn: Equation, *args: Value) -> object:
+def _remat(eqn: Equation, *args: JaxValue) -> object:
     p = eqn.params
     if p["differentiated"]:  # the backward pass, as JAX has split it already
         return eqn.run(p["jaxpr"], args)
 
-    def segment(*xs: Value) -> tuple[Value, ...]:
+    def segment(*xs: JaxValue) -> tuple[JaxValue, ...]:
         return arrays(eqn.run(p["jaxpr"], xs))
 
     return remat(segment, policy=_policy(eqn, p["policy"]))(*arrays(args))
@@ -169,12 +169,14 @@ def _remat(eqn: Equation, *args: Value) -> object:
 # ---------------------------------------------------------------------------------------------------- linear maps
 
 
-def _over(function: Callable[..., tuple[Value, ...]], consts: Sequence[Value]) -> Callable[..., tuple[Value, ...]]:
+def _over(
+    function: Callable[..., tuple[JaxValue, ...]], consts: Sequence[JaxValue]
+) -> Callable[..., tuple[JaxValue, ...]]:
     """Return a function of a tuple, from one that takes constants and the items of the tuple."""
     return lambda xs: function(*consts, *xs)
 
 
-def _linear_solve(eqn: Equation, *args: Value) -> object:
+def _linear_solve(eqn: Equation, *args: JaxValue) -> object:
     sizes, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     *consts, b = _split_operands(args, *sizes)
     maps: list[Any] = [None if j is None else _over(eqn.function(j), c) for j, c in zip(jaxprs, consts, strict=True)]
@@ -182,10 +184,10 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
     n = len(b)
     has_aux = len(eqn.outs) > n
 
-    def parted(results: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    def parted(results: tuple[JaxValue, ...]) -> tuple[tuple[JaxValue, ...], tuple[JaxValue, ...]]:
         return results[:n], results[n:]
 
-    def applied(fn: Callable[..., tuple[Value, ...]]) -> Callable[..., object]:
+    def applied(fn: Callable[..., tuple[JaxValue, ...]]) -> Callable[..., object]:
         if not has_aux:
             return lambda _, rhs: fn(rhs)
         return lambda _, rhs: parted(fn(rhs))
@@ -202,12 +204,12 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
     return (*result[0], *result[1]) if has_aux else result
 
 
-def _linear_call(eqn: Equation, *args: Value) -> object:
+def _linear_call(eqn: Equation, *args: JaxValue) -> object:
     p = eqn.params
     consts, residuals, linear = _split_operands(args, p["num_callee_consts"], p["num_res"])
     callee = eqn.function(p["callee"])
 
-    def adjoint(res: tuple[Value, ...], cts: tuple[Value, ...]) -> tuple[Value, ...]:
+    def adjoint(res: tuple[JaxValue, ...], cts: tuple[JaxValue, ...]) -> tuple[JaxValue, ...]:
         with eqn.reading():
             transposed, consts_of_transpose = p["transpose_thunk"]()
             values = [eqn.translation.constant(c) for c in consts_of_transpose]
@@ -231,24 +233,24 @@ def _on_host(callback: Callable[..., Iterable[npt.ArrayLike]]) -> Callable[..., 
     return called
 
 
-def _pure_callback(eqn: Equation, *args: Value) -> object:
+def _pure_callback(eqn: Equation, *args: JaxValue) -> object:
     p = eqn.params
     method = "broadcast_all" if p["vmap_method"] == "broadcast_all" else "sequential"
     return host.pure_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, vmap_method=method)
 
 
-def _io_callback(eqn: Equation, *args: Value) -> object:
+def _io_callback(eqn: Equation, *args: JaxValue) -> object:
     p = eqn.params
     return host.io_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, ordered=p["ordered"])
 
 
-def _debug_callback(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+def _debug_callback(eqn: Equation, *args: JaxValue) -> tuple[JaxValue, ...]:
     p = eqn.params
     host.debug_callback(p["callback"], *args, ordered="Ordered" in type(p["effect"]).__name__)
     return ()
 
 
-def _debug_print(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+def _debug_print(eqn: Equation, *args: JaxValue) -> tuple[JaxValue, ...]:
     p = eqn.params
     fixed, rest = dict(p["static_args"]), iter(args)
     n = p["in_tree"].num_leaves

@@ -18,7 +18,7 @@ from fxad import lax
 from fxad.api.custom_function import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
-from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, arrays, exact_text, is_key, plain_aval
+from fxad.interop.jax.equations import Equation, JaxType, JaxValue, Rows, array, arrays, exact_text, is_key, plain_aval
 from fxad.tracing.context import named_axes_around
 
 P = ParamSpec("P")
@@ -66,8 +66,8 @@ def _in_maps(eqn: Equation, rule: Callable[[], T]) -> T:
 
 
 def _function_of_rule(
-    eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
-) -> CustomFunction[..., tuple[Value, ...]]:
+    eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[JaxValue, ...]]]
+) -> CustomFunction[..., tuple[JaxValue, ...]]:
     """Return the function of a rule. Equal equations share one."""
     types, called = tuple([str(a) for a in eqn.ins]), eqn.params["call_jaxpr"]
     key = (
@@ -100,10 +100,10 @@ def _in_context_of(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
-def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
+def _call_function(eqn: Equation) -> Callable[..., tuple[JaxValue, ...]]:
     closed = eqn.params["call_jaxpr"]
 
-    def function(*args: Value) -> tuple[Value, ...]:
+    def function(*args: JaxValue) -> tuple[JaxValue, ...]:
         return arrays(eqn.run(closed, args))
 
     name = closed.jaxpr.debug_info.func_src_info.split(" ")[0]
@@ -111,7 +111,7 @@ def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
     return function
 
 
-def _custom_jvp(eqn: Equation, *args: Value) -> object:
+def _custom_jvp(eqn: Equation, *args: JaxValue) -> object:
     """Return a function with a rule for tangents. JAX holds the rule as `jvp_jaxpr_fun`.
 
     Called with a mask of the tangents that are zero, it traces the rule to a jaxpr. The jaxpr takes the primals and the
@@ -119,11 +119,11 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
     """
     p, n = eqn.params, eqn.params["num_consts"]
 
-    def make() -> CustomFunction[..., tuple[Value, ...]]:
+    def make() -> CustomFunction[..., tuple[JaxValue, ...]]:
         function = custom_jvp(_call_function(eqn))
 
         @_in_context_of(eqn)
-        def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
+        def rule(primals: Sequence[JaxValue], tangents: Sequence[JaxValue]) -> tuple[object, object]:
             live = tangents[n:]
             symbolic = p["symbolic_zeros"]
             is_zero = [isinstance(t, SymbolicZero) or (symbolic and t is None) for t in live]
@@ -143,14 +143,14 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
     return _function_of_rule(eqn, p["jvp_jaxpr_fun"], make)(*arrays(args))
 
 
-def _tangent(y: Value, tangent: Value) -> Value:
+def _tangent(y: JaxValue, tangent: JaxValue) -> JaxValue:
     """Return a tangent of a result; None for integers."""
     if not plain_aval(y).inexact:
         return None
     return lax.full(y.shape, 0, y.dtype) if tangent is None else array(tangent)
 
 
-def _custom_vjp(eqn: Equation, *args: Value) -> object:
+def _custom_vjp(eqn: Equation, *args: JaxValue) -> object:
     """Return a function with a rule for cotangents. JAX holds the rule as two functions.
 
     - `fwd_jaxpr_thunk`, called with a mask of the operands that have cotangents, traces `fwd` to a jaxpr. This returns
@@ -162,11 +162,11 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
     avals = eqn.ins[n:]
     residual_avals: list[JaxType] = []  # JAX's types of the residuals of `fwd`, which is traced before `bwd`
 
-    def make() -> CustomFunction[..., tuple[Value, ...]]:
+    def make() -> CustomFunction[..., tuple[JaxValue, ...]]:
         function = custom_vjp(_call_function(eqn))
 
         @_in_context_of(eqn)
-        def fwd(*primals: Value) -> tuple[tuple[Value, ...], tuple[object, ...]]:
+        def fwd(*primals: JaxValue) -> tuple[tuple[JaxValue, ...], tuple[object, ...]]:
             moving = [plain_aval(a).inexact for a in avals]
             if p["symbolic_zeros"]:
                 moving = [m and x.perturbed for m, x in zip(moving, primals[n:], strict=True)]
@@ -183,7 +183,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
             return arrays(rest), tuple([_flag(r) for r in residuals])
 
         @_in_context_of(eqn)
-        def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
+        def bwd(residuals: Sequence[JaxValue], cotangents: Sequence[JaxValue]) -> tuple[JaxValue, ...]:
             fixed = [r.value if isinstance(r, _Flag) else None for r in residuals] + [None] * len(cotangents)
             like = (*residual_avals, *eqn.outs)  # the shapes of cotangents that are zero
             specs = [_spec(x, a) for x, a in zip((*residuals, *cotangents), like, strict=True)]
@@ -227,11 +227,11 @@ class _Flag:
     value: bool
 
 
-def _flag(x: Value) -> Value:
+def _flag(x: JaxValue) -> JaxValue:
     return _Flag(bool(x)) if isinstance(x, np.bool_) else x
 
 
-def _spec(x: Value, like: JaxType) -> JaxType | None:
+def _spec(x: JaxValue, like: JaxType) -> JaxType | None:
     """JAX's type of a value: `like`, with the axes over which it varies, but for keys, whose values are their words.
     None for a flag, and for a symbolic zero."""
     if x is None or isinstance(x, _Flag):
@@ -240,7 +240,7 @@ def _spec(x: Value, like: JaxType) -> JaxType | None:
     return spec
 
 
-def _custom_vmap(eqn: Equation, *args: Value) -> object:
+def _custom_vmap(eqn: Equation, *args: JaxValue) -> object:
     """Return the function, batched by its program: a rule that gives the same values needs no other."""
     return eqn.run(eqn.params["call"], args)
 

@@ -8,28 +8,28 @@ from typing import Final
 
 from fxad import dtypes, lax
 from fxad.api.custom_function import custom_jvp
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, unchanged, with_params
+from fxad.interop.jax.equations import EqnTranslation, Equation, JaxValue, Rows, array, arrays, unchanged, with_params
 from fxad.numpy.unary import log2
 from fxad.tracing.array import Array
 
 
-def _elementwise(fn: Callable[..., object]) -> Row:
+def _elementwise(fn: Callable[..., object]) -> EqnTranslation:
     """Return the row of a function that takes arrays of one shape, and nothing else."""
 
-    def row(eqn: Equation, *xs: Value) -> object:
+    def row(eqn: Equation, *xs: JaxValue) -> object:
         return fn(*eqn.fitted(*xs))
 
     return row
 
 
-def _pow(eqn: Equation, x: Value, y: Value) -> Array:
+def _pow(eqn: Equation, x: JaxValue, y: JaxValue) -> Array:
     x, y = array(x), array(y)
     if y.dtype != x.dtype:  # an integer exponent
         y = lax.convert_element_type(y, x.dtype)
     return lax.pow(*eqn.fitted(x, y))
 
 
-def _conj(eqn: Equation, x: Value) -> Array:
+def _conj(eqn: Equation, x: JaxValue) -> Array:
     if array(x).dtype in dtypes.COMPLEX:
         return lax.conj(x)
     return lax.complex(x, lax.full(x.shape, 0, x.dtype))
@@ -49,7 +49,7 @@ def _one_minus_square_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
     return _one_minus_square(x), lax.mul(t, lax.mul(lax.full(x.shape, -2, x.dtype), x))
 
 
-def _polynomial(eqn: Equation, x: Value, *coefficients: Value) -> Value:
+def _polynomial(eqn: Equation, x: JaxValue, *coefficients: JaxValue) -> JaxValue:
     """Horner's rule. The coefficient of the lowest degree is the first."""
     x, *lower, highest = eqn.fitted(x, *coefficients)
     total = highest
@@ -58,7 +58,7 @@ def _polynomial(eqn: Equation, x: Value, *coefficients: Value) -> Value:
     return total
 
 
-def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
+def _mulhi(eqn: Equation, x: JaxValue, y: JaxValue) -> Array:
     """Return the upper half of a product."""
     bits = 8 * eqn.dtype.itemsize
     if bits > 32:
@@ -71,7 +71,7 @@ def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
     return lax.convert_element_type(shifted(product, high), eqn.dtype)
 
 
-def _ordered(eqn: Equation, value: Value) -> Array:
+def _ordered(eqn: Equation, value: JaxValue) -> Array:
     """Return integers in IEEE 754's total order of floating values."""
     x = array(value)
     if x.dtype not in dtypes.FLOATING:
@@ -85,8 +85,8 @@ def _ordered(eqn: Equation, value: Value) -> Array:
     return lax.select(lax.lt(bits, lax.full(x.shape, 0, signed)), flipped, bits)
 
 
-def _total(compare: Callable[..., object]) -> Row:
-    def row(eqn: Equation, x: Value, y: Value) -> object:
+def _total(compare: Callable[..., object]) -> EqnTranslation:
+    def row(eqn: Equation, x: JaxValue, y: JaxValue) -> object:
         return compare(*eqn.fitted(_ordered(eqn, x), _ordered(eqn, y)))
 
     return row

@@ -17,7 +17,7 @@ from fxad.lax.creation import splat
 from fxad.tracing.array import Array
 
 # A value of a jaxpr while it is translated. A scalar of NumPy is a literal; None has no value: tokens, float0.
-Value: TypeAlias = Any
+JaxValue: TypeAlias = Any
 
 # A `shard_map` of JAX: its mesh, and whether it checks over which axes values vary.
 Manual: TypeAlias = tuple[Any, bool]
@@ -79,13 +79,13 @@ class Translates(Protocol):
     def within(self, manual: Manual | None) -> AbstractContextManager[None]:
         """Return a block that translates equations of the body of a `shard_map`, and of rules of its equations."""
 
-    def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: OpenJaxpr, consts: Sequence[JaxValue], args: Sequence[JaxValue]) -> list[JaxValue]:
         """Add the equations of a jaxpr of JAX to the active trace. Return the values of its results."""
 
-    def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
+    def call(self, closed: ClosedJaxpr, args: Sequence[JaxValue], name: str) -> list[JaxValue]:
         """Bind a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
 
-    def constant(self, value: object) -> Value:
+    def constant(self, value: object) -> JaxValue:
         """Return an array of JAX as a value: each becomes one operand."""
 
 
@@ -111,11 +111,11 @@ class Equation:
         """The dtype of the first result."""
         return plain_aval(self.outs[0]).dtype
 
-    def fitted(self, *xs: Value) -> list[Value]:
+    def fitted(self, *xs: JaxValue) -> list[JaxValue]:
         """Return operands in the shape of the first result: equations of JAX take scalars, and axes of one element."""
         return [_broadcast(x, self.shape) for x in xs]
 
-    def run(self, jaxpr: ClosedJaxpr | OpenJaxpr, args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: ClosedJaxpr | OpenJaxpr, args: Sequence[JaxValue]) -> list[JaxValue]:
         """Return the results of a jaxpr in a parameter, in the active trace. One that is not closed has no
         constants."""
         closed: Any = jaxpr  # a protocol with attributes cannot be tested by `isinstance`
@@ -123,15 +123,15 @@ class Equation:
             return self.run_open(closed.jaxpr, closed.consts, args)
         return self.translation.run(closed, (), args)
 
-    def function(self, jaxpr: ClosedJaxpr | OpenJaxpr) -> Callable[..., tuple[Value, ...]]:
+    def function(self, jaxpr: ClosedJaxpr | OpenJaxpr) -> Callable[..., tuple[JaxValue, ...]]:
         """Return `run` of this jaxpr as a function that returns arrays."""
 
-        def translated(*args: Value) -> tuple[Value, ...]:
+        def translated(*args: JaxValue) -> tuple[JaxValue, ...]:
             return arrays(self.run(jaxpr, args))
 
         return translated
 
-    def run_open(self, jaxpr: OpenJaxpr, consts: Sequence[object], args: Sequence[Value]) -> list[Value]:
+    def run_open(self, jaxpr: OpenJaxpr, consts: Sequence[object], args: Sequence[JaxValue]) -> list[JaxValue]:
         """Return the results of a jaxpr whose constants are arrays of JAX, in the active trace."""
         return self.translation.run(jaxpr, [self.translation.constant(c) for c in consts], args)
 
@@ -173,8 +173,8 @@ def _raised_here(error: Exception) -> bool:
 
 
 # Translates an equation, given its operands. Returns its result, or the sequence of its results.
-Row: TypeAlias = Callable[..., object]
-Rows: TypeAlias = Mapping[str, Row]  # by the name of the primitive in JAX
+EqnTranslation: TypeAlias = Callable[..., object]
+Rows: TypeAlias = Mapping[str, EqnTranslation]  # by the name of the primitive in JAX
 
 
 def is_key(x: object) -> bool:
@@ -194,7 +194,7 @@ def plain_aval(aval: JaxType) -> Aval:
     return Aval(tuple(aval.shape), np.dtype(aval.dtype))
 
 
-def _broadcast(x: Value, shape: Shape) -> Value:
+def _broadcast(x: JaxValue, shape: Shape) -> JaxValue:
     if x.shape == shape:
         return x
     if isinstance(x, np.generic):
@@ -203,12 +203,12 @@ def _broadcast(x: Value, shape: Shape) -> Value:
     return lax.broadcast_in_dim(lax.squeeze(x, [k for k in range(x.ndim) if k not in dims]), shape, dims)
 
 
-def array(x: Value) -> Array:
+def array(x: JaxValue) -> Array:
     """Return a value as an array: literals too."""
     return splat(Lit.of(x, Aval((), x.dtype))) if isinstance(x, np.generic) else x
 
 
-def arrays(xs: Iterable[Value]) -> tuple[Array, ...]:
+def arrays(xs: Iterable[JaxValue]) -> tuple[Array, ...]:
     """Return values as arrays; None stays, which has no value."""
     return tuple(map(array, xs))
 
@@ -251,7 +251,7 @@ def _constant_key(x: Any) -> object:
 # ------------------------------------------------------------------------------------------------------ common rows
 
 
-def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> Row:
+def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> EqnTranslation:
     """Return the row of a function that takes the operands, and parameters of the equation by the names that they have
     in JAX.
 
@@ -260,6 +260,6 @@ def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> Row:
     return lambda eqn, *xs: fn(*xs, **{name: eqn.params[name] for name in names}, **fixed)
 
 
-def unchanged(eqn: Equation, *xs: Value) -> tuple[Array, ...]:
+def unchanged(eqn: Equation, *xs: JaxValue) -> tuple[Array, ...]:
     """Return the row of an equation that returns its operands."""
     return arrays(xs)

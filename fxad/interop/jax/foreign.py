@@ -13,9 +13,9 @@ from fxad.api.custom_function import CustomFunction, custom_jvp
 from fxad.interop.jax.equations import (
     Equation,
     JaxEqn,
+    JaxValue,
     OpenJaxpr,
     Rows,
-    Value,
     array,
     arrays,
     exact_text,
@@ -26,7 +26,7 @@ from fxad.interop.jax.equations import (
 from fxad.numpy.numbers import frexp, ldexp
 
 
-def foreign(eqn: Equation, *args: Value) -> object:
+def foreign(eqn: Equation, *args: JaxValue) -> object:
     """Return the results of a primitive that is in no table.
 
     Raises: TranslationError if its implementation cannot be traced.
@@ -39,7 +39,7 @@ def foreign(eqn: Equation, *args: Value) -> object:
     return function(*arrays(args))
 
 
-def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ...]]:
+def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[JaxValue, ...]]:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in eqn.ins]
     try:
         closed = jax.make_jaxpr(lambda *xs: _implementation(eqn)(*xs, **eqn.params))(*specs)
@@ -48,13 +48,13 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
     if _mentions(closed.jaxpr, eqn):
         raise eqn.refuse("fxad does not know this primitive")
 
-    def value(*xs: Value) -> tuple[Value, ...]:
+    def value(*xs: JaxValue) -> tuple[JaxValue, ...]:
         return arrays(eqn.run(closed, xs))
 
     value.__name__ = eqn.name if eqn.name.isidentifier() else "foreign"
     function = custom_jvp(value)
 
-    def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
+    def rule(primals: Sequence[JaxValue], tangents: Sequence[JaxValue]) -> tuple[object, object]:
         moving = [t is not None for t in tangents]
 
         def forward(xs: list[object], moving_tangents: list[object]) -> object:
@@ -111,7 +111,7 @@ _CLASSES: Final[Rows] = MappingProxyType({
 })  # fmt: skip
 
 
-def _of_class(eqn: Equation, *args: Value) -> object:
+def _of_class(eqn: Equation, *args: JaxValue) -> object:
     if not all(map(has_value, (*eqn.ins, *eqn.outs))):
         raise eqn.refuse("it has values of a type of the user")
     definition = type(eqn.params[_DEFINITION])

@@ -13,7 +13,7 @@ import numpy as np
 from fxad import dtypes, lax
 from fxad.api.mapped_axes import MappedAxes
 from fxad.api.vmap import vmap
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, unchanged
+from fxad.interop.jax.equations import EqnTranslation, Equation, JaxValue, Rows, array, unchanged
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, GammaSample
 from fxad.tracing.array import Array
 from fxad.tracing.program import Spec
@@ -23,7 +23,7 @@ from fxad.tracing.tracer import bind
 _FEW: Final = 64
 
 
-def _translated(eqn: Equation, fn: Callable[..., Any], *specs: Spec) -> Callable[..., Value]:
+def _translated(eqn: Equation, fn: Callable[..., Any], *specs: Spec) -> Callable[..., JaxValue]:
     """Return the translation of a function of JAX, of these types, with one result."""
     closed = jax.make_jaxpr(fn)(*specs)
     return lambda *xs: array(eqn.translation.call(closed, xs, eqn.name)[0])
@@ -33,29 +33,29 @@ def _words(impl: Any) -> Any:
     return jax.ShapeDtypeStruct(impl.key_shape, np.uint32)
 
 
-def _mapped(fn: Callable[..., Value], ndim: int, in_axes: MappedAxes = 0) -> Callable[..., Value]:
+def _mapped(fn: Callable[..., JaxValue], ndim: int, in_axes: MappedAxes = 0) -> Callable[..., JaxValue]:
     for _ in range(ndim):
         fn = vmap(fn, in_axes=in_axes)
     return fn
 
 
-def _seed(eqn: Equation, seeds: Value) -> object:
+def _seed(eqn: Equation, seeds: JaxValue) -> object:
     impl, seeds = eqn.params["impl"], array(seeds)
     one = _translated(eqn, impl.seed, jax.ShapeDtypeStruct((), seeds.dtype))
     return _mapped(one, seeds.ndim)(seeds)
 
 
-def _of_keys(call: Callable[[Equation, Any], Callable[..., Value]]) -> Row:
+def _of_keys(call: Callable[[Equation, Any], Callable[..., JaxValue]]) -> EqnTranslation:
     """Return the row of a function of one key, for arrays of keys."""
 
-    def row(eqn: Equation, keys: Value) -> object:
+    def row(eqn: Equation, keys: JaxValue) -> object:
         impl = eqn.ins[0].dtype._impl
         return _mapped(_translated(eqn, call(eqn, impl), _words(impl)), len(eqn.ins[0].shape))(keys)
 
     return row
 
 
-def _fold_in(eqn: Equation, keys: Value, data: Value) -> object:
+def _fold_in(eqn: Equation, keys: JaxValue, data: JaxValue) -> object:
     aval, data = eqn.ins[0], array(data)
     impl, kinds = aval.dtype._impl, (len(aval.shape), data.ndim)
     if kinds[0] and kinds[1] and aval.shape != data.shape:
@@ -64,7 +64,7 @@ def _fold_in(eqn: Equation, keys: Value, data: Value) -> object:
     return _mapped(one, max(kinds), tuple([0 if n else None for n in kinds]))(keys, data)
 
 
-def _gamma(eqn: Equation, key: Value, a: Value) -> Array:
+def _gamma(eqn: Equation, key: JaxValue, a: JaxValue) -> Array:
     """Return a draw, differentiable in its parameter."""
     a, log = array(a), eqn.params["log_space"]
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in eqn.ins]
@@ -73,7 +73,7 @@ def _gamma(eqn: Equation, key: Value, a: Value) -> Array:
     return bind(GammaSample(log), a, draw)[0]
 
 
-def _threefry(eqn: Equation, *words: Value) -> tuple[Array, ...]:
+def _threefry(eqn: Equation, *words: JaxValue) -> tuple[Array, ...]:
     prim = THREEFRY2X32_LOOP if prod(eqn.shape) <= _FEW else THREEFRY2X32
     return bind(prim, *eqn.fitted(*words))
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import lax
-from fxad.interop.jax.equations import Equation, Rows, Value, with_params
+from fxad.interop.jax.equations import Equation, JaxValue, Rows, with_params
 from fxad.lax import linalg
 from fxad.numpy.products import matmul, outer
 from fxad.numpy.shapes import matrix_transpose
@@ -20,19 +20,19 @@ def _refuse_algorithm(eqn: Equation, *names: str) -> None:
             raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")
 
 
-def _refuse_subset(eqn: Equation, x: Value) -> None:
+def _refuse_subset(eqn: Equation, x: JaxValue) -> None:
     """Raise TranslationError if only some of the eigenvalues or singular values are wanted."""
     part = eqn.params["subset_by_index"]
     if part is not None and tuple(part) != (0, min(x.shape[-2:])):
         raise eqn.refuse(f"subset_by_index is {part}", "take the part of the whole result")
 
 
-def _eigh(eqn: Equation, x: Value) -> tuple[Array, Array]:
+def _eigh(eqn: Equation, x: JaxValue) -> tuple[Array, Array]:
     _refuse_subset(eqn, x)
     return linalg.eigh(x, lower=eqn.params["lower"], symmetrize_input=False)
 
 
-def _svd(eqn: Equation, x: Value) -> object:
+def _svd(eqn: Equation, x: JaxValue) -> object:
     _refuse_subset(eqn, x)
     p = eqn.params
     if not p["compute_uv"]:
@@ -41,7 +41,7 @@ def _svd(eqn: Equation, x: Value) -> object:
     return s, u, vh
 
 
-def _qr(eqn: Equation, x: Value) -> tuple[Array, ...]:
+def _qr(eqn: Equation, x: JaxValue) -> tuple[Array, ...]:
     _refuse_algorithm(eqn, "use_magma")
     full: bool = eqn.params["full_matrices"]
     if eqn.params["pivoting"]:
@@ -49,18 +49,18 @@ def _qr(eqn: Equation, x: Value) -> tuple[Array, ...]:
     return linalg.qr(x, full_matrices=full)
 
 
-def _cholesky_update(eqn: Equation, r: Value, w: Value) -> Array:
+def _cholesky_update(eqn: Equation, r: JaxValue, w: JaxValue) -> Array:
     """Return the upper factor of r^T r + w w^T."""
     return matrix_transpose(linalg.cholesky(lax.add(matmul(matrix_transpose(r), r), outer(w, w))))
 
 
-def _symmetric_product(eqn: Equation, a: Value, c: Value) -> Array:
+def _symmetric_product(eqn: Equation, a: JaxValue, c: JaxValue) -> Array:
     product = matmul(a, matrix_transpose(a))
     alpha, beta = [lax.full(eqn.shape, eqn.params[name], eqn.dtype) for name in ("alpha", "beta")]
     return lax.add(lax.mul(alpha, product), lax.mul(beta, c))
 
 
-def _tridiagonal_solve(eqn: Equation, dl: Value, d: Value, du: Value, b: Value) -> Array:
+def _tridiagonal_solve(eqn: Equation, dl: JaxValue, d: JaxValue, du: JaxValue, b: JaxValue) -> Array:
     _refuse_algorithm(eqn, "perturb_singular")
     return linalg.tridiagonal_solve(dl, d, du, b)
 

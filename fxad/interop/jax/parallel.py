@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fxad import lax
 from fxad.api.shard_map import shard_map
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, arrays, unchanged
+from fxad.interop.jax.equations import EqnTranslation, Equation, JaxValue, Rows, array, arrays, unchanged
 from fxad.sharding import PartitionSpec
 from fxad.tracing.array import Array
 
@@ -20,10 +20,10 @@ def _axis_names(eqn: Equation, which: Any) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def _all_reduce(fn: Callable[..., Array], along: Any) -> Row:
+def _all_reduce(fn: Callable[..., Array], along: Any) -> EqnTranslation:
     """Return the row of a reduction over named axes, and over axes of the operands by number."""
 
-    def row(eqn: Equation, *xs: Value) -> list[Array]:
+    def row(eqn: Equation, *xs: JaxValue) -> list[Array]:
         axes, groups = eqn.params["axes"], eqn.params.get("axis_index_groups")
         numbers, names = [a for a in axes if isinstance(a, int)], [a for a in axes if not isinstance(a, int)]
         outs = [along(x, numbers) if numbers else array(x) for x in xs]
@@ -32,14 +32,14 @@ def _all_reduce(fn: Callable[..., Array], along: Any) -> Row:
     return row
 
 
-def _all_gather(eqn: Equation, *xs: Value) -> list[Array]:
+def _all_gather(eqn: Equation, *xs: JaxValue) -> list[Array]:
     p = eqn.params
     names, groups = _axis_names(eqn, p["axis_name"]), p.get("axis_index_groups")
     dim, tiled = p["all_gather_dimension"], p["tiled"]
     return [lax.all_gather(array(x), names, axis_index_groups=groups, axis=dim, tiled=tiled) for x in xs]
 
 
-def _reduce_scatter(eqn: Equation, x: Value) -> Array:
+def _reduce_scatter(eqn: Equation, x: JaxValue) -> Array:
     p = eqn.params
     return lax.psum_scatter(
         array(x),
@@ -50,7 +50,7 @@ def _reduce_scatter(eqn: Equation, x: Value) -> Array:
     )
 
 
-def _all_to_all(eqn: Equation, x: Value) -> Array:
+def _all_to_all(eqn: Equation, x: JaxValue) -> Array:
     p = eqn.params
     return lax.all_to_all(
         array(x),
@@ -62,7 +62,7 @@ def _all_to_all(eqn: Equation, x: Value) -> Array:
     )
 
 
-def _ppermute(eqn: Equation, x: Value) -> Array:
+def _ppermute(eqn: Equation, x: JaxValue) -> Array:
     names, pairs = _axis_names(eqn, eqn.params["axis_name"]), eqn.params["perm"]
     if not isinstance(names, str) and eqn.translation.manual is not None:
         mesh = eqn.translation.manual[0]
@@ -71,14 +71,14 @@ def _ppermute(eqn: Equation, x: Value) -> Array:
     return lax.ppermute(array(x), names, [(s % count, d % count) for s, d in pairs])  # indices may be negative
 
 
-def _shard_map(eqn: Equation, *args: Value) -> object:
+def _shard_map(eqn: Equation, *args: JaxValue) -> object:
     p = eqn.params
     mesh = dict(p["mesh"].shape)
     if set(p["newly_manual_axes"]) != set(mesh):
         left = sorted(set(mesh) - set(p["newly_manual_axes"]))
         raise eqn.refuse(f"the compiler divides the axes {left}", "name all axes of the mesh in axis_names")
 
-    def part(*xs: Value) -> tuple[Array, ...]:
+    def part(*xs: JaxValue) -> tuple[Array, ...]:
         with eqn.translation.within((p["mesh"], bool(p["check_vma"]))):
             return arrays(eqn.run(p["jaxpr"], xs))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import lax
 from fxad.dtypes import DType
-from fxad.interop.jax.equations import Equation, OpenJaxpr, Row, Rows, Value, array, arrays, with_params
+from fxad.interop.jax.equations import EqnTranslation, Equation, JaxValue, OpenJaxpr, Rows, array, arrays, with_params
 from fxad.ir import Primitive
 from fxad.lax.convolution import ConvDimensionNumbers
 from fxad.lax.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
@@ -22,49 +22,49 @@ from fxad.tracing.tracer import bind
 # --------------------------------------------------------------------------------------------------------- shapes
 
 
-def _reshape(eqn: Equation, x: Value) -> Array:
+def _reshape(eqn: Equation, x: JaxValue) -> Array:
     if eqn.params["dimensions"] is not None:
         x = lax.transpose(x, eqn.params["dimensions"])
     return lax.reshape(x, eqn.params["new_sizes"])
 
 
-def _broadcast_in_dim(eqn: Equation, x: Value) -> Array:
+def _broadcast_in_dim(eqn: Equation, x: JaxValue) -> Array:
     shape, dims = eqn.params["shape"], eqn.params["broadcast_dimensions"]
     return lax.full(shape, x, x.dtype) if isinstance(x, np.generic) else lax.broadcast_in_dim(x, shape, dims)
 
 
-def _split(eqn: Equation, x: Value) -> list[Array]:
+def _split(eqn: Equation, x: JaxValue) -> list[Array]:
     axis, starts = eqn.params["axis"], np.cumsum([0, *eqn.params["sizes"]]).tolist()
     return [lax.slice_in_dim(x, a, b, 1, axis) for a, b in pairwise(starts)]
 
 
-def _stack(eqn: Equation, *xs: Value) -> Array:
+def _stack(eqn: Equation, *xs: JaxValue) -> Array:
     axis = eqn.params["axis"]
     return lax.concatenate([lax.expand_dims(x, (axis,)) for x in xs], axis)
 
 
-def _unstack(eqn: Equation, x: Value) -> list[Array]:
+def _unstack(eqn: Equation, x: JaxValue) -> list[Array]:
     axis = eqn.params["axis"]
     return [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])]
 
 
-def _tile(eqn: Equation, x: Value) -> Array:
+def _tile(eqn: Equation, x: JaxValue) -> Array:
     for axis, count in enumerate(eqn.params["reps"]):
         x = lax.concatenate([x] * count, axis) if count else lax.slice_in_dim(x, 0, 0, 1, axis)
     return array(x)
 
 
-def _dynamic_slice(eqn: Equation, x: Value, *starts: Value) -> Array:
+def _dynamic_slice(eqn: Equation, x: JaxValue, *starts: JaxValue) -> Array:
     if len(starts) != x.ndim:
         raise eqn.refuse("it has dynamic sizes", "give sizes that are numbers")
     return lax.dynamic_slice(x, starts, eqn.params["slice_sizes"])
 
 
-def _dynamic_update_slice(eqn: Equation, x: Value, update: Value, *starts: Value) -> Array:
+def _dynamic_update_slice(eqn: Equation, x: JaxValue, update: JaxValue, *starts: JaxValue) -> Array:
     return lax.dynamic_update_slice(x, update, starts)
 
 
-def _zeros(eqn: Equation, *_: Value) -> Array:
+def _zeros(eqn: Equation, *_: JaxValue) -> Array:
     return lax.full(eqn.shape, 0, eqn.dtype)
 
 
@@ -82,7 +82,7 @@ def _mode(eqn: Equation) -> str:
     return _MODES[name]
 
 
-def _gather(eqn: Equation, x: Value, indices: Value) -> Array:
+def _gather(eqn: Equation, x: JaxValue, indices: JaxValue) -> Array:
     d, p, fill = eqn.params["dimension_numbers"], eqn.params, eqn.params["fill_value"]
     numbers = GatherDimensionNumbers(
         d.offset_dims,
@@ -104,7 +104,7 @@ def _gather(eqn: Equation, x: Value, indices: Value) -> Array:
 
 
 def _scatter(fn: Callable[..., Array]) -> Callable[..., Array]:
-    def row(eqn: Equation, x: Value, indices: Value, updates: Value) -> Array:
+    def row(eqn: Equation, x: JaxValue, indices: JaxValue, updates: JaxValue) -> Array:
         d, p = eqn.params["dimension_numbers"], eqn.params
         numbers = ScatterDimensionNumbers(
             d.update_window_dims,
@@ -126,7 +126,7 @@ def _scatter(fn: Callable[..., Array]) -> Callable[..., Array]:
     return row
 
 
-def _scatter_apply(eqn: Equation, x: Value, indices: Value, updates: Value) -> Array:
+def _scatter_apply(eqn: Equation, x: JaxValue, indices: JaxValue, updates: JaxValue) -> Array:
     body = eqn.params["update_jaxpr"]
     if eqn.name == "scatter" and (body is None or not body.eqns):
         return _SCATTER(eqn, x, indices, updates)
@@ -138,16 +138,16 @@ _SCATTER: Final = _scatter(lax.scatter)
 # ----------------------------------------------------------------------------------------------------- reductions
 
 
-def _arg_extremum(fn: Callable[..., object]) -> Row:
+def _arg_extremum(fn: Callable[..., object]) -> EqnTranslation:
     return lambda eqn, x: fn(x, eqn.params["axes"][0], eqn.params["index_dtype"])
 
 
-def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> Callable[..., tuple[Value, ...]]:
+def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> Callable[..., tuple[JaxValue, ...]]:
     """Return the function of two tuples of scalars that a reduction applies."""
     return lambda a, b: tuple(eqn.run_open(jaxpr, consts, (*a, *b)))
 
 
-def _reduce(eqn: Equation, *args: Value) -> tuple[Array, ...]:
+def _reduce(eqn: Equation, *args: JaxValue) -> tuple[Array, ...]:
     n, closed = len(args) // 2, eqn.params["jaxpr"]
     combine = _combination(eqn, closed.jaxpr, tuple(closed.consts))
     return lax.reduce(arrays(args[:n]), args[n:], combine, eqn.params["dimensions"])
@@ -164,14 +164,14 @@ def _windows(eqn: Equation) -> tuple[Any, ...]:
     )
 
 
-def _reduce_window(eqn: Equation, *args: Value) -> tuple[Array, ...]:
+def _reduce_window(eqn: Equation, *args: JaxValue) -> tuple[Array, ...]:
     n = len(args) // 2
     combine = _combination(eqn, eqn.params["jaxpr"], tuple(eqn.params["consts"]))
     return lax.reduce_window(arrays(args[:n]), args[n:], combine, *_windows(eqn))
 
 
-def _window_reduction(prim: Callable[..., Primitive]) -> Row:
-    def row(eqn: Equation, x: Value) -> Array:
+def _window_reduction(prim: Callable[..., Primitive]) -> EqnTranslation:
+    def row(eqn: Equation, x: JaxValue) -> Array:
         window, strides, padding, base, dilation = _windows(eqn)
         ones = (1,) * len(window)
         return bind(prim(window, strides, padding, base or ones, dilation or ones), x)[0]
@@ -179,7 +179,7 @@ def _window_reduction(prim: Callable[..., Primitive]) -> Row:
     return row
 
 
-def _selecting(fn: Callable[..., Array]) -> Row:
+def _selecting(fn: Callable[..., Array]) -> EqnTranslation:
     """Return the row of a function that selects an element of each window by the comparison "ge" or "le"."""
     return lambda eqn, x, y: fn(x, y, eqn.params["select_prim"].name, *_windows(eqn))
 
@@ -187,17 +187,17 @@ def _selecting(fn: Callable[..., Array]) -> Row:
 # ---------------------------------------------------------------------------------------- sorting and contractions
 
 
-def _sort(eqn: Equation, *xs: Value) -> tuple[Array, ...]:
+def _sort(eqn: Equation, *xs: JaxValue) -> tuple[Array, ...]:
     p = eqn.params
     return lax.sort(arrays(xs), p["dimension"], p["is_stable"], p["num_keys"])
 
 
-def _top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
+def _top_k(eqn: Equation, x: JaxValue) -> tuple[Array, Array]:
     axis = eqn.params.get("axis", -1)
     return lax.top_k(x, eqn.params["k"], axis=axis)
 
 
-def _approx_top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
+def _approx_top_k(eqn: Equation, x: JaxValue) -> tuple[Array, Array]:
     """Return the exact result, which is one of the approximations."""
     p = eqn.params
     if p["reduction_input_size_override"] != -1 or not p["aggregate_to_topk"]:
@@ -207,7 +207,7 @@ def _approx_top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
     return (values if p["is_max_k"] else lax.neg(values)), places
 
 
-def _one_dtype(*xs: Value) -> list[Array]:
+def _one_dtype(*xs: JaxValue) -> list[Array]:
     """Return operands of one dtype: JAX's contractions take two, whose common dtype is that of the result or wider."""
     wanted = np.result_type(*[x.dtype for x in xs]) if len({x.dtype for x in xs}) > 1 else xs[0].dtype
     return [array(x) if x.dtype == wanted else lax.convert_element_type(x, wanted) for x in xs]
@@ -229,20 +229,20 @@ def _preferred(eqn: Equation, x: Array) -> DType | None:
     return None if eqn.dtype == x.dtype else eqn.dtype
 
 
-def _dot_general(eqn: Equation, x: Value, y: Value) -> Array:
+def _dot_general(eqn: Equation, x: JaxValue, y: JaxValue) -> Array:
     precision = _precision(eqn)
     x, y = _one_dtype(x, y)
     return lax.dot_general(x, y, eqn.params["dimension_numbers"], precision, _preferred(eqn, x))
 
 
-def _ragged_dot_general(eqn: Equation, x: Value, y: Value, sizes: Value) -> Array:
+def _ragged_dot_general(eqn: Equation, x: JaxValue, y: JaxValue, sizes: JaxValue) -> Array:
     d = eqn.params["ragged_dot_dimension_numbers"]
     numbers = lax.RaggedDotDimensionNumbers(d.dot_dimension_numbers, d.lhs_ragged_dimensions, d.rhs_group_dimensions)
     x, y = _one_dtype(x, y)
     return lax.ragged_dot_general(x, y, sizes, numbers, _precision(eqn), _preferred(eqn, x))
 
 
-def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
+def _convolution(eqn: Equation, x: JaxValue, kernel: JaxValue) -> Array:
     precision = _precision(eqn)
     x, kernel = _one_dtype(x, kernel)
     p, d = eqn.params, eqn.params["dimension_numbers"]

@@ -22,14 +22,14 @@ from fxad.interop.jax.custom_rules import CUSTOM_RULES
 from fxad.interop.jax.elementwise import ELEMENTWISE
 from fxad.interop.jax.equations import (
     ClosedJaxpr,
+    EqnTranslation,
     Equation,
     JaxEqn,
+    JaxValue,
     JaxVar,
     Manual,
     OpenJaxpr,
-    Row,
     Rows,
-    Value,
     array,
     has_value,
     is_key,
@@ -80,14 +80,14 @@ class Translation:
         finally:
             self.manual = outer
 
-    def constant(self, value: object) -> Value:
+    def constant(self, value: object) -> JaxValue:
         """Return an array of JAX as a value: each becomes one operand."""
         entry = self._constants.get(id(value))
         if entry is None:
             entry = self._constants[id(value)] = value, concrete(value)
         return entry[1]
 
-    def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
+    def call(self, closed: ClosedJaxpr, args: Sequence[JaxValue], name: str) -> list[JaxValue]:
         """Bind a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
         places = [k for k, v in enumerate(closed.jaxpr.invars) if has_value(v.aval)]
         results = [k for k, v in enumerate(closed.jaxpr.outvars) if has_value(v.aval)]
@@ -95,7 +95,7 @@ class Translation:
         if entry is None:
 
             def flat(xs: Sequence[Array]) -> Sequence[object]:
-                operands: list[Value] = [None] * len(closed.jaxpr.invars)
+                operands: list[JaxValue] = [None] * len(closed.jaxpr.invars)
                 for k, x in zip(places, xs, strict=True):
                     operands[k] = x
                 outs = self.run(closed.jaxpr, [self.constant(c) for c in closed.consts], operands)
@@ -104,31 +104,31 @@ class Translation:
             avals = [plain_aval(closed.jaxpr.invars[k].aval) for k in places]
             entry = self._programs[id(closed)] = closed, *trace_flat(flat, avals, name)
         _, jaxpr, bound = entry
-        outs: list[Value] = [None] * len(closed.jaxpr.outvars)
+        outs: list[JaxValue] = [None] * len(closed.jaxpr.outvars)
         for k, y in zip(results, binder().call(jaxpr, [*bound, *[args[k] for k in places]]), strict=True):
             outs[k] = y
         return outs
 
-    def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: OpenJaxpr, consts: Sequence[JaxValue], args: Sequence[JaxValue]) -> list[JaxValue]:
         """Add the equations of a jaxpr of JAX to the active trace. Return the values of its results."""
-        values: dict[JaxVar, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
+        values: dict[JaxVar, JaxValue] = dict(zip(jaxpr.constvars, consts, strict=True))
         values.update(zip(jaxpr.invars, args, strict=True))
 
-        def read(atom: Any) -> Value:
+        def read(atom: Any) -> JaxValue:
             return self._literal(atom) if isinstance(atom, core.Literal) else values[atom]
 
         for eqn in jaxpr.eqns:
             values.update(zip(eqn.outvars, self._equation(eqn, [read(a) for a in eqn.invars]), strict=True))
         return [read(a) for a in jaxpr.outvars]
 
-    def _literal(self, atom: Any) -> Value:
+    def _literal(self, atom: Any) -> JaxValue:
         if not has_value(atom.aval):
             return None
         if is_key(atom.aval) or atom.aval.shape:
             return self.constant(atom.val)
         return np.asarray(atom.val, atom.aval.dtype)[()]
 
-    def _equation(self, eqn: JaxEqn, args: list[Value]) -> Sequence[Value]:
+    def _equation(self, eqn: JaxEqn, args: list[JaxValue]) -> Sequence[JaxValue]:
         where = _source_of_equation(eqn)
         outs = [v.aval for v in eqn.outvars]
         if outs and not any(map(has_value, outs)):
@@ -154,7 +154,7 @@ def _is_requested(parameter: object) -> bool:
     return not hasattr(parameter, "spec") or any([entry is not None for entry in parameter.spec])
 
 
-def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
+def _translated(eqn: Equation, args: list[JaxValue]) -> list[JaxValue]:
     """Return the results of an equation."""
     if eqn.name in REFUSED:
         raise eqn.refuse(REFUSED[eqn.name])
@@ -173,7 +173,7 @@ def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
     return results
 
 
-def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
+def _listed(row: EqnTranslation, eqn: Equation, *args: JaxValue) -> list[JaxValue]:
     with eqn.reading():
         results = row(eqn, *args)
     return list(results) if isinstance(results, tuple | list) else [results]

@@ -29,7 +29,7 @@ from fxad.lax.implicit.methods import Method, bicgstab as _bicgstab, conjugate_g
 from fxad.lax.implicit.problem import Problem
 from fxad.lax.implicit.restarts import Limits, solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
-from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
+from fxad.lax.implicit.vectors import Space, VectorMap, epsilon, norm, select_value, vector_space_of
 from fxad.operations.arguments import to_count
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import function_name
@@ -201,7 +201,7 @@ class _Setup:
             over_complex = all([f.over_complex for f in (matvec, m) if f is not None])
             space = self.space if over_complex else self.space.over_reals
             start = None if x0 is None else space.vector(x0)
-            precondition: Map = (lambda v: v) if m is None else space.lifted(m)
+            precondition: VectorMap = (lambda v: v) if m is None else space.lifted(m)
             right = space.vector(b)
             x, report = solve_with_restarts(
                 method,

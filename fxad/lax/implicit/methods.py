@@ -18,7 +18,7 @@ from fxad.lax.creation import convert, full, full_like, iota
 from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
 from fxad.lax.implicit.convergence import Breakdown
 from fxad.lax.implicit.vectors import (
-    Map,
+    VectorMap,
     epsilon,
     first_true,
     inner_product,
@@ -32,12 +32,14 @@ from fxad.lax.shapes import broadcast_in_dim, dynamic_index_in_dim, dynamic_upda
 from fxad.tracing.array import Array
 
 MethodResult: TypeAlias = tuple[Array, Array, Array]  # d, the number of steps, the breakdown
-Method: TypeAlias = Callable[[Map, Map, Array, Array, Array], MethodResult]
+Method: TypeAlias = Callable[[VectorMap, VectorMap, Array, Array, Array], MethodResult]
 
 _NONE = int(Breakdown.NONE)
 
 
-def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
+def conjugate_gradients(
+    apply: VectorMap, precondition: VectorMap, r: Array, target: Array, limit: Array
+) -> MethodResult:
     """Return for a Hermitian definite matrix, with a Hermitian definite preconditioner.
 
     Source: Hestenes, Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952)
@@ -69,7 +71,7 @@ def conjugate_gradients(apply: Map, precondition: Map, r: Array, target: Array, 
     return d, k, breakdown
 
 
-def bicgstab(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
+def bicgstab(apply: VectorMap, precondition: VectorMap, r: Array, target: Array, limit: Array) -> MethodResult:
     """Return for any matrix; two products with it in a step.
 
     Source: van der Vorst, Bi-CGSTAB: A Fast and Smoothly Converging Variant of Bi-CG (1992)
@@ -118,7 +120,7 @@ def gmres_cycle(length: int) -> Method:
             (1986); orthogonalised twice: Giraud, Langou, Rozloznik (2005)
     """
 
-    def method(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> MethodResult:
+    def method(apply: VectorMap, precondition: VectorMap, r: Array, target: Array, limit: Array) -> MethodResult:
         n, dtype, eps = r.shape[0], r.dtype, epsilon(r.dtype)
         m = maximum(minimum(length, n), 1)
         beta = unscaled_norm(r)

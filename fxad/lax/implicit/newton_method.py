@@ -24,16 +24,16 @@ from fxad.operations import linear_systems
 from fxad.operations.arguments import function, number, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray, binder
 
-Residual: TypeAlias = Callable[[Array], Array]
+ResidualFunction: TypeAlias = Callable[[Array], Array]
 Jacobian: TypeAlias = Callable[[Array], Array | SparseLike]
-Transformation: TypeAlias = Callable[[Residual], Jacobian]
-_Iterate: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), its norm
+JacobianTransform: TypeAlias = Callable[[ResidualFunction], Jacobian]
+_NewtonStep: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), its norm
 _Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]  # steps, x, f(x), damping, the largest element of J^T f
 _HALVINGS: Final = 12
 _JACOBIAN: Final = "jac has a row for each residual and a column for each unknown"
 
 
-def newton(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: Transformation | None = None, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
+def newton(f: ResidualFunction, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: JacobianTransform | None = None, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
     """Return the x with f(x) = 0 for a vector x, and a report (`Convergence`).
 
     `jac(x)` is the Jacobian of `f`: a matrix, or a sparse matrix, such as `sparse_jacobian(f)` returns; then each step is a
@@ -55,13 +55,13 @@ def newton(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian:
     transformation = _transformation(what, jac, jacobian)
     _checked(what, f(x), x.shape[0])
 
-    def solve(f: Residual, x: Array) -> tuple[Array, Convergence]:
+    def solve(f: ResidualFunction, x: Array) -> tuple[Array, Convergence]:
         return _newton(f, x, transformation(f), tol, maxiter)
 
     return custom_root(f, x, solve, partial(_tangent_solve, what, transformation), has_aux=True)
 
 
-def _transformation(what: str, jac: Jacobian | None, jacobian: Transformation | None) -> Transformation:
+def _transformation(what: str, jac: Jacobian | None, jacobian: JacobianTransform | None) -> JacobianTransform:
     if jacobian is None or jac is not None:
         given = "neither jac nor jacobian is" if jacobian is None else "jac and jacobian are both"
         raise ArgumentError(
@@ -71,27 +71,27 @@ def _transformation(what: str, jac: Jacobian | None, jacobian: Transformation | 
     return function(what, "jacobian", jacobian)
 
 
-def _tangent_solve(what: str, jacobian: Transformation, g: Residual, y: Array) -> Array:
+def _tangent_solve(what: str, jacobian: JacobianTransform, g: ResidualFunction, y: Array) -> Array:
     """Return the x with g(x) = y for a linear function g: its Jacobian is the same everywhere."""
     return _solve(what, jacobian(g)(y), y)
 
 
-def _newton(f: Residual, x: Array, jac: Jacobian, tol: float | None, maxiter: int) -> tuple[Array, Convergence]:
+def _newton(f: ResidualFunction, x: Array, jac: Jacobian, tol: float | None, maxiter: int) -> tuple[Array, Convergence]:
     what = "newton"
     value = _checked(what, f(x), x.shape[0])
     target = _target(what, tol, value)
 
-    def advance(state: _Iterate) -> _Iterate:
+    def advance(state: _NewtonStep) -> _NewtonStep:
         k, x, value, size = state
         step = _solve(what, jac(x), value)
 
-        def shorter(trial: _Iterate) -> _Iterate:
+        def shorter(trial: _NewtonStep) -> _NewtonStep:
             n, _, _, _ = trial
             moved = x - step * _scale(n, x)
             after = f(moved)
             return n + 1, moved, after, norm(after)
 
-        def rejected(trial: _Iterate) -> Array:
+        def rejected(trial: _NewtonStep) -> Array:
             n, _, _, after = trial
             more: Array = ~(after < size) & (n <= _HALVINGS)
             return more
@@ -99,7 +99,7 @@ def _newton(f: Residual, x: Array, jac: Jacobian, tol: float | None, maxiter: in
         _, x, value, after = while_loop(rejected, shorter, shorter((_count(0), x, value, size)))
         return k + 1, x, value, after
 
-    def going(state: _Iterate) -> Array:
+    def going(state: _NewtonStep) -> Array:
         k, _, _, size = state
         more: Array = (size > target) & (k < maxiter)
         return more
@@ -108,7 +108,7 @@ def _newton(f: Residual, x: Array, jac: Jacobian, tol: float | None, maxiter: in
     return x, _report(k, size, size <= target)
 
 
-def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: Transformation | None = None, tol: float | None = None, maxiter: int = 100) -> tuple[Array, Convergence]:  # fmt: skip
+def levenberg_marquardt(f: ResidualFunction, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: JacobianTransform | None = None, tol: float | None = None, maxiter: int = 100) -> tuple[Array, Convergence]:  # fmt: skip
     """Return a local minimum of |f(x)|^2 over a vector x, and a report (`Convergence`) whose residual is the gradient.
 
     `jac(x)` is the Jacobian of `f` (m, n): a matrix, or a sparse matrix; or `jacobian` is the transformation that makes it,
@@ -142,7 +142,7 @@ def levenberg_marquardt(f: Residual, x0: ArrayLike, jac: Jacobian | None = None,
 
 
 def _levenberg_marquardt(
-    f: Residual, x: Array, jac: Jacobian, tol: float | None, maxiter: int
+    f: ResidualFunction, x: Array, jac: Jacobian, tol: float | None, maxiter: int
 ) -> tuple[Array, Convergence]:
     what = "levenberg_marquardt"
     value = _checked(what, f(x), None)

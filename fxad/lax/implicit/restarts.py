@@ -12,7 +12,7 @@ from fxad.lax.creation import full, full_like
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.methods import Method
-from fxad.lax.implicit.vectors import Map, first_true, norm, safe_divisor, select_value
+from fxad.lax.implicit.vectors import VectorMap, first_true, norm, safe_divisor, select_value
 from fxad.tracing.array import Array
 
 _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
@@ -30,8 +30,8 @@ class Limits:
 
 def solve_with_restarts(
     method: Method,
-    apply: Map,
-    precondition: Map,
+    apply: VectorMap,
+    precondition: VectorMap,
     b: Array,
     x0: Array | None,
     tol: Array,

@@ -256,7 +256,7 @@ class _HostSolve:
         return out.reshape(b.shape)
 
 
-Solve: TypeAlias = Callable[[NDArray, bool], NDArray]
+FactorSolve: TypeAlias = Callable[[NDArray, bool], NDArray]
 
 
 @final
@@ -268,9 +268,9 @@ class _Factors:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        self._last: tuple[NDArray, Solve] | None = None
+        self._last: tuple[NDArray, FactorSolve] | None = None
 
-    def of(self, data: NDArray) -> Solve:
+    def of(self, data: NDArray) -> FactorSolve:
         """Return the function that solves with a matrix; of the transpose, where its second argument is True."""
         if not self.system.shape[0]:
             return lambda b, _transposed: np.array(b)
@@ -287,7 +287,7 @@ class _Factors:
         same = np.array_equal(other.indptr, transpose.indptr) and np.array_equal(other.indices, transpose.indices)
         return "MMD_AT_PLUS_A" if same else "COLAMD"
 
-    def _factorised(self, data: NDArray) -> Solve:
+    def _factorised(self, data: NDArray) -> FactorSolve:
         def singular(b: NDArray, _transposed: bool) -> NDArray:
             return np.full_like(b, np.nan)
 

@@ -21,7 +21,7 @@ from fxad.lax.shapes import broadcast_in_dim, concatenate
 from fxad.operations.promotion import promote_dtypes
 from fxad.tracing.array import Array, asarray
 
-Map = Callable[[Array], Array]
+VectorMap = Callable[[Array], Array]
 
 
 @final
@@ -75,7 +75,7 @@ class Space:
                 out.append(taken(aval, aval.dtype))
         return tree.unflatten(self.x_type.structure, out)
 
-    def lifted(self, fn: Callable[[Any], object]) -> Map:
+    def lifted(self, fn: Callable[[Any], object]) -> VectorMap:
         """Return a function of trees as a function of vectors."""
         return lambda vector: self.vector(fn(self.tree(vector)))
 

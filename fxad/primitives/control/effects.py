@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from fxad.core.builder import Builder, rebind_operands, rewrite, subprogram
 from fxad.core.dce import live_eqns
@@ -13,8 +12,6 @@ from fxad.ir import BOOL_SCALAR, Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.check import Check, has_check, prim_calls_host, prim_has_check
 from fxad.primitives.elementwise.logic import AND
 from fxad.primitives.shape import emit_broadcast
-
-_ACTIVE: Final = -1  # the number of the added operand `active`, in lists of operand numbers
 
 # ----------------------------------------------------------------------------------------- without effects or checks
 
@@ -114,7 +111,8 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     if group is None:
         return None
     operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    operands[group].insert(0, _ACTIVE)
+    active = layout.n_operands  # the number of the new operand in `operands`
+    operands[group].insert(0, active)
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.operand_indices(k), body.jaxpr
@@ -122,8 +120,8 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
             guard = guard_checks(jaxpr)
             if guard is None:
                 return None
-            jaxpr, takes = guard, (_ACTIVE, *takes)
-        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={_ACTIVE: BOOL_SCALAR}))
+            jaxpr, takes = guard, (active, *takes)
+        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={active: BOOL_SCALAR}))
     sizes = tuple([g.size for g in layout.results])
     return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start
 

@@ -222,8 +222,10 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
         return None  # also for a loop that never runs: its stacks have no rows to read
     carry_results = next(g for g, group in enumerate(layout.results) if type(group.role) is Carry)
     rows = resuming.in_avals[len(body.jaxpr.ins) :]
-    # operands of the loop are numbered as those of the equation; the stacks and the step have negative numbers
-    stacks, step = [-1 - k for k in range(len(rows))], -1 - len(rows)
+    # the operands of the loop have the numbers that they have in the equation; the stacks and the step have the next
+    n_ins = layout.n_operands
+    step = n_ins + len(rows)
+    stacks = range(n_ins, step)
     types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: INT32_SCALAR}
     types.update(_whole_operand_types(layout))
     groups = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
@@ -246,7 +248,6 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
     # the call, which starts at step 0
     b = Builder()
-    n_ins = sum([g.size for g in layout.operands])
     loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}
     loop_ins[step] = Lit.of(0, INT32_SCALAR)
     results = list(b(loop, *[loop_ins[p] for group in groups for p in group]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -56,8 +56,6 @@ from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 from fxad.primitives.stablehlo import zeros_constant
 
 T = TypeVar("T")
-
-_COUNT: Final = -1  # the number of the added operand, the count of steps, in lists of operand numbers
 
 
 @final
@@ -365,9 +363,10 @@ class While(HigherOrder):
         cond_consts, body_consts, carry = self.split_operands(primals)
         outside = LoopContext(ctx, (*body_consts, *carry), self.max_steps, False, self.max_steps > 0)
         halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
-        with_count = (*range(self.n_cond), _COUNT, *range(self.n_cond, len(self.cond.ins)))
+        added = len(self.cond.ins)  # the number of the new operand, the count
+        with_count = (*range(self.n_cond), added, *range(self.n_cond, added))
         loop = While(
-            rebind_operands(self.cond, with_count, types={_COUNT: INT32_SCALAR}),
+            rebind_operands(self.cond, with_count, types={added: INT32_SCALAR}),
             counting_steps(halves.primal),
             self.n_cond,
             halves.primal.n_consts,

@@ -21,7 +21,7 @@ from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
 from fxad.primitives.reduce import ReduceOr
 
-Operand: TypeAlias = "Formula | float"
+FormulaOperand: TypeAlias = "Formula | float"
 
 
 @final
@@ -34,21 +34,21 @@ class Formula:
         self._emit = emit
         self.atom = atom
 
-    def apply(self, prim: Primitive, *others: Operand) -> Formula:
+    def apply(self, prim: Primitive, *others: FormulaOperand) -> Formula:
         """Return a primitive of this and others."""
         atoms = [o.atom if isinstance(o, Formula) else Lit.of(o, self.atom.aval) for o in others]
         return Formula(self._emit, self._emit.one(prim, self.atom, *atoms))
 
-    def __add__(self, other: Operand) -> Formula:
+    def __add__(self, other: FormulaOperand) -> Formula:
         return self.apply(ADD, other)
 
-    def __sub__(self, other: Operand) -> Formula:
+    def __sub__(self, other: FormulaOperand) -> Formula:
         return self.apply(SUB, other)
 
-    def __mul__(self, other: Operand) -> Formula:
+    def __mul__(self, other: FormulaOperand) -> Formula:
         return self.apply(MUL, other)
 
-    def __truediv__(self, other: Operand) -> Formula:
+    def __truediv__(self, other: FormulaOperand) -> Formula:
         return self.apply(DIV, other)
 
     def __radd__(self, other: float) -> Formula:
@@ -66,16 +66,16 @@ class Formula:
     def __neg__(self) -> Formula:
         return self.apply(NEG)
 
-    def __lt__(self, other: Operand) -> Formula:
+    def __lt__(self, other: FormulaOperand) -> Formula:
         return self.apply(LT, other)
 
-    def __le__(self, other: Operand) -> Formula:
+    def __le__(self, other: FormulaOperand) -> Formula:
         return self.apply(LE, other)
 
-    def __gt__(self, other: Operand) -> Formula:
+    def __gt__(self, other: FormulaOperand) -> Formula:
         return self.apply(GT, other)
 
-    def __ge__(self, other: Operand) -> Formula:
+    def __ge__(self, other: FormulaOperand) -> Formula:
         return self.apply(GE, other)
 
     def __and__(self, other: Formula) -> Formula:
@@ -104,7 +104,7 @@ class Formula:
         """True if the dtype has the precision of float64."""
         return self.atom.aval.dtype == dtypes.float64
 
-    def where(self, yes: Operand, no: Formula) -> Formula:
+    def where(self, yes: FormulaOperand, no: Formula) -> Formula:
         """Return `yes` where this holds, else `no`."""
         taken = yes if isinstance(yes, Formula) else no.like(yes)
         return Formula(self._emit, emit_where(self._emit, self.atom, taken.atom, no.atom))
@@ -146,11 +146,11 @@ class Formula:
         """Return the derivative of lgamma."""
         return self.apply(DIGAMMA)
 
-    def least(self, other: Operand) -> Formula:
+    def least(self, other: FormulaOperand) -> Formula:
         """Return the lesser of two."""
         return self.apply(MIN, other)
 
-    def greatest(self, other: Operand) -> Formula:
+    def greatest(self, other: FormulaOperand) -> Formula:
         """Return the greater of two."""
         return self.apply(MAX, other)
 

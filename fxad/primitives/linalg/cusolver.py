@@ -19,7 +19,7 @@ from fxad.primitives.linalg.hlo_matrices import conjugate_transpose, corner, pad
 from fxad.primitives.stablehlo import bool_attribute, i64_array, lower_compare, zeros_constant
 
 Options: TypeAlias = Mapping[str, str]
-Row: TypeAlias = Callable[[Hlo, HloValues, Avals, Avals, Options], tuple[HloValue, ...]]
+LowerRoutine: TypeAlias = Callable[[Hlo, HloValues, Avals, Avals, Options], tuple[HloValue, ...]]
 
 _JACOBI_SIZE: Final = 1024  # above it, the iteration on a bidiagonal matrix is faster than Jacobi's method
 _JACOBI_ECONOMY: Final = 32  # up to it, a batch is one call, which computes full matrices
@@ -31,7 +31,7 @@ def _letter(option: str) -> str:
     return chr(int(option.partition(" ")[0]))
 
 
-def _same(routine: str, overwritten: int = 0) -> Row:
+def _same(routine: str, overwritten: int = 0) -> LowerRoutine:
     """Return a routine with LAPACK's operands, results and options. Its first result overwrites an operand."""
 
     def row(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
@@ -164,7 +164,7 @@ def _gtsv(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
     return dl, d, du, corner(hlo, x, whole, matrix), zeros_constant(hlo, outs[-1])
 
 
-ON_CUDA: Final[Mapping[str, Row]] = MappingProxyType(
+ON_CUDA: Final[Mapping[str, LowerRoutine]] = MappingProxyType(
     {
         "getrf": _same("getrf"),
         "geqrf": _same("geqrf"),

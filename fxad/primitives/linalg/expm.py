@@ -46,8 +46,8 @@ from fxad.primitives.linalg.family import (
 )
 from fxad.primitives.linalg.hlo_matrices import has_empty
 from fxad.primitives.linalg.matrices import (
+    MatrixOperand,
     One,
-    Operand,
     X,
     as_complex,
     columns,
@@ -152,7 +152,7 @@ class ExpmFrechet(Matrixwise, LinearInOne):
         return emit.one(self, transposed(emit.one, a), ct)
 
 
-def _block_of(one: One[X], a: Operand, row: int, column: int) -> X:
+def _block_of(one: One[X], a: MatrixOperand, row: int, column: int) -> X:
     """Return a as a block of a matrix of twice the size."""
     rank, n = a.aval.ndim, a.aval.shape[-1]
     lead = (0,) * (rank - 2)

@@ -28,21 +28,21 @@ from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Tran
 from fxad.primitives.slicing import Pad, slice_along_axis
 
 X = TypeVar("X", bound=Var | Lit | Lin | Zero)
-Operand: TypeAlias = Var | Lit | Lin | Zero
+MatrixOperand: TypeAlias = Var | Lit | Lin | Zero
 One: TypeAlias = Callable[..., X]  # (primitive, *operands) -> its single result
 
 
 # -------------------------------------------------------------------------------------------------------- products
 
 
-def dot(one: One[X], a: Operand, b: Operand) -> X:
+def dot(one: One[X], a: MatrixOperand, b: MatrixOperand) -> X:
     """Return the matrix product a b, batch by batch."""
     n = len(a.aval.shape)
     batch = tuple(range(n - 2))
     return one(DotGeneral((n - 1,), (n - 2,), batch, batch, None), a, b)
 
 
-def transposed(one: One[X], a: Operand) -> X:
+def transposed(one: One[X], a: MatrixOperand) -> X:
     """Return the transpose."""
     n = len(a.aval.shape)
     return one(Transpose((*range(n - 2), n - 1, n - 2)), a)
@@ -58,22 +58,22 @@ def conjugate_transpose(one: One[X], a: X) -> X:
     return conj(one, transposed(one, a))
 
 
-def scaled(one: One[X], a: Operand, factor: float) -> X:
+def scaled(one: One[X], a: MatrixOperand, factor: float) -> X:
     """Return a number times a."""
     return one(MUL, a, Lit.of(factor, a.aval))
 
 
-def times(one: One[X], a: Operand, b: Operand) -> X:
+def times(one: One[X], a: MatrixOperand, b: MatrixOperand) -> X:
     """Element by element."""
     return one(MUL, a, b)
 
 
-def plus(one: One[X], a: Operand, b: Operand) -> X:
+def plus(one: One[X], a: MatrixOperand, b: MatrixOperand) -> X:
     """Return a + b."""
     return one(ADD, a, b)
 
 
-def minus(one: One[X], a: Operand, b: Operand) -> X:
+def minus(one: One[X], a: MatrixOperand, b: MatrixOperand) -> X:
     """Return a - b."""
     return one(SUB, a, b)
 
@@ -100,12 +100,12 @@ def on_diagonal(emit: Emit, shape: Shape) -> Atom:
     return emit.one(EQ, _count(emit, shape, n - 2), _count(emit, shape, n - 1))
 
 
-def zero_unless(one: One[X], mask: Atom, a: Operand) -> X:
+def zero_unless(one: One[X], mask: Atom, a: MatrixOperand) -> X:
     """Return a where the mask holds, else zero."""
     return one(SELECT_N, mask, Lit.zero(a.aval), a)
 
 
-def zero_where(one: One[X], mask: Atom, a: Operand) -> X:
+def zero_where(one: One[X], mask: Atom, a: MatrixOperand) -> X:
     """Zero where the mask holds, else a."""
     return one(SELECT_N, mask, a, Lit.zero(a.aval))
 
@@ -141,13 +141,13 @@ def diagonal(emit: Emit, one: One[X], a: X) -> X:
     return columns(one, sums, 0, k) if k != a.aval.shape[-1] else sums
 
 
-def repeat_as_columns(one: One[X], v: Operand, shape: Shape) -> X:
+def repeat_as_columns(one: One[X], v: MatrixOperand, shape: Shape) -> X:
     """Return a matrix whose columns are the vector: element [i, j] is v[i]."""
     n = len(shape)
     return one(BroadcastInDim(shape, tuple(range(n - 1))), v)
 
 
-def repeat_as_rows(one: One[X], v: Operand, shape: Shape) -> X:
+def repeat_as_rows(one: One[X], v: MatrixOperand, shape: Shape) -> X:
     """Return a matrix whose rows are the vector: element [i, j] is v[j]."""
     n = len(shape)
     return one(BroadcastInDim(shape, (*range(n - 2), n - 1)), v)
@@ -185,17 +185,17 @@ def as_complex(one: One[X], a: X, like: Aval) -> X:
     return a if a.aval.dtype == like.dtype else one(ConvertElementType(like.dtype), a)
 
 
-def column(one: One[X], v: Operand) -> X:
+def column(one: One[X], v: MatrixOperand) -> X:
     """Return vectors as matrices of one column."""
     return one(Reshape((*v.aval.shape, 1)), v)
 
 
-def vector(one: One[X], a: Operand) -> X:
+def vector(one: One[X], a: MatrixOperand) -> X:
     """Return matrices of one column as vectors."""
     return one(Reshape(a.aval.shape[:-1]), a)
 
 
-def permuted(one: One[X], a: Operand, order: Atom) -> X:
+def permuted(one: One[X], a: MatrixOperand, order: Atom) -> X:
     """Return the rows of a in another order: row i is row order[i] of a."""
     *batch, m, n = a.aval.shape
     lead = tuple(range(len(batch)))

@@ -23,8 +23,8 @@ from fxad.numpy.composites import jit_composite
 from fxad.scipy.arguments import reals
 from fxad.tracing.array import Array, ArrayLike
 
-Function: TypeAlias = Callable[..., Array]
-Support: TypeAlias = tuple[float, float] | Callable[..., tuple[ArrayLike, ArrayLike]]  # from the shapes
+ArrayFunction: TypeAlias = Callable[..., Array]
+SupportInterval: TypeAlias = tuple[float, float] | Callable[..., tuple[ArrayLike, ArrayLike]]  # from the shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,9 @@ class Distribution(ABC):
         return [parameters[key] if key in parameters else self.defaults[key] for key in names]
 
     def _apply(self, method: str, x: ArrayLike, args: Sequence[ArrayLike], named: Mapping[str, ArrayLike]) -> Array:
-        return jit_composite(Method(self, method), *reals(f"{self.name}.{method}", x, *self._bind(method, args, named)))
+        return jit_composite(
+            NamedMethod(self, method), *reals(f"{self.name}.{method}", x, *self._bind(method, args, named))
+        )
 
     @abstractmethod
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
@@ -83,7 +85,7 @@ def _by_name(name: str) -> object:
 
 @final
 @dataclass(frozen=True)
-class Method:
+class NamedMethod:
     """A function of a distribution, named for programs."""
 
     distribution: Distribution
@@ -98,7 +100,7 @@ class Method:
         return fnp.where(self.distribution.are_possible(*parameters), value, fnp.nan)
 
 
-def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) -> Array:
+def _with_slope(value: ArrayFunction, slope: ArrayFunction, x: Array, *parameters: Array) -> Array:
     """Return `value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the
     value."""
 
@@ -126,7 +128,7 @@ def _with_slope(value: Function, slope: Function, x: Array, *parameters: Array) 
     return with_slope(x, *parameters)
 
 
-def _exp(log: Function, x: Array, *parameters: Array) -> Array:
+def _exp(log: ArrayFunction, x: Array, *parameters: Array) -> Array:
     """Return `exp(log(x, *parameters))`. Where it is 0, so is its derivative in x, also where that of the logarithm is
     infinite."""
 
@@ -137,7 +139,9 @@ def _exp(log: Function, x: Array, *parameters: Array) -> Array:
     return _with_slope(lambda *args: fnp.exp(log(*args)), slope, x, *parameters)
 
 
-def _from_formulas(functions: Mapping[str, Function], formula: Function, method: str, *operands: Array) -> Array:
+def _from_formulas(
+    functions: Mapping[str, ArrayFunction], formula: ArrayFunction, method: str, *operands: Array
+) -> Array:
     """Return cdf, sf, logcdf or logsf from those that have a formula; `formula` reports one that is missing."""
     if method in functions:
         return functions[method](*operands)
@@ -167,10 +171,10 @@ class Continuous(Distribution):
     `possible`:    True for the shapes for which the distribution exists; by default for positive ones.
     """
 
-    log_density: Function
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    support: Support = (-float("inf"), float("inf"))
-    inside: float | Function = 0.0
+    log_density: ArrayFunction
+    functions: Mapping[str, ArrayFunction] = field(default_factory=dict)
+    support: SupportInterval = (-float("inf"), float("inf"))
+    inside: float | ArrayFunction = 0.0
     possible: Callable[..., ArrayLike] = all_positive
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0, "scale": 1.0})
 
@@ -275,9 +279,9 @@ class Discrete(Distribution):
     `possible`:  True for the shapes for which the distribution exists; by default for positive ones.
     """
 
-    log_mass: Function
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    support: Support = (0.0, float("inf"))
+    log_mass: ArrayFunction
+    functions: Mapping[str, ArrayFunction] = field(default_factory=dict)
+    support: SupportInterval = (0.0, float("inf"))
     possible: Callable[..., ArrayLike] = all_positive
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0})
 

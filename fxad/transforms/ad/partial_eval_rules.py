@@ -120,7 +120,7 @@ class KnownResult:
 
 
 # An operand of the unknown part: the number of an operand of the equation, or a result of the known part.
-Origin: TypeAlias = int | KnownResult
+OperandOrigin: TypeAlias = int | KnownResult
 
 
 @final
@@ -137,7 +137,7 @@ class SplitEqn:
     known: Primitive
     unknown: Primitive
     known_operands: tuple[int | Lit, ...]
-    unknown_operands: tuple[Origin, ...]
+    unknown_operands: tuple[OperandOrigin, ...]
     out_known: Flags
     known_results: tuple[int, ...]
 
@@ -253,7 +253,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
     known_ins, unknown_ins = split_by_flags(step_operands, [operand_known[p] for p in step_operands])
     residuals, stacked = _residual_operands(layout, step, known_ins)
     known_groups: list[list[int]] = []
-    unknown_groups: list[list[Origin]] = []
+    unknown_groups: list[list[OperandOrigin]] = []
     for g, group in enumerate(layout.operands):
         members = layout.operands_of(g)
         read = [p for p in residuals if (p in members if isinstance(p, int) else g == last_operands)]
@@ -297,14 +297,16 @@ def _split_step(layout: Layout, at: int, in_known: Flags, split_body: SplitBody)
     return operand_known, step.with_out_known(tuple([result_known[q] for q in step_results]))
 
 
-def _residual_operands(layout: Layout, step: Halves, known_ins: Sequence[int]) -> tuple[list[Origin], list[Atom]]:
+def _residual_operands(
+    layout: Layout, step: Halves, known_ins: Sequence[int]
+) -> tuple[list[OperandOrigin], list[Atom]]:
     """Return, for each residual of a step, the operand of the loop that it is, or the known result that is its stack;
     and the values that are stacked. The known part returns the stacks after its other results. A residual that is a
     carry is stacked, because it has another value in each step."""
     operands = dict(zip(step.known.ins, known_ins, strict=True))
     roles = layout.operand_roles
     n_known = sum(step.out_known)
-    residuals: list[Origin] = []
+    residuals: list[OperandOrigin] = []
     stacked: list[Atom] = []
     for a in step.residual_atoms:
         operand = operands.get(a) if isinstance(a, Var) else None
@@ -469,7 +471,7 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
     if not known_results and len(parts.known.body.eqns) == 1:
         return None
     known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
-    unknown_operands: list[Origin] = []
+    unknown_operands: list[OperandOrigin] = []
     for p in parts.unknown_operands:
         if isinstance(p, KnownResult):  # a stack: they stand after the predicate
             unknown_operands.append(KnownResult(p.number - loop.predicate_in_step))

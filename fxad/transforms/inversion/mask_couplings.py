@@ -17,7 +17,7 @@ Example: y = m * x + (1 - m) * (x * exp(m * x)). Left, the equations of the prog
                            y = select_n is_one g x          p where the mask is 0, x where it is 1
 
 The sum is recognised by its supports. The value `a` is 0 outside of m, the value `d` is 0 outside of its complement.
-A `Support` is the origin of a mask (the variable and the shape operations that lead to the factor), and whether the
+A `MaskSupport` is the origin of a mask (the variable and the shape operations that lead to the factor), and whether the
 factor is the complement. So the supports `(m, False)` and `(m, True)` complete each other. Supports pass through
 products, negations, sums and differences: -(m * a) * b + m * c is 0 outside of m.
 
@@ -53,16 +53,16 @@ MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Permutation, Conver
 
 @final
 @dataclass(frozen=True, slots=True)
-class Support:
+class MaskSupport:
     """A mask, or its complement, outside of which a value is 0."""
 
     origin: MaskOrigin
     is_complement: bool
 
     @property
-    def other(self) -> Support:
+    def other(self) -> MaskSupport:
         """The support that completes this one."""
-        return Support(self.origin, not self.is_complement)
+        return MaskSupport(self.origin, not self.is_complement)
 
 
 @final
@@ -70,7 +70,7 @@ class Support:
 class _MaskedProduct:
     """A product of a known mask and an unknown value."""
 
-    support: Support
+    support: MaskSupport
     mask: Atom
     value: Var
 
@@ -120,7 +120,7 @@ class _Rewriting:
         self.b.n = graph.n
         self.masks: dict[MaskOrigin, _MaskArrays] = {}
         # for each unknown value: the supports outside of which it is 0, and their masks
-        self.support: dict[Atom, dict[Support, Atom]] = {}
+        self.support: dict[Atom, dict[MaskSupport, Atom]] = {}
 
     def run(self) -> Graph | None:
         sums = self._masked_sums()
@@ -152,7 +152,7 @@ class _Rewriting:
 
     # ------------------------------------------------------------------------------ recognising sums of masked values
 
-    def _support_of_factor(self, a: Atom) -> Support | None:
+    def _support_of_factor(self, a: Atom) -> MaskSupport | None:
         """Return the support of a product with a known factor, if this is a mask."""
         if a not in self.known or a.aval.dtype not in dtypes.FLOATING:
             return None
@@ -170,7 +170,7 @@ class _Rewriting:
                 flipped, a = not flipped, eqn.ins[0]
             else:
                 break
-        return Support((a, tuple(moves)), flipped) if isinstance(a, Var) else None
+        return MaskSupport((a, tuple(moves)), flipped) if isinstance(a, Var) else None
 
     def _masked_product(self, eqn: Eqn) -> _MaskedProduct | None:
         """Recognise a product of a known mask and an unknown value."""
@@ -182,7 +182,7 @@ class _Rewriting:
                 return _MaskedProduct(support, mask, value)
         return None
 
-    def _support(self, eqn: Eqn) -> dict[Support, Atom]:
+    def _support(self, eqn: Eqn) -> dict[MaskSupport, Atom]:
         """Return masks such that the result of an equation is 0 outside of each."""
         product = self._masked_product(eqn)
         if product:
@@ -212,8 +212,8 @@ class _Rewriting:
         """Return the choice that equals a sum. Adds the equations that compute its operands to the builder."""
         self.b.source = masked_sum.eqn.source
         mask = self._mask_arrays(masked_sum.origin, masked_sum.mask)
-        where_zero = self._unmasked(masked_sum.by_complement, Support(masked_sum.origin, True))
-        where_one = self._unmasked(masked_sum.by_mask, Support(masked_sum.origin, False))
+        where_zero = self._unmasked(masked_sum.by_complement, MaskSupport(masked_sum.origin, True))
+        where_one = self._unmasked(masked_sum.by_mask, MaskSupport(masked_sum.origin, False))
         guarded = self.b.one(MUL, where_zero, mask.ones)
         return Eqn(SELECT_N, (mask.is_one, guarded, where_one), masked_sum.eqn.outs, masked_sum.eqn.source)
 
@@ -237,7 +237,7 @@ class _Rewriting:
             self.masks[origin] = _MaskArrays(is_one, zeros, ones)
         return self.masks[origin]
 
-    def _unmasked(self, a: Atom, support: Support) -> Atom:
+    def _unmasked(self, a: Atom, support: MaskSupport) -> Atom:
         """Return a value without the mask of a support. It equals the value where the mask is 1."""
         eqn = self.graph.producer[a]
         product = self._masked_product(eqn)

@@ -98,7 +98,7 @@ from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import EqnOrigin, body_label, locate
 
 # The indices of the equations that were inverted to obtain a part, in the order of inversion: see the docstring.
-Path: TypeAlias = tuple[int, ...]
+InvertedEqns: TypeAlias = tuple[int, ...]
 
 # The parts whose elements a selector chose, or a constant mask marks.
 MaskedPart: TypeAlias = ChosenPart | MaskPart
@@ -194,13 +194,13 @@ class _Search:
         self.computed_by: dict[Atom, Eqn | BackwardStep | None] = {}
         self.refusals: dict[int, Refused] = {}
         # the parts of each unknown value, by their paths
-        self.parts: dict[Var, dict[Path, PartialValue]] = {}
+        self.parts: dict[Var, dict[InvertedEqns, PartialValue]] = {}
         # for each equation, the number of its unknown operands
         self.n_unknown = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
         # three queues: equations to compute, parts that may determine other values, and equations to run backwards. The
         # last one is a heap of negative indices, so that the last equation comes first; `in_heap` has its indices
         self.to_compute: deque[int] = deque([k for k, n in enumerate(self.n_unknown) if n == 0])
-        self.to_follow: deque[tuple[Var, Path]] = deque()
+        self.to_follow: deque[tuple[Var, InvertedEqns]] = deque()
         self.to_invert: list[int] = []
         self.in_heap: set[int] = set()
 
@@ -360,7 +360,7 @@ class _Search:
 
     # -------------------------------------------------------------------------------------------------------- parts
 
-    def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
+    def _add_part(self, v: Var, path: InvertedEqns, part: PartialValue) -> None:
         """Record a part of an unknown value. If the parts are complete, joins them to the value. Otherwise looks for
         other values that the part determines."""
         parts = self.parts.setdefault(v, {})
@@ -376,7 +376,7 @@ class _Search:
         elif isinstance(part, BoxPart):
             self._read_box(v, k, part)
 
-    def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
+    def _join_parts(self, v: Var, paths: tuple[InvertedEqns, ...]) -> None:
         """Add a step that assembles a value from its parts."""
         b = self._builder(self.measured)
         parts = [part for path in paths if (part := self._emit_part(b, v, path)) is not None]
@@ -386,7 +386,7 @@ class _Search:
             b.measure(log_det)
         self._add_step(eqns, b, {v: value})
 
-    def _emit_part(self, b: StepBuilder, v: Var, path: Path) -> PartialValue | None:
+    def _emit_part(self, b: StepBuilder, v: Var, path: InvertedEqns) -> PartialValue | None:
         """Emit the equations of a part into the builder of a step: applies the rules along its path once more. Returns
         the part, over atoms of this builder; None if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
@@ -422,7 +422,7 @@ class _Search:
             self._measure(b, eqn, rule, solved, part)
         return replace(part, value=value)
 
-    def _follow_part(self, v: Var, path: Path) -> None:
+    def _follow_part(self, v: Var, path: InvertedEqns) -> None:
         """Determine other values from a part of an unknown value: results of its readers, and operands of its
         producer."""
         part = self.parts[v][path]
@@ -430,7 +430,7 @@ class _Search:
             self._compute_readers(v, path, part)
             self._invert_producer(v, path)
 
-    def _compute_readers(self, v: Var, path: Path, part: MaskedPart) -> None:
+    def _compute_readers(self, v: Var, path: InvertedEqns, part: MaskedPart) -> None:
         """Compute the equations that read no other elements of the value than this part."""
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
@@ -441,7 +441,7 @@ class _Search:
                     result = b.one(reader.prim, *[emitted.value if a is v else a for a in reader.ins])
                     self._add_step((reader,), b, {reader.outs[0]: result})
 
-    def _invert_producer(self, v: Var, path: Path) -> None:
+    def _invert_producer(self, v: Var, path: InvertedEqns) -> None:
         """Invert the equation that computed the value, on a part of its result."""
         k = self.graph.index_of_producer.get(v, -1)
         if k < 0 or k in path:

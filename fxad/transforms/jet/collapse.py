@@ -41,7 +41,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
-from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value as RunValue
+from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.dtypes import DType
@@ -135,12 +135,12 @@ class _Moved:
 
 
 # The roles of operands and results in equations whose bodies compute sums.
-_ROLES: Final = (Constant, Carry, Sliced, RunValue, BranchIndex, Count)
+_ROLES: Final = (Constant, Carry, Sliced, Value, BranchIndex, Count)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Inside:
+class _SummingEquation:
     """An equation whose bodies compute sums: the operands that are summed before it and the results that are sums, by
     place; the running bodies, by place; the weights of the sums, which are new operands of `group`."""
 
@@ -194,7 +194,7 @@ class _Collapse:
         self.wants: dict[Atom, set[_Form]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
         self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
-        self.inside: dict[Atom, _Inside] = {}  # by first result
+        self.inside: dict[Atom, _SummingEquation] = {}  # by first result
 
     def run(self) -> Jaxpr:
         self.demand((_WHOLE,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
@@ -271,7 +271,7 @@ class _Collapse:
 
     def _move_inside(
         self, eqn: Eqn, forms: Mapping[int, set[_Form]], undecided: Collection[int] = ()
-    ) -> _Inside | None:
+    ) -> _SummingEquation | None:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
         needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
 
@@ -320,12 +320,12 @@ class _Collapse:
         unused: Collection[int],
         valued: Sequence[int],
         group: int | None,
-    ) -> tuple[_Inside, dict[int, set[_Form]]]:
+    ) -> tuple[_SummingEquation, dict[int, set[_Form]]]:
         """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
         operand."""
         weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
         bodies = {k: _Collapse(layout.bodies[k].jaxpr, weights if k in valued else None) for k in layout.running}
-        inside = _Inside({}, sums, bodies, group, weights)
+        inside = _SummingEquation({}, sums, bodies, group, weights)
         needed: dict[int, set[_Form]] = {}
         for k, part in bodies.items():
             places = layout.result_indices(k)
@@ -479,7 +479,7 @@ class _Emission:
     def _in_form(self, a: Atom, form: _Form) -> Atom:
         return self._sum_of(a, form) if isinstance(form, _Sum) else self._value(a)
 
-    def _emit_inside(self, eqn: Eqn, inside: _Inside) -> None:
+    def _emit_inside(self, eqn: Eqn, inside: _SummingEquation) -> None:
         assert isinstance(eqn.prim, HigherOrder)
         layout = eqn.prim.layout
         args: list[Atom] = []
@@ -561,7 +561,7 @@ def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
     return True
 
 
-def _body_of_sums(layout: Layout, k: int, inside: _Inside) -> Jaxpr:
+def _body_of_sums(layout: Layout, k: int, inside: _SummingEquation) -> Jaxpr:
     """Return a body whose results are sums, with operands for sums and for weights."""
     part, b = inside.bodies[k], Builder()
     emission = _Emission(part, b)

@@ -95,7 +95,7 @@ def _takes_in(wide: _At, at: _At) -> bool:
 
 
 @final
-class _Sparse:
+class _DirectionSplitter:
     """Builds the program. `parts` are the values with directions, `env` has all others and those that were expanded.
     `columns` are right-hand sides and solutions: matrices whose last axis is several axes of a value."""
 
@@ -613,4 +613,4 @@ def sparse_directions(jaxpr: Jaxpr, operand: int, shape: tuple[int, ...]) -> Jax
     Law:  the same value up to rounding, where the derivatives are finite.
     Cost: one pass; at most as many operations as before, and a mask where a value is expanded.
     """
-    return _Sparse(jaxpr).run(operand, shape)
+    return _DirectionSplitter(jaxpr).run(operand, shape)

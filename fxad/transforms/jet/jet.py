@@ -81,13 +81,13 @@ from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
 
 # For each operand or result, marks the coefficients 1, 2, ..., order that are not zero.
-Pattern: TypeAlias = tuple[Flags, ...]
-Operand: TypeAlias = "Var | Lit | Value"
-Operands: TypeAlias = "tuple[Operand, ...]"
+CoefficientFlags: TypeAlias = tuple[Flags, ...]
+SeriesAtom: TypeAlias = "Var | Lit | SeriesValue"
+SeriesAtoms: TypeAlias = "tuple[SeriesAtom, ...]"
 
 
 @by_value
-def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
+def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags) -> tuple[Jaxpr, CoefficientFlags]:
     """Return the Taylor coefficients of the results: (operands, coefficients of operands) -> (results, coefficients of
     results).
 
@@ -106,7 +106,7 @@ def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
         return fused, tuple([(m,) for m in has])
     check_differentiable(jaxpr, tuple(map(any, nonzero)), "jet")
     s = _SeriesBuilder(order)
-    env: dict[Atom, Operand] = dict(zip(jaxpr.ins, s.builder.inputs(jaxpr.in_avals), strict=True))
+    env: dict[Atom, SeriesAtom] = dict(zip(jaxpr.ins, s.builder.inputs(jaxpr.in_avals), strict=True))
     for v, marks in zip(jaxpr.ins, nonzero, strict=True):
         if any(marks):
             coefficients = [s.builder.input(v.aval) if m else None for m in marks]
@@ -131,27 +131,27 @@ def jet(jaxpr: Jaxpr, nonzero: Pattern) -> tuple[Jaxpr, Pattern]:
 
 
 @final
-class Value:
+class SeriesValue:
     """Result `index` of a node: a value that varies with t. It is compared by identity."""
 
     __slots__ = ("aval", "index", "node")
 
-    def __init__(self, node: _Node, index: int, aval: Aval) -> None:
+    def __init__(self, node: _SeriesNode, index: int, aval: Aval) -> None:
         self.node, self.index, self.aval = node, index, aval
 
 
-class _Node:
+class _SeriesNode:
     """An equation over series: its coefficients so far, by order. The coefficients of a result are None where they are
     zero. Coefficient k needs those of the operands up to k + `ahead`. `running`: one is being computed."""
 
     __slots__ = ("ahead", "at", "compute", "operands", "outs", "running", "source")
 
     def __init__(
-        self, compute: Callable[[int], OneOrder], source: Source, operands: Operands = (), ahead: int = 0
+        self, compute: Callable[[int], OneOrder], source: Source, operands: SeriesAtoms = (), ahead: int = 0
     ) -> None:
         self.compute, self.source, self.operands, self.ahead = compute, source, operands, ahead
         self.at: dict[int, OneOrder] = {}
-        self.outs: Operands = ()
+        self.outs: SeriesAtoms = ()
         self.running = False
 
 
@@ -163,7 +163,7 @@ class _SeriesBuilder(Emitter):
         self.builder: Final = Builder()
         self.order: Final = order
         self._equations: dict[tuple[object, ...], tuple[Var, ...]] = {}
-        self._nodes: dict[tuple[object, ...], _Node] = {}
+        self._nodes: dict[tuple[object, ...], _SeriesNode] = {}
         self._tangent_programs: dict[tuple[object, ...], tuple[Jaxpr, Flags]] = {}
 
     # ------------------------------------------------------------------------------------------ atoms of the program
@@ -188,34 +188,34 @@ class _SeriesBuilder(Emitter):
     def divided(self, a: Atom, divisor: int) -> Atom:
         return a if divisor == 1 else self.emit(DIV, a, Lit.of(divisor, a.aval))[0]
 
-    def at_zero(self, a: Operand) -> Atom:
+    def at_zero(self, a: SeriesAtom) -> Atom:
         """Return coefficient 0. That of a tangent may be zero."""
         c = self.coefficient(a, 0)
         return Lit.zero(a.aval) if c is None else c
 
     # ------------------------------------------------------------------------------------------------- coefficients
 
-    def leaf(self, aval: Aval, coefficients: Sequence[Atom | None]) -> Value:
+    def leaf(self, aval: Aval, coefficients: Sequence[Atom | None]) -> SeriesValue:
         """Return the value with given coefficients."""
-        node = _Node(lambda k: (coefficients[k],), None)
+        node = _SeriesNode(lambda k: (coefficients[k],), None)
         node.at = {k: (c,) for k, c in enumerate(coefficients)}
-        value = Value(node, 0, aval)
+        value = SeriesValue(node, 0, aval)
         node.outs = (value,)
         return value
 
-    def coefficient(self, a: Operand, k: int) -> Atom | None:
+    def coefficient(self, a: SeriesAtom, k: int) -> Atom | None:
         """Return coefficient k; None if it is zero."""
-        if not isinstance(a, Value):
+        if not isinstance(a, SeriesValue):
             return a if k == 0 else None
         return self._coefficients(a.node, k)[a.index]
 
-    def evaluate(self, a: Operand) -> None:
+    def evaluate(self, a: SeriesAtom) -> None:
         """Compute all coefficients, in order."""
         for k in range(self.order + 1):
             self.coefficient(a, k)
 
     @with_enough_stack
-    def _coefficients(self, node: _Node, k: int) -> OneOrder:
+    def _coefficients(self, node: _SeriesNode, k: int) -> OneOrder:
         found = node.at.get(k)
         if found is None:
             source, self.builder.source = self.builder.source, node.source
@@ -227,12 +227,12 @@ class _SeriesBuilder(Emitter):
         return found
 
     @with_enough_stack
-    def _available(self, operands: Operands, found: dict[_Node, int]) -> int:
+    def _available(self, operands: SeriesAtoms, found: dict[_SeriesNode, int]) -> int:
         """Return the highest order to which the coefficients of all operands can be computed now. A node that is
         running has only those before."""
         least = self.order
         for a in operands:
-            if not isinstance(a, Value):
+            if not isinstance(a, SeriesValue):
                 continue
             node = a.node
             if node not in found:
@@ -245,13 +245,13 @@ class _SeriesBuilder(Emitter):
 
     # ----------------------------------------------------------------------------------------- from equations to nodes
 
-    def apply(self, prim: Primitive, operands: Operands, source: Source, whole: bool = False) -> Operands:
+    def apply(self, prim: Primitive, operands: SeriesAtoms, source: Source, whole: bool = False) -> SeriesAtoms:
         """Return the results of an equation. `whole`: all coefficients of the operands are known already."""
         self.builder.source = source
-        atoms = [a for a in operands if not isinstance(a, Value)]
+        atoms = [a for a in operands if not isinstance(a, SeriesValue)]
         if len(atoms) == len(operands):
             return self.emit(prim, *atoms)
-        varies = tuple([isinstance(a, Value) for a in operands])
+        varies = tuple([isinstance(a, SeriesValue) for a in operands])
         if not prim.effects and (node := self._nodes.get((prim, operands))) is not None:
             return node.outs
         if isinstance(prim, CallWithRules) and not self._has_rules(prim):
@@ -280,14 +280,19 @@ class _SeriesBuilder(Emitter):
         return self._node(prim, operands, compute, has, source)
 
     def _node(
-        self, prim: Primitive, operands: Operands, compute: Callable[[int], OneOrder], has: Flags | None, source: Source
-    ) -> Operands:
+        self,
+        prim: Primitive,
+        operands: SeriesAtoms,
+        compute: Callable[[int], OneOrder],
+        has: Flags | None,
+        source: Source,
+    ) -> SeriesAtoms:
         """Return the results of a new node. Those that do not vary are atoms. `has` marks those that vary; None: all of
         an inexact type."""
-        node = _Node(compute, source, operands)
+        node = _SeriesNode(compute, source, operands)
         avals = prim.abstract_eval(*[a.aval for a in operands])
         self._nodes[prim, operands] = node
-        node.outs = tuple([Value(node, k, a) for k, a in enumerate(avals)])
+        node.outs = tuple([SeriesValue(node, k, a) for k, a in enumerate(avals)])
         varies = [a.inexact for a in avals] if has is None else has
         if not all(varies) or prim.effects:
             first = self._coefficients(node, 0)
@@ -296,9 +301,9 @@ class _SeriesBuilder(Emitter):
             ])  # fmt: skip
         return node.outs
 
-    def inline(self, jaxpr: Jaxpr, operands: Operands, source: Source) -> Operands:
+    def inline(self, jaxpr: Jaxpr, operands: SeriesAtoms, source: Source) -> SeriesAtoms:
         """Apply the equations of a program."""
-        env: dict[Atom, Operand] = dict(zip(jaxpr.ins, operands, strict=True))
+        env: dict[Atom, SeriesAtom] = dict(zip(jaxpr.ins, operands, strict=True))
         for eqn in jaxpr.eqns:
             args = tuple([env[a] if isinstance(a, Var) else a for a in eqn.ins])
             body = callee(eqn)
@@ -315,7 +320,7 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------- affine and products
 
-    def _by_coefficient(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], OneOrder]:
+    def _by_coefficient(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> Callable[[int], OneOrder]:
         """The linear part of an affine equation, applied to each coefficient. Coefficient 0 is the equation itself."""
 
         def compute(k: int) -> OneOrder:
@@ -330,7 +335,7 @@ class _SeriesBuilder(Emitter):
 
         return compute
 
-    def _linear_part(self, prim: Primitive, operands: Operands, coefficients: Sequence[Atom | None]) -> OneOrder:
+    def _linear_part(self, prim: Primitive, operands: SeriesAtoms, coefficients: Sequence[Atom | None]) -> OneOrder:
         """Return the linear part of an equation, applied to one coefficient of each operand; None is zero."""
         avals = tuple([a.aval for a in operands])
         has = tuple([c is not None for c in coefficients])
@@ -353,7 +358,7 @@ class _SeriesBuilder(Emitter):
             env.update(zip(eqn.outs, self.emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
-    def _product(self, prim: Primitive, operands: Operands, varies: Flags) -> Callable[[int], OneOrder]:
+    def _product(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> Callable[[int], OneOrder]:
         i, j = [k for k, v in enumerate(varies) if v]
         squared = prim == MUL and operands[i] is operands[j]
 
@@ -374,7 +379,7 @@ class _SeriesBuilder(Emitter):
 
         return compute
 
-    def _by_row(self, series: Callable[..., Atom | None], operands: Operands) -> Callable[[int], OneOrder]:
+    def _by_row(self, series: Callable[..., Atom | None], operands: SeriesAtoms) -> Callable[[int], OneOrder]:
         getters = [lambda k, a=a: self.coefficient(a, k) if k else self.at_zero(a) for a in operands]
         known: list[Atom | None] = []
 
@@ -388,11 +393,11 @@ class _SeriesBuilder(Emitter):
     # --------------------------------------------------------------------------------------------- the tangent rule
 
     def _by_tangent(
-        self, prim: Primitive, operands: Operands, varies: Flags, source: Source
+        self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source
     ) -> Callable[[int], OneOrder]:
-        expanded: list[tuple[Operands, list[Operand | None]]] = []
+        expanded: list[tuple[SeriesAtoms, list[SeriesAtom | None]]] = []
 
-        def expansion() -> tuple[Operands, list[Operand | None]]:
+        def expansion() -> tuple[SeriesAtoms, list[SeriesAtom | None]]:
             """Return the results and their tangents, as series."""
             if not expanded:
                 if isinstance(prim, LinearCall):  # its tangent is that of its body
@@ -400,7 +405,7 @@ class _SeriesBuilder(Emitter):
                     program, has = jvp(body, varies)
                 else:
                     program, has = self._tangents_of(prim, [a.aval for a in operands], varies)
-                dots = [self.derivative(a) for a in operands if isinstance(a, Value)]
+                dots = [self.derivative(a) for a in operands if isinstance(a, SeriesValue)]
                 outs = self.inline(program, (*operands, *dots), source)
                 tangents = iter(outs[len(has) :])
                 expanded.append((outs[: len(has)], [next(tangents) if m else None for m in has]))
@@ -423,9 +428,9 @@ class _SeriesBuilder(Emitter):
 
         return compute
 
-    def derivative(self, a: Operand) -> Operand:
+    def derivative(self, a: SeriesAtom) -> SeriesAtom:
         """Return the derivative in t: coefficient k is k + 1 times coefficient k + 1."""
-        assert isinstance(a, Value)
+        assert isinstance(a, SeriesValue)
         known = [a.node.at.get(k) for k in range(self.order + 1)]
         if all([cs is not None and (k < 2 or cs[a.index] is None) for k, cs in enumerate(known)]):
             slope = self.coefficient(a, 1)  # x(t) is x_0 + x_1 t
@@ -438,8 +443,8 @@ class _SeriesBuilder(Emitter):
                 c = self.coefficient(a, k + 1)
                 return (None if c is None else self.scaled(c, k + 1),)
 
-            node = self._nodes[key] = _Node(compute, a.node.source, (a,), ahead=1)
-            node.outs = (Value(node, 0, a.aval),)
+            node = self._nodes[key] = _SeriesNode(compute, a.node.source, (a,), ahead=1)
+            node.outs = (SeriesValue(node, 0, a.aval),)
         return node.outs[0]
 
     # ---------------------------------------------------------------------------------------- functions with rules
@@ -448,9 +453,9 @@ class _SeriesBuilder(Emitter):
         """Return True if the derivative is that of rules which users gave."""
         return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
 
-    def _apply_function(self, prim: CallWithRules, operands: Operands, source: Source, whole: bool) -> Operands:
+    def _apply_function(self, prim: CallWithRules, operands: SeriesAtoms, source: Source, whole: bool) -> SeriesAtoms:
         """Apply a function whose derivatives are those of a program."""
-        rules, varies = prim.rules, [isinstance(a, Value) for a in operands]
+        rules, varies = prim.rules, [isinstance(a, SeriesValue) for a in operands]
         moves_captured = any(varies[: prim.captured])
         if rules.has_derivative and rules.derivative_of is not None:
             self._tangents_of(prim, [a.aval for a in operands], tuple(varies))  # refuses tangents of captured values
@@ -459,7 +464,7 @@ class _SeriesBuilder(Emitter):
             return self.apply(Call(prim.body), operands, source, whole)
         return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
 
-    def _over_stacks(self, prim: CallWithRules, operands: Operands) -> Callable[[int], OneOrder]:
+    def _over_stacks(self, prim: CallWithRules, operands: SeriesAtoms) -> Callable[[int], OneOrder]:
         """A function with batch rules alone: its series has batch rules, which are the series of those."""
 
         def compute(k: int) -> OneOrder:
@@ -483,12 +488,12 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------------------- bodies
 
-    def _known(self, operands: Operands, order: int) -> list[tuple[Atom, list[Atom | None]]]:
+    def _known(self, operands: SeriesAtoms, order: int) -> list[tuple[Atom, list[Atom | None]]]:
         return [
             (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
         ]  # fmt: skip
 
-    def _by_bodies(self, prim: HigherOrder, operands: Operands, whole: bool) -> Callable[[int], OneOrder]:
+    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, whole: bool) -> Callable[[int], OneOrder]:
         """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
@@ -530,14 +535,14 @@ class _SeriesBuilder(Emitter):
 
 def _fixpoint(
     layout: Layout, operands: list[Flags], order: int
-) -> tuple[list[Flags], list[Flags], dict[int, tuple[Jaxpr, Pattern]]]:
+) -> tuple[list[Flags], list[Flags], dict[int, tuple[Jaxpr, CoefficientFlags]]]:
     """Return the coefficients that operands and results have, and the series of the bodies. A coefficient of a carry
     that is zero in the first step may be nonzero later."""
     zero = (False,) * order
     carries = layout.carries
     while True:
         results = [zero] * sum([g.size for g in layout.results])
-        jets: dict[int, tuple[Jaxpr, Pattern]] = {}
+        jets: dict[int, tuple[Jaxpr, CoefficientFlags]] = {}
         for k in layout.running:
             jets[k] = jet(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
             for place, marks in zip(layout.result_indices(k), jets[k][1], strict=True):
@@ -554,7 +559,7 @@ def _fixpoint(
 
 
 def _expanded_body(
-    layout: Layout, k: int, series: Jaxpr, has: Pattern, operands: Sequence[Flags], results: Sequence[Flags]
+    layout: Layout, k: int, series: Jaxpr, has: CoefficientFlags, operands: Sequence[Flags], results: Sequence[Flags]
 ) -> Jaxpr:
     """Return the series of a body with the coefficients of each operand and result next to it."""
     body = layout.bodies[k].jaxpr
@@ -575,11 +580,11 @@ def _expanded_body(
     return b.build(expanded, series.name)
 
 
-def _union(patterns: Sequence[Pattern]) -> Pattern:
+def _union(patterns: Sequence[CoefficientFlags]) -> CoefficientFlags:
     return tuple([flags_or(*marks) for marks in zip(*patterns, strict=True)])
 
 
-def _with_pattern(series: Jaxpr, has: Pattern, wants: Pattern) -> Jaxpr:
+def _with_pattern(series: Jaxpr, has: CoefficientFlags, wants: CoefficientFlags) -> Jaxpr:
     """Return the program with a result for each coefficient in `wants`."""
     n = len(has)
     given = iter(series.outs[n:])

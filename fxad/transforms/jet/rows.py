@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB
 # The coefficients of one order, of all results; None is zero.
 OneOrder: TypeAlias = tuple[Atom | None, ...]
 # Coefficient k of an operand.
-Coefficient: TypeAlias = Callable[[int], Atom | None]
+CoefficientOf: TypeAlias = Callable[[int], Atom | None]
 
 
 class Emitter(Protocol):
@@ -33,15 +33,15 @@ class Emitter(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Row:
+class SeriesRow:
     """`series(emitter, k, operands, known)` is coefficient k of the result; `known` are the coefficients before it.
     `applies` says for which varying operands the row is."""
 
-    series: Callable[[Emitter, int, Sequence[Coefficient], Sequence[Atom | None]], Atom | None]
+    series: Callable[[Emitter, int, Sequence[CoefficientOf], Sequence[Atom | None]], Atom | None]
     applies: Callable[[Flags], bool]
 
 
-def _quotient(e: Emitter, k: int, operands: Sequence[Coefficient], known: Sequence[Atom | None]) -> Atom | None:
+def _quotient(e: Emitter, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]) -> Atom | None:
     x, y = operands
     first = y(0)
     assert first is not None
@@ -56,4 +56,6 @@ def _quotient(e: Emitter, k: int, operands: Sequence[Coefficient], known: Sequen
     return None if numerator is None else e.emit(DIV, numerator, first)[0]
 
 
-ROWS: Final[Mapping[type[Primitive], Row]] = MappingProxyType({type(DIV): Row(_quotient, lambda varies: varies[1])})
+ROWS: Final[Mapping[type[Primitive], SeriesRow]] = MappingProxyType(
+    {type(DIV): SeriesRow(_quotient, lambda varies: varies[1])}
+)

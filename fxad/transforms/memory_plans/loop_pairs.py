@@ -135,7 +135,7 @@ def divided(flat: Jaxpr, sizes: tuple[int, ...]) -> Jaxpr:
     """
     pairs = body_pairs(flat)
     firsts, seconds = {p.first: p for p in pairs}, {p.second: p for p in pairs}
-    loops: dict[int, tuple[_Pair, Atoms, Atoms]] = {}  # with the operands of the first loop, and what it stores
+    loops: dict[int, tuple[_LoopPair, Atoms, Atoms]] = {}  # with the operands of the first loop, and what it stores
     bodies: dict[int, Atoms] = {}  # the operands of the first branches and maps
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
@@ -146,7 +146,7 @@ def divided(flat: Jaxpr, sizes: tuple[int, ...]) -> Jaxpr:
         if k in firsts and isinstance(prim, Scan):
             second = flat.eqns[firsts[k].second].prim
             assert isinstance(second, Scan), second
-            pair = _Pair.of(prim, second, firsts[k].stacks)
+            pair = _LoopPair.of(prim, second, firsts[k].stacks)
             kept, stored = pair.forward(b, ins, prim.length, sizes)
             loops[k] = pair, ins, stored
             env.update(zip([v for v, keep in zip(eqn.outs, pair.kept, strict=True) if keep], kept, strict=True))
@@ -188,7 +188,7 @@ def _both_bodies(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _LoopPair:
     """The two loops of a pair. `storing` are the steps of the first loop with the stacks last, `first` those without
     the stacks; the steps of `second` take the stacks last. `kept` marks the results of the first loop that remain."""
 
@@ -200,7 +200,7 @@ class _Pair:
     n_stacks: int
 
     @staticmethod
-    def of(first: Scan, second: Scan, stacks: tuple[tuple[int, int], ...]) -> _Pair:
+    def of(first: Scan, second: Scan, stacks: tuple[tuple[int, int], ...]) -> _LoopPair:
         """Return the pair for two loops and their stacks."""
         body, n = first.body, first.n_carry
         dropped = {at for at, _ in stacks}
@@ -215,7 +215,7 @@ class _Pair:
         ins = b.inputs([second.body.in_avals[k] for k in (*range(fixed), *[fixed + i for i in order])])
         place = dict(zip(order, ins[fixed:], strict=True))
         steps = b.build(b.inline(second.body, [*ins[:fixed], *[place[i] for i in slices]]), second.body.name)
-        return _Pair(
+        return _LoopPair(
             first.with_bodies((body.with_outs((*rest, *stacked)),)),
             first.with_bodies((dce(body.with_outs(rest)),)),
             second.with_bodies((steps,)),

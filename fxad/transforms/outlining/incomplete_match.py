@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Atoms, Eqn, Flags, Lit, Var
+from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, Lit, Var
 from fxad.primitives.control.effects import may_fail
 from fxad.transforms.outlining.shared_body import Flow, SharedBody
 from fxad.transforms.start_indices import DYNAMIC_FORMS, PrimitiveAndOperands
@@ -162,17 +162,17 @@ class _Match:
         effects = any([e.prim.effects for e in (*body.eqns, *self.flow.eqns[start:stop])])
         if effects or any([may_fail(e.prim) for e in missing]):
             return None
-        operands = [self.operands.get(v.index) or self._filling(v, start) for v in body.ins]
+        operands = [self.operands.get(v.index) or self._filling(k, v.aval, start) for k, v in enumerate(body.ins)]
         return IncompleteMatch(start, stop, self.places, tuple(operands), tuple(self.late()))
 
-    def _filling(self, v: Var, start: int) -> Atom:
-        """Return the operand for a value that only missing equations read: the operand of all other uses if it is the
-        same and available, otherwise ones."""
-        column = {row[~v.index] for row in self.shared.operands}
+    def _filling(self, k: int, aval: Aval, start: int) -> Atom:
+        """Return operand k for a body in which only missing equations read it: the operand of all other uses if it is
+        the same and available, otherwise ones."""
+        column = {operands[k] for operands in self.shared.operands}
         for a in column if len(column) == 1 else ():
             if isinstance(a, Lit) or a.index < self.flow.firsts[start]:
                 return a
-        return Lit.of(1, v.aval)
+        return Lit.of(1, aval)
 
 
 def _operation_in_body(eqn: Eqn, marked: Flags | None) -> PrimitiveAndOperands:

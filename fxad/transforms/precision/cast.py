@@ -84,11 +84,11 @@ class Decisions:
     kept: frozenset[tuple[str, int]]
 
 
-Keep: TypeAlias = Policy | Decisions
+KeptOperations: TypeAlias = Policy | Decisions
 
 
 @by_value
-def cast(jaxpr: Jaxpr, dtype: DType, keep: Keep = sensitive_operations) -> Jaxpr:
+def cast(jaxpr: Jaxpr, dtype: DType, keep: KeptOperations = sensitive_operations) -> Jaxpr:
     """Return the program with its equations in `dtype` where their floating values are wider, except those that `keep`
     selects.
 
@@ -123,7 +123,7 @@ class CastBody:
 
 @by_value
 @with_enough_stack
-def cast_body(jaxpr: Jaxpr, types: Types, keep: Keep, ins_low: Flags) -> CastBody:
+def cast_body(jaxpr: Jaxpr, types: Types, keep: KeptOperations, ins_low: Flags) -> CastBody:
     """Return a program in mixed precision, over operands of which those marked have the narrower dtype."""
     caster = _Caster(jaxpr, types, keep)
     for v, is_low in zip(jaxpr.ins, ins_low, strict=True):
@@ -142,7 +142,7 @@ class _Caster:
 
     __slots__ = ("b", "digest", "forms", "keep", "low", "types")
 
-    def __init__(self, jaxpr: Jaxpr, types: Types, keep: Keep) -> None:
+    def __init__(self, jaxpr: Jaxpr, types: Types, keep: KeptOperations) -> None:
         self.b, self.keep, self.types, self.low = Builder(), keep, types, dict(types)
         self.digest = jaxpr.digest if isinstance(keep, Decisions) else ""
         self.forms: dict[Atom, dict[DType, Atom]] = {}
@@ -249,7 +249,7 @@ class _Caster:
 
 
 @by_value
-def _of_own_types(jaxpr: Jaxpr, types: Types, keep: Keep) -> Jaxpr:
+def _of_own_types(jaxpr: Jaxpr, types: Types, keep: KeptOperations) -> Jaxpr:
     """Return a body in mixed precision with the same operand and result types."""
     body = cast_body(jaxpr, types, keep, (False,) * len(jaxpr.ins))
     if not any(body.low):

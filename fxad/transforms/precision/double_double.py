@@ -337,9 +337,9 @@ def _clamp(low: Pair, x: Pair, high: Pair) -> Pair:
     return _where(x[0] < low[0], low, _where(x[0] > high[0], high, x))
 
 
-Rule: TypeAlias = "Callable[..., Pair]"
+PairRule: TypeAlias = "Callable[..., Pair]"
 
-_OF_OPERANDS: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
+_OF_OPERANDS: Final[Mapping[type[Primitive], PairRule]] = MappingProxyType(
     {
         arithmetic.Add: add,
         arithmetic.Sub: sub,
@@ -379,7 +379,7 @@ _OF_OPERANDS: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
     }
 )
 
-_OF_PARAMETERS: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
+_OF_PARAMETERS: Final[Mapping[type[Primitive], PairRule]] = MappingProxyType(
     {
         powers.IntegerPow: lambda prim, x: _integer_pow(x, prim.n),
         ReduceSum: lambda prim, x: _sum(x, prim.axes),

@@ -132,7 +132,7 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     Law:  the results are those of `interpret`.
     Cost: that of `interpret`, for each equation in both precisions.
     """
-    walker = _Walker()
+    walker = _ShadowInterpreter()
     with np.errstate(all="ignore"):
         outs = walker.run(jaxpr, [_both(x) for x in operands], ())
         inexact = [x for x in outs if x.dtype.names]
@@ -257,7 +257,7 @@ class _Seen:
 
 
 @final
-class _Walker:
+class _ShadowInterpreter:
     """Interprets a program in both precisions, and notes for each equation that ran what its runs have shown."""
 
     __slots__ = ("approximate", "seen")

@@ -10,7 +10,17 @@ import numpy.typing as npt
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ParameterError, ShapeError
-from fxad.transforms.sparse.csr import Colors, Csr, Flags, Ints, Shape, alone_in_line, frozen, no_colors, scipy_sparse
+from fxad.transforms.sparse.csr import (
+    BoolArray,
+    Colors,
+    Csr,
+    Ints,
+    MatrixShape,
+    alone_in_line,
+    frozen,
+    no_colors,
+    scipy_sparse,
+)
 
 KINDS: Final = ("columns", "rows", "both", "star", "acyclic")
 
@@ -27,7 +37,7 @@ class Coloring:
     """
 
     kind: str
-    shape: Shape
+    shape: MatrixShape
     columns: Colors
     rows: Colors
 
@@ -72,7 +82,7 @@ class Decompression:
 
     color: Colors
     position: Colors
-    from_rows: Flags
+    from_rows: BoolArray
     levels: tuple[tuple[Colors, Colors], ...]
     final: Colors | None
 
@@ -91,7 +101,7 @@ class Decompression:
         return data if self.final is None else data[self.final]
 
 
-def one_sided(kind: str, shape: Shape, colors: Colors) -> Coloring:
+def one_sided(kind: str, shape: MatrixShape, colors: Colors) -> Coloring:
     """Return the colouring of the rows for "rows", and of the columns for the other kinds."""
     m, n = shape
     columns, rows = (no_colors(n), colors) if kind == "rows" else (colors, no_colors(m))
@@ -173,7 +183,7 @@ def _check_shape(coloring: Coloring, indptr: Ints) -> None:
         )
 
 
-def _check_determined(coloring: Coloring, rows: Ints, columns: Ints, missing: Flags) -> None:
+def _check_determined(coloring: Coloring, rows: Ints, columns: Ints, missing: BoolArray) -> None:
     if np.any(missing):
         k = int(np.argmax(missing))
         raise ParameterError(

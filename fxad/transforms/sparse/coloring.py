@@ -39,7 +39,7 @@ from fxad.transforms.sparse.checks import (
     is_valid,
     one_sided,
 )
-from fxad.transforms.sparse.csr import Colors, Csr, Ints, Shape, frozen
+from fxad.transforms.sparse.csr import Colors, Csr, Ints, MatrixShape, frozen
 from fxad.transforms.sparse.greedy import greedy_columns
 from fxad.transforms.sparse.shifts import (
     Stencil,
@@ -58,7 +58,7 @@ __all__ = ["KINDS", "SYMMETRIC", "Coloring", "Decompression", "color", "color_gr
 def color(
     indptr: Ints,
     indices: Ints,
-    shape: Shape,
+    shape: MatrixShape,
     kind: str | None = None,
     *,
     offsets: tuple[int, ...] | None = None,
@@ -133,7 +133,7 @@ def _color(pattern: Csr, kind: str, offsets: tuple[int, ...] | None = None, sten
 def _fewest_products(
     indptr: Ints,
     indices: Ints,
-    shape: Shape,
+    shape: MatrixShape,
     offsets: tuple[int, ...] | None,
     stencil: Stencil | None,
     symmetric: bool,

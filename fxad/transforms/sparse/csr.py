@@ -16,10 +16,10 @@ Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 Colors: TypeAlias = npt.NDArray[np.int32]
 
 
-Flags: TypeAlias = npt.NDArray[np.bool_]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
-Shape: TypeAlias = tuple[int, int]
+MatrixShape: TypeAlias = tuple[int, int]
 
 
 def scipy_sparse() -> Any:
@@ -30,7 +30,7 @@ def scipy_sparse() -> Any:
 class Csr:
     """A pattern, with the matrix of SciPy that its algorithms take."""
 
-    def __init__(self, indptr: Ints, indices: Ints, shape: Shape) -> None:
+    def __init__(self, indptr: Ints, indices: Ints, shape: MatrixShape) -> None:
         self.indptr, self.indices, self.shape = np.asarray(indptr), np.asarray(indices), shape
         if len(self.indptr) != shape[0] + 1:
             raise ShapeError(
@@ -84,7 +84,7 @@ class Csr:
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=self.shape[0]))])
         return Csr(indptr, columns[kept], self.shape)
 
-    def part(self, rows: Flags, columns: Flags) -> Csr:
+    def part(self, rows: BoolArray, columns: BoolArray) -> Csr:
         """Return the pattern of the same shape with the entries in some rows and columns."""
         i, j = self.entries()
         kept = rows[i] & columns[j]
@@ -101,7 +101,7 @@ class Csr:
         return owner, self.indices[place]
 
 
-def csr_of(rows: Ints, columns: Ints, shape: Shape) -> tuple[Ints, Ints]:
+def csr_of(rows: Ints, columns: Ints, shape: MatrixShape) -> tuple[Ints, Ints]:
     """Return the CSR arrays of a set of positions: sorted, each once."""
     matrix = scipy_sparse().coo_array((np.ones(len(rows), np.bool_), (rows, columns)), shape=shape).tocsr()
     matrix.sum_duplicates()
@@ -126,16 +126,16 @@ def renumbered(colors: Colors) -> Colors:
     return np.where(colors < 0, np.int32(-1), np.searchsorted(used, colors).astype(np.int32))
 
 
-def alone_in_line(lines: Ints, colors: Colors, number: int) -> Flags:
+def alone_in_line(lines: Ints, colors: Colors, number: int) -> BoolArray:
     """Return, for entries in `lines` with colours, True where no other entry of the line has the colour."""
     if not len(lines):
         return np.zeros(0, np.bool_)
     key = lines.astype(np.int64) * max(number, 1) + colors
     if int(lines.max() + 1) * number <= 8 * len(lines) + 1_000_000:
-        alone: Flags = np.bincount(key)[key] == 1
+        alone: BoolArray = np.bincount(key)[key] == 1
         return alone
     _, inverse, count = np.unique(key, return_inverse=True, return_counts=True)
-    single: Flags = count == 1
+    single: BoolArray = count == 1
     return single[inverse]
 
 

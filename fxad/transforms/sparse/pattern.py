@@ -34,7 +34,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.shifts import stencil_of
-from fxad.transforms.sparse.values import Known, Values, unknown
+from fxad.transforms.sparse.values import ComputeKnown, LazyKnownValues, unknown
 
 Key: TypeAlias = tuple[Any, ...]
 MAX_ENTRIES: Final = 1 << 28
@@ -322,14 +322,14 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     return pattern_with_values(jaxpr, wrt, [unknown] * len(jaxpr.ins))
 
 
-def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[Known]) -> Pattern:
+def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown]) -> Pattern:
     """Return the pattern of the Jacobian, read from the linear program. `known` are values of operands, or None."""
     split = linearize(jaxpr, wrt)
     linear, n = split.linear, split.n_tangents
-    primal = Values(split.primal, known)
+    primal = LazyKnownValues(split.primal, known)
     residuals = split.primal.outs[len(jaxpr.outs) :]
-    operands: list[Known] = [unknown] * n + [partial(primal.get, a) for a in residuals]
-    found = dependence(linear, (True,) * n + (False,) * split.n_res, Values(linear, operands))
+    operands: list[ComputeKnown] = [unknown] * n + [partial(primal.get, a) for a in residuals]
+    found = dependence(linear, (True,) * n + (False,) * split.n_res, LazyKnownValues(linear, operands))
     columns = [a.aval.shape for a in linear.ins[:n]]
     lefts = np.cumsum([0, *[prod(s) for s in columns]]).tolist()
     blocks = iter(found.results)

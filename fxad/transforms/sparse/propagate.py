@@ -43,16 +43,16 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
-from fxad.transforms.sparse.values import NOTHING, Values, unknown
+from fxad.transforms.sparse.values import NOTHING, LazyKnownValues, unknown
 from fxad.transforms.vmap import vmap_named
 
-Block: TypeAlias = "dict[int, Relation]"  # by operand
+Relations: TypeAlias = "dict[int, Relation]"  # by operand
 
 
 class Dependence(NamedTuple):
     """For each result, its relations by operand; and notes of indices that depend on data."""
 
-    results: tuple[Block, ...]
+    results: tuple[Relations, ...]
     notes: tuple[str, ...]
 
 
@@ -62,15 +62,15 @@ def of_body(jaxpr: Jaxpr, marked: Flags) -> Dependence:
     return dependence(jaxpr, marked, NOTHING)
 
 
-def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
+def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues) -> Dependence:
     """Return the dependence of a program on the marked operands."""
-    env: dict[Atom, Block] = {
+    env: dict[Atom, Relations] = {
         v: {k: identity(v.aval.size)} for k, (v, m) in enumerate(zip(jaxpr.ins, marked, strict=True)) if m
     }
     notes: list[str] = []
     known = values is not NOTHING
     if not known:
-        values = Values(jaxpr, [unknown] * len(jaxpr.ins))
+        values = LazyKnownValues(jaxpr, [unknown] * len(jaxpr.ins))
     for eqn in jaxpr.eqns:
         dependent = [k for k, a in enumerate(eqn.ins) if a in env]
         if not dependent:
@@ -96,13 +96,15 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: Values) -> Dependence:
 # ----------------------------------------------------------------------------------------------------------- bodies
 
 
-def _body(jaxpr: Jaxpr, marked: Flags, notes: list[str], values: Values | None = None) -> tuple[Block, ...]:
+def _body(
+    jaxpr: Jaxpr, marked: Flags, notes: list[str], values: LazyKnownValues | None = None
+) -> tuple[Relations, ...]:
     found = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
     notes.extend(found.notes)
     return found.results
 
 
-def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
+def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]) -> list[Relations]:
     prim = eqn.prim
     assert isinstance(prim, HigherOrder)
     layout = prim.layout
@@ -121,16 +123,18 @@ def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: Values, notes: list[s
     return _loop(eqn, layout, dependent, notes) or _dense(eqn, dependent)
 
 
-def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Block]:
+def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Relations]:
     return [{k: dense(v.aval.size, eqn.ins[k].aval.size) for k in dependent} for v in eqn.outs]
 
 
-def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Values, notes: list[str]) -> list[Block]:
+def _once(
+    eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+) -> list[Relations]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
-    inner = Values(body, [partial(values.get, eqn.ins[p]) for p in places])
+    inner = LazyKnownValues(body, [partial(values.get, eqn.ins[p]) for p in places])
     any_known = any([p not in dependent and not eqn.ins[p].aval.inexact for p in places])
     found = _body(body, tuple([p in dependent for p in places]), notes, inner if any_known else None)
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
     for place, block in zip(layout.result_indices(k), found, strict=True):
         if place is not None:
             for i, r in block.items():
@@ -138,7 +142,7 @@ def _once(eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: Va
     return outs
 
 
-def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Relations] | None:
     """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
     operations on the stack, between the parts of the operands and those of the results."""
     roles, result_roles = layout.operand_roles, layout.result_roles
@@ -156,7 +160,7 @@ def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list
             stacked, _ = vmap_named(stacked, size, name, (0,) * len(stacked.ins), (0,) * len(stacked.outs))
     except FxadError:
         return None  # such as a collective in a branch
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
     found = _body(stacked, tuple([p in dependent for p in places]), notes)
     for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
         if r is None:
@@ -192,13 +196,18 @@ def _parts(mesh: MeshAxes, role: Role, part: Shape, whole: Shape) -> Relation:
 
 
 def _branches(
-    eqn: Eqn, layout: Layout, branches: Sequence[int], dependent: Sequence[int], values: Values, notes: list[str]
-) -> list[Block]:
+    eqn: Eqn,
+    layout: Layout,
+    branches: Sequence[int],
+    dependent: Sequence[int],
+    values: LazyKnownValues,
+    notes: list[str],
+) -> list[Relations]:
     index = next((p for p, role in enumerate(layout.operand_roles) if type(role) is BranchIndex), None)
     chosen = None if index is None else values.get(eqn.ins[index])
     if chosen is not None and chosen.ndim == 0:
         branches = [branches[min(max(int(chosen), 0), len(branches) - 1)]]
-    outs: list[Block] = [{} for _ in eqn.outs]
+    outs: list[Relations] = [{} for _ in eqn.outs]
     for k in branches:
         for out, block in zip(outs, _once(eqn, layout, k, dependent, values, notes), strict=True):
             for i, r in block.items():
@@ -206,7 +215,7 @@ def _branches(
     return outs
 
 
-def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: list[str]) -> list[Block]:
+def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: list[str]) -> list[Relations]:
     """The inverse of a matrix is a polynomial in it, so it has the pattern of the closure of the pattern."""
     n = prim.size
     if any([k >= n for k in dependent]) or len(eqn.outs) != n:
@@ -219,7 +228,7 @@ def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: 
     return [{k: _part(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
 
 
-def _joined(blocks: Sequence[Block], rows: Sequence[int], columns: Sequence[int]) -> Relation:
+def _joined(blocks: Sequence[Relations], rows: Sequence[int], columns: Sequence[int]) -> Relation:
     """Return blocks as one relation between the arrays one after the other."""
     return union(*[
         shifted(r, sum(rows[:i]), sum(columns[:j])) for i, block in enumerate(blocks) for j, r in block.items()
@@ -238,7 +247,7 @@ def _part(whole: Relation, rows: Sequence[int], columns: Sequence[int], i: int, 
 # ----------------------------------------------------------------------------------------------------------- loops
 
 
-def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Block] | None:
+def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Relations] | None:
     """Return the dependence of a loop with one body that gives the results; None for a loop of another form.
 
     With the state c (the carries one after the other), inputs x (constants, and one slice of each sliced operand) and
@@ -262,7 +271,7 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
     loop = _Loop.of(eqn, layout, marked, in_step)
     final, before_step = loop.states(count)
     carry_of = {result: operand for operand, result in layout.carries.items()}
-    outs: list[Block] = []
+    outs: list[Relations] = []
     for r, role in enumerate(layout.result_roles):
         if r in carry_of:
             block = loop.final_carry(carry_of[r], final, before_step)
@@ -299,7 +308,7 @@ def _count_of(runs: Runs) -> _StepCount:
             return _StepCount(None, False, False)
 
 
-def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[Block]:
+def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[Relations]:
     """Return the dependence of a loop that takes no step: its results are its first carries."""
     return [
         {p: identity(eqn.ins[p].aval.size) for p in dependent if layout.carries.get(p) == r}
@@ -309,7 +318,7 @@ def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[B
 
 def _dependence_of_step(
     layout: Layout, at: int, dependent: Sequence[int], notes: list[str]
-) -> tuple[set[int], dict[int, Block]]:
+) -> tuple[set[int], dict[int, Relations]]:
     """Return the operands of the loop that depend on the dependent ones in some step, and the dependence of one step on
     them, by result and operand of the loop.
 
@@ -348,10 +357,10 @@ class _Loop(NamedTuple):
     carries: tuple[int, ...]
     sizes: tuple[int, ...]
     inputs: tuple[int, ...]
-    in_step: Mapping[int, Block]
+    in_step: Mapping[int, Relations]
 
     @classmethod
-    def of(cls, eqn: Eqn, layout: Layout, marked: Collection[int], in_step: Mapping[int, Block]) -> _Loop:
+    def of(cls, eqn: Eqn, layout: Layout, marked: Collection[int], in_step: Mapping[int, Relations]) -> _Loop:
         carries = tuple([p for p in layout.carries if p in marked])
         inputs = tuple(sorted([p for p in marked if p not in layout.carries]))
         return cls(eqn, layout, carries, tuple([eqn.ins[p].aval.size for p in carries]), inputs, in_step)
@@ -370,7 +379,7 @@ class _Loop(NamedTuple):
             return below, below
         return (power if count.exact else union(power, below)), below
 
-    def final_carry(self, carry: int, final: Relation, before_step: Relation) -> Block:
+    def final_carry(self, carry: int, final: Relation, before_step: Relation) -> Relations:
         """Return the dependence of the last value of a carry: on first values, and on inputs of every step."""
         if carry not in self.carries:
             return {}  # in no step does it depend
@@ -387,7 +396,7 @@ class _Loop(NamedTuple):
             block[p] = rel
         return block
 
-    def stacked_rows(self, r: int, axis: int, before_step: Relation, reverse: bool) -> Block:
+    def stacked_rows(self, r: int, axis: int, before_step: Relation, reverse: bool) -> Relations:
         """Return the dependence of the rows of all steps: on first values of carries, on the inputs of the same step,
         and by the state on those of earlier steps."""
         shape = self.eqn.outs[r].aval.shape
@@ -395,7 +404,7 @@ class _Loop(NamedTuple):
         in_row = self.in_step.get(r, {})
         of_state = _joined([{j: in_row.get(p, EMPTY) for j, p in enumerate(self.carries)}], [row_size], self.sizes)
         of_row = compose(of_state, before_step, sum(self.sizes))
-        block: Block = {}
+        block: Relations = {}
         for i, p in enumerate(self.carries):
             columns = relation(box(sum(self.sizes[:i]), 0, ((self.sizes[i], 1, 1),)))
             block[p] = repeated(compose(of_row, columns, sum(self.sizes)), (n, row_size, 0))

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Dim: TypeAlias = tuple[int, int, int]  # count, stride of the result, stride of the operand
-Dims: TypeAlias = tuple[Dim, ...]
+StridedDim: TypeAlias = tuple[int, int, int]  # count, stride of the result, stride of the operand
+StridedDims: TypeAlias = tuple[StridedDim, ...]
 Ints: TypeAlias = NDArray[np.integer[Any]]  # int32 or int64: sums and products of numbers are made in int64
 
 MAX_PAIRS: Final = 1 << 25  # more pairs become a dense block
@@ -36,7 +36,7 @@ class Box(NamedTuple):
 
     out0: int
     in0: int
-    dims: Dims
+    dims: StridedDims
 
     @property
     def pairs(self) -> int:
@@ -64,9 +64,9 @@ class Relation(NamedTuple):
 EMPTY: Final = Relation(frozenset())
 
 
-def box(out0: int, in0: int, dims: Iterable[Dim]) -> Box | None:
+def box(out0: int, in0: int, dims: Iterable[StridedDim]) -> Box | None:
     """Return a box in canonical form; None if it is empty."""
-    kept: list[Dim] = []
+    kept: list[StridedDim] = []
     for n, s, t in dims:
         if n <= 0:
             return None
@@ -76,7 +76,7 @@ def box(out0: int, in0: int, dims: Iterable[Dim]) -> Box | None:
             out0, in0, s, t = out0 + s * (n - 1), in0 + t * (n - 1), -s, -t
         kept.append((n, s, t))
     kept.sort(key=lambda d: (-d[1], -abs(d[2]), d[0], d[2]))
-    merged: list[Dim] = []
+    merged: list[StridedDim] = []
     for n, s, t in kept:
         if merged and merged[-1][1] == s * n and merged[-1][2] == t * n:
             merged[-1] = (merged[-1][0] * n, s, t)
@@ -179,7 +179,7 @@ def _moved(numbers: Ints, by: int) -> Ints:
     return np.add(numbers, by, dtype=np.int64) if by else numbers
 
 
-def repeated(r: Relation, *dims: Dim) -> Relation:
+def repeated(r: Relation, *dims: StridedDim) -> Relation:
     """Return the pairs of `r` at each index of further dims."""
     out = relation(*[box(b.out0, b.in0, (*b.dims, *dims)) for b in r.boxes])
     for o, i in r.tables:
@@ -210,10 +210,12 @@ def bounding(r: Relation) -> Relation:
     return relation(box(o0, i0, ((o1 - o0 + 1, 1, 0), (i1 - i0 + 1, 0, 1))))
 
 
-def triangle(n: int, s: int, t: int, *, reverse: bool = False, strict: bool = False) -> list[tuple[int, int, Dims]]:
+def triangle(
+    n: int, s: int, t: int, *, reverse: bool = False, strict: bool = False
+) -> list[tuple[int, int, StridedDims]]:
     """Return the lower triangle i >= j of n x n (`reverse`: i <= j) as boxes: a diagonal, and for each power of two the
     blocks below it. So n (n + 1) / 2 pairs are about 2 log n boxes."""
-    parts: list[tuple[int, int, Dims]] = [] if strict else [(0, 0, ((n, s, t),))]
+    parts: list[tuple[int, int, StridedDims]] = [] if strict else [(0, 0, ((n, s, t),))]
     size = 1
     while size < n:
         whole = n // (2 * size)
@@ -339,10 +341,10 @@ def compose(a: Relation, d: Relation, middle: int) -> Relation:
     return union(*parts)
 
 
-def _look_up(m: Ints, start: int, other: int, dims: list[Dim]) -> tuple[NDArray[np.bool_], Ints] | None:
+def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> tuple[NDArray[np.bool_], Ints] | None:
     """Return which of the numbers m are start + sum s k, and other + sum t k for these. None if the digits k of a
     number are not unique."""
-    signs: list[Dim] = []
+    signs: list[StridedDim] = []
     for n, s, t in dims:
         if s < 0:
             start, other = start + s * (n - 1), other + t * (n - 1)
@@ -443,7 +445,7 @@ _Side: TypeAlias = "list[tuple[int, int, int]]"
 def compose_boxes(x: Box, y: Box) -> list[Box] | None:
     """Return the composition of two boxes as boxes; None if their strides do not fit."""
     out0, in0, a0, d0 = x.out0, y.in0, x.in0, y.out0
-    free: list[Dim] = []
+    free: list[StridedDim] = []
     left: _Side = []
     right: _Side = []
     for n, s, t in x.dims:
@@ -469,7 +471,7 @@ def compose_boxes(x: Box, y: Box) -> list[Box] | None:
     return [b for b in made if b is not None]
 
 
-def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]] | None:
+def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]] | None:
     """Return the solutions of a + sum s p = d + sum t q, as offsets and dims of the two other ends."""
     if not left and not right:
         return [(0, 0, ())] if a == d else []
@@ -483,7 +485,7 @@ def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Di
     if radix > 1:
         lefts, rights = _split(a, left, radix), _split(d, right, radix)
         if lefts is not None and rights is not None:
-            solutions: list[tuple[int, int, Dims]] = []
+            solutions: list[tuple[int, int, StridedDims]] = []
             for ha, high_a, la, low_a, oa in lefts:
                 for hd, high_d, ld, low_d, od in rights:
                     high = _solve_level(ha, high_a, hd, high_d)
@@ -499,19 +501,19 @@ def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Di
     return _enumerate(a, left, d, right)
 
 
-def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]] | None:
+def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]] | None:
     if len(left) <= 1 and len(right) <= 1:
         return _solve_two(a, left, d, right)
     return _enumerate(a, left, d, right)
 
 
-def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]] | None:
+def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]] | None:
     """Solve for each value of the index with the smallest count, if it is small."""
     several = [*[(n, 0, k) for k, (n, _, _) in enumerate(left)], *[(n, 1, k) for k, (n, _, _) in enumerate(right)]]
     n, side, k = min(several)
     if n > _FEW:
         return None
-    solutions: list[tuple[int, int, Dims]] = []
+    solutions: list[tuple[int, int, StridedDims]] = []
     _, stride, other = (left, right)[side][k]
     for value in range(n):
         step = stride * value
@@ -526,7 +528,7 @@ def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int
     return solutions
 
 
-def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, Dims]]:
+def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]]:
     """Return the solutions of a + s p = d + t q with at most one index on each side."""
     if not left and not right:
         return [(0, 0, ())] if a == d else []

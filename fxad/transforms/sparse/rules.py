@@ -39,9 +39,9 @@ from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.sparse.relation import (
     EMPTY,
-    Dim,
     Ints,
     Relation,
+    StridedDim,
     as_numbers,
     bounding,
     box,
@@ -56,15 +56,15 @@ from fxad.transforms.sparse.relation import (
     triangle,
     union,
 )  # fmt: skip
-from fxad.transforms.sparse.values import Values
+from fxad.transforms.sparse.values import LazyKnownValues
 
 # (equation, operand, result, known values, notes of what is not known) -> relation of the result to the operand
-Rule: TypeAlias = Callable[[Any, Eqn, int, int, Values, "list[str]"], Relation]
+SparsityRule: TypeAlias = Callable[[Any, Eqn, int, int, LazyKnownValues, "list[str]"], Relation]
 
 _MAX_WINDOW: Final = 1024  # a larger window is dense along its axes
 
 
-def relation_of(eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def relation_of(eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     """Return the relation of result `r` of an equation to operand `k`."""
     x, y = eqn.ins[k].aval, eqn.outs[r].aval
     if not x.size or not y.size or (isinstance(eqn.prim, Bilinear | Mul) and _is_zero(eqn.ins[1 - k])):
@@ -93,7 +93,7 @@ def along_axes(y: Aval, x: Aval, paired: Mapping[int, int]) -> Relation:
     """Return the relation that is equality along paired axes (of the result: of the operand), and dense along all
     others."""
     so, si = strides_of(y.shape), strides_of(x.shape)
-    dims: list[Dim] = [(y.shape[a], so[a], si[b]) for a, b in paired.items()]
+    dims: list[StridedDim] = [(y.shape[a], so[a], si[b]) for a, b in paired.items()]
     dims += [(n, so[a], 0) for a, n in enumerate(y.shape) if a not in paired]
     dims += [(n, 0, si[b]) for b, n in enumerate(x.shape) if b not in paired.values()]
     return relation(box(0, 0, dims))
@@ -107,16 +107,16 @@ def leading_axes(y: Aval, x: Aval, dense_axes: Sequence[int]) -> Relation:
     return along_axes(y, x, {a: a for a in range(x.ndim) if a not in axes})
 
 
-def _same(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _same(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     return identity(eqn.ins[k].aval.size)
 
 
-def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     first = len(eqn.ins) - len(eqn.outs)  # a check has further operands first
     return identity(eqn.ins[k].aval.size) if k - first == r else EMPTY
 
 
-def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     which = values.get(eqn.ins[0])
     if which is None:
         return identity(eqn.outs[0].aval.size)
@@ -128,7 +128,7 @@ def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: Values, notes: list
 # -------------------------------------------------------------------------------------------------------- structure
 
 
-def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, shape = eqn.ins[0].aval, prim.shape
     si = strides_of(x.shape)
     ins = [0] * len(shape)
@@ -137,39 +137,39 @@ def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: Values, n
     return strided(shape, strides_of(shape), ins)
 
 
-def _reduce(prim: ReduceSum, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _reduce(prim: ReduceSum, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, so = eqn.ins[0].aval, iter(strides_of(eqn.outs[0].aval.shape))
     return strided(x.shape, [0 if a in prim.axes else next(so) for a in range(x.ndim)], strides_of(x.shape))
 
 
-def _transpose(prim: Transpose, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _transpose(prim: Transpose, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     si = strides_of(x.shape)
     return strided(y.shape, strides_of(y.shape), [si[a] for a in prim.perm])
 
 
-def _rev(prim: Rev, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _rev(prim: Rev, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     shape = eqn.ins[0].aval.shape
     s = strides_of(shape)
     last = sum([s[a] * (shape[a] - 1) for a in prim.axes])
     return strided(shape, s, [-n if a in prim.axes else n for a, n in enumerate(s)], 0, last)
 
 
-def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     si = strides_of(x.shape)
     ins = [n * t for n, t in zip(si, prim.strides, strict=True)]
     return strided(y.shape, strides_of(y.shape), ins, 0, sum([n * s for n, s in zip(si, prim.starts, strict=True)]))
 
 
-def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     if k == 1:
         padded = np.flatnonzero(prim.impl(np.zeros(x.shape, np.bool_), np.ones((), np.bool_))[0])
         return table(padded, np.zeros_like(padded))
     so, si = strides_of(y.shape), strides_of(x.shape)
     out0 = in0 = 0
-    dims: list[Dim] = []
+    dims: list[StridedDim] = []
     for a, n in enumerate(x.shape):
         low, step = prim.low[a], prim.interior[a] + 1
         first = max(0, -(low // step))  # the first element that is not dropped
@@ -179,7 +179,7 @@ def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) 
     return relation(box(out0, in0, dims))
 
 
-def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, so = eqn.ins[k].aval, strides_of(eqn.outs[0].aval.shape)
     start = sum([a.aval.shape[prim.axis] for a in eqn.ins[:k]])
     return strided(x.shape, so, strides_of(x.shape), start * so[prim.axis])
@@ -199,7 +199,7 @@ def _unknown(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
     )
 
 
-def _read(prim: Primitive, eqn: Eqn, values: Values) -> Relation | None:
+def _read(prim: Primitive, eqn: Eqn, values: LazyKnownValues) -> Relation | None:
     """Return the relation of a read at known indices: what it reads from the numbers of the elements."""
     indices = [values.get(a) for a in eqn.ins[1:]]
     if any([i is None for i in indices]):
@@ -224,7 +224,7 @@ def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
     return places if places.min() >= 0 and places.max() < x.size else None
 
 
-def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     known = _read(prim, eqn, values)
     if known is not None:
         return known
@@ -241,14 +241,14 @@ def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
     return along_axes(y, x, paired)
 
 
-def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     return _window_at(eqn, eqn.ins[0].aval, eqn.outs[0].aval, [values.get(a) for a in eqn.ins[1:]], notes)
 
 
 def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], notes: list[str]) -> Relation:
     """Return the relation of a window `y` of `x` to `x`, at starts that may be known."""
     so, si = strides_of(y.shape), strides_of(x.shape)
-    dims: list[Dim] = []
+    dims: list[StridedDim] = []
     in0, open_axes = 0, []
     for a, (n, m, start) in enumerate(zip(x.shape, y.shape, starts, strict=True)):
         if n == m or start is not None:
@@ -262,10 +262,10 @@ def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], not
     return relation(box(0, in0, dims))
 
 
-def _index(prim: Index, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _index(prim: Index, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x = eqn.ins[0].aval
     so, si = iter(strides_of(eqn.outs[0].aval.shape)), strides_of(x.shape)
-    dims: list[Dim] = []
+    dims: list[StridedDim] = []
     in0, open_axes = 0, []
     for a, (n, m, start, stride) in enumerate(zip(x.shape, prim.sizes, prim.starts, prim.strides, strict=True)):
         step = 0 if a in prim.dropped else next(so)
@@ -287,7 +287,7 @@ def _index(prim: Index, eqn: Eqn, k: int, r: int, values: Values, notes: list[st
     return relation(box(0, in0, dims))
 
 
-def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, update = eqn.ins[0].aval, eqn.ins[1].aval
     starts = [values.get(a) for a in eqn.ins[2:]]
     known = all([s is not None for s in starts])
@@ -300,7 +300,7 @@ def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: Values, 
     return transposed(_window_at(eqn, x, update, starts, notes))
 
 
-def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, updates = eqn.ins[0].aval, eqn.ins[2].aval
     indices = values.get(eqn.ins[1])
     if k == 0:
@@ -326,7 +326,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: Values, note
 # ----------------------------------------------------------------------------- products, windows, sums along axes
 
 
-def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[0].aval
     batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[k]
     free = [a for a in range(x.ndim) if a not in batch and a not in contract]
@@ -336,15 +336,15 @@ def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: Values, notes: lis
 
 def _windows_along(
     sizes: Sequence[tuple[int, int, int, int, int, int, int, int, int]],
-) -> tuple[list[tuple[int, int, list[Dim]]], bool]:
+) -> tuple[list[tuple[int, int, list[StridedDim]]], bool]:
     """Return boxes for window axes: (operand size, its stride, result size, its stride, window, window stride, low
     padding, base dilation, window dilation)."""
     if prod([s[4] for s in sizes]) > _MAX_WINDOW:
         return [], False
-    boxes: list[tuple[int, int, list[Dim]]] = []
+    boxes: list[tuple[int, int, list[StridedDim]]] = []
     for places in product(*[range(s[4]) for s in sizes]):
         o0 = i0 = 0
-        dims: list[Dim] = []
+        dims: list[StridedDim] = []
         for w, (n, si, m, so, _, stride, low, base, dilation) in zip(places, sizes, strict=True):
             # result i reads i * stride + w * dilation - low, which must be a multiple of `base` in [0, (n - 1) base]
             part = compose(
@@ -362,7 +362,7 @@ def _windows_along(
     return boxes, True
 
 
-def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
     if k == 1:
         return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
@@ -378,7 +378,7 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: Values, no
     (b, f), (ob, of) = prim.lhs_spec[:2], prim.out_spec[:2]
     g, h = prim.feature_groups, prim.batch_groups
     outs, ins, examples = y.shape[of], lhs.shape[f], y.shape[ob]
-    others: list[Dim] = [
+    others: list[StridedDim] = [
         (examples, so[ob], si[b]),
         (g, so[of] * (outs // g), si[f] * (ins // g)),
         (ins // g, 0, si[f]),
@@ -390,7 +390,7 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: Values, no
     return relation(*[box(o, i, [*dims, *others]) for o, i, dims in boxes])
 
 
-def _window(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _window(prim: Any, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     scatters = isinstance(prim, SelectAndScatterAdd)
     x, y = (eqn.outs[0].aval, eqn.ins[0].aval) if scatters else (eqn.ins[0].aval, eqn.outs[0].aval)
     so, si = strides_of(y.shape), strides_of(x.shape)
@@ -404,7 +404,7 @@ def _window(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str
     return transposed(found) if scatters else found
 
 
-def _cumulative(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _cumulative(prim: Any, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[r].aval
     if (
         not isinstance(prim, CumSum | LinearRecurrence)
@@ -417,16 +417,16 @@ def _cumulative(prim: Any, eqn: Eqn, k: int, r: int, values: Values, notes: list
 
 def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
     s = strides_of(x.shape)
-    others: list[Dim] = [(n, s[a], s[a]) for a, n in enumerate(x.shape) if a != axis]
+    others: list[StridedDim] = [(n, s[a], s[a]) for a, n in enumerate(x.shape) if a != axis]
     parts = triangle(x.shape[axis], s[axis], s[axis], reverse=reverse)
     return relation(*[box(o, i, [*dims, *others]) for o, i, dims in parts])
 
 
-def _fft(prim: Fft, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _fft(prim: Fft, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, range(-len(prim.lengths), 0))
 
 
-def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[0].aval
     if k != 1:
         return leading_axes(y, x, (-2, -1))
@@ -434,22 +434,22 @@ def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: Values,
     return _along_axis_triangle(y, y.ndim - (2 if prim.left_side else 1), reverse=prim.lower_a == flip)
 
 
-def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     # the columns of B, the last operand, are systems of their own
     return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == len(eqn.ins) - 1 else (-2, -1))
 
 
-def _matrixwise(prim: Matrixwise, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _matrixwise(prim: Matrixwise, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     return leading_axes(eqn.outs[r].aval, eqn.ins[k].aval, (-2, -1))
 
 
-def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: Values, notes: list[str]) -> Relation:
+def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     # Q acts on each column of C, or on each row
     along = (-2 if prim.left_side else -1,) if k == prim.linear_operand else (-2, -1)
     return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, along)
 
 
-RULES: Final[Mapping[type[Primitive], Rule]] = MappingProxyType(
+RULES: Final[Mapping[type[Primitive], SparsityRule]] = MappingProxyType(
     {
         SelectN: _select, Mark: _one_to_one, OptimizationBarrier: _one_to_one, Check: _one_to_one,
         ShardingConstraint: _same, Reshape: _same, Squeeze: _same, ExpandDims: _same, BroadcastInDim: _broadcast,

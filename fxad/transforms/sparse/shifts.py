@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.transforms.sparse.checks import SYMMETRIC, Coloring, is_valid, one_sided
-from fxad.transforms.sparse.csr import Csr, Flags, Ints, Shape, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.csr import BoolArray, Csr, Ints, MatrixShape, csr_of, no_colors, renumbered
 from fxad.transforms.sparse.greedy import greedy_columns
 
-Test: TypeAlias = Callable[[Ints, int], Flags]  # of rows of residues, and their modulus
+Test: TypeAlias = Callable[[Ints, int], BoolArray]  # of rows of residues, and their modulus
 
 
-def color_band(offsets: Sequence[int], shape: Shape, kind: str) -> Coloring | None:
+def color_band(offsets: Sequence[int], shape: MatrixShape, kind: str) -> Coloring | None:
     """Return the colouring i mod K, for the smallest K that is valid for the band of the entries (i, i + k).
 
     Cost: none that grows with the size of the matrix, but for the arrays of colours.
@@ -310,13 +310,13 @@ def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], aro
     return best
 
 
-def _apart(steps: Ints, _modulus: int) -> Flags:
+def _apart(steps: Ints, _modulus: int) -> BoolArray:
     """Return True for the rows of residues without a zero: columns that share a row differ in colour."""
-    apart: Flags = np.all(steps != 0, axis=1)
+    apart: BoolArray = np.all(steps != 0, axis=1)
     return apart
 
 
-def _in_trees(closed: Flags) -> Test:
+def _in_trees(closed: BoolArray) -> Test:
     """Return the test for the rows of residues that give an acyclic colouring.
 
     Neighbours differ in colour if no residue is zero. The entries between two colours that differ by s are the shifts
@@ -324,8 +324,8 @@ def _in_trees(closed: Flags) -> Test:
     pair is `closed`: all axes in which they differ are periodic. Three close a cycle: a - b + c - a + b - c.
     """
 
-    def test(residues: Ints, modulus: int) -> Flags:
-        proper: Flags = np.all(residues != 0, axis=1)
+    def test(residues: Ints, modulus: int) -> BoolArray:
+        proper: BoolArray = np.all(residues != 0, axis=1)
         most = np.zeros(len(residues), np.int64)
         for s in range(1, modulus):
             most = np.maximum(most, np.count_nonzero(residues == s, axis=1))

@@ -15,7 +15,7 @@ from fxad.core.dce import dce
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
 
-Known: TypeAlias = Callable[[], NDArray | None]
+ComputeKnown: TypeAlias = Callable[[], NDArray | None]
 
 
 def unknown() -> None:
@@ -24,14 +24,14 @@ def unknown() -> None:
 
 
 @final
-class Values:
+class LazyKnownValues:
     """The known values of a program, for operands that may be known."""
 
     __slots__ = ("_eqns", "_jaxpr", "_known", "_numbers", "_values")
 
-    def __init__(self, jaxpr: Jaxpr, operands: Sequence[Known]) -> None:
+    def __init__(self, jaxpr: Jaxpr, operands: Sequence[ComputeKnown]) -> None:
         self._jaxpr = jaxpr
-        self._known: dict[Atom, Known] = dict(zip(jaxpr.ins, operands, strict=True))
+        self._known: dict[Atom, ComputeKnown] = dict(zip(jaxpr.ins, operands, strict=True))
         self._eqns: dict[Var, tuple[Eqn, int]] | None = None
         self._values: dict[Atom, NDArray | None] = {}
         self._numbers: dict[int, NDArray] = {}
@@ -68,7 +68,7 @@ class Values:
                 if k in results and all(
                     [t.aval is b.aval for t, b in zip([eqn.ins[p] for p in places], body.ins, strict=True)]
                 ):
-                    inner = Values(body, [partial(self.get, eqn.ins[p]) for p in places])
+                    inner = LazyKnownValues(body, [partial(self.get, eqn.ins[p]) for p in places])
                     return inner.get(body.outs[results.index(k)])
             return self._pruned(eqn, k)
         args = [self.get(x) for x in eqn.ins]
@@ -93,4 +93,4 @@ class Values:
         return run(single, [x for x in args if x is not None])[0]
 
 
-NOTHING = Values(Jaxpr((), (), ()), ())
+NOTHING = LazyKnownValues(Jaxpr((), (), ()), ())

@@ -21,11 +21,11 @@ from fxad.transforms.inversion.rules.assembling import constant_mask, has_box, w
 from fxad.transforms.inversion.rules.contract import ChosenPart, MaskPart
 from fxad.transforms.inversion.rules.structure import box_of, constant_window, pad_elements, slice_of_ranges
 
-Producer = Callable[[Atom], Eqn | None]
+FindProducer = Callable[[Atom], Eqn | None]
 
 
 def invert_at_places(
-    emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: Producer
+    emit: Emit, eqn: Eqn, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool], producer: FindProducer
 ) -> MaskPart | Atom | None:
     """Invert an equation for a part of its result. Return its one unknown operand, or a part of it; None if the
     positions are not constant."""

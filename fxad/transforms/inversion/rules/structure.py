@@ -15,7 +15,7 @@ import numpy as np
 from fxad.core.sizes import is_symbolic
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.index import Index, index_dtype, normalize_index
+from fxad.primitives.index import Index
 from fxad.primitives.reduce import Reduction
 from fxad.primitives.shape import (
     BroadcastInDim,
@@ -163,11 +163,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
     shape = x.aval.shape
     if prim.reachable_shape(shape) != shape:
         return Refused("its window is a part of a part of the operand")
-    dtype = index_dtype(shape)
-    starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
-    for a, i in zip(prim.dynamic, indices, strict=True):
-        starts[a] = normalize_index(ctx, i, shape[a], dtype)
-    return (_in_window(value, starts), *[None for _ in places])
+    return (_in_window(value, prim.window_starts(ctx, shape, indices)), *[None for _ in places])
 
 
 READS_UNKNOWN_PLACE: Final = "where it reads is not known"
