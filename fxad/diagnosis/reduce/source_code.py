@@ -99,12 +99,9 @@ class _Code:
         own = inspect.unwrap(fn)
         if not isinstance(own, FunctionType) or own.__closure__:
             raise _refused(fn, "it reads variables of the function around it")
-        try:
-            source = textwrap.dedent(inspect.getsource(fn)).rstrip()
-        except (OSError, TypeError):
-            raise _refused(fn, f"its module {fn.__module__} has no source") from None
+        source, definition = _definition(fn)
         self.definitions[fn.__name__] = source
-        for name in sorted(_globals_of(own.__code__) | _read_at_definition(source)):
+        for name in sorted(_globals_of(own.__code__) | _read_at_definition(definition)):
             if name in own.__globals__ and name != fn.__name__:
                 self.expression(own.__globals__[name], name)
 
@@ -115,11 +112,21 @@ def _globals_of(code: CodeType) -> set[str]:
     return names.union(*[_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)])
 
 
-def _read_at_definition(source: str) -> set[str]:
+def _definition(fn: FunctionType) -> tuple[str, ast.FunctionDef]:
+    """Return the source of a function, as a text and parsed."""
+    try:
+        source = textwrap.dedent(inspect.getsource(fn)).rstrip()
+        definition = ast.parse(source).body[0]
+        # Python 3.13 gives the source of `python -c` for a function that `exec` made
+        if isinstance(definition, ast.FunctionDef) and definition.name == inspect.unwrap(fn).__name__:
+            return source, definition
+    except (OSError, TypeError, SyntaxError):
+        pass
+    raise _refused(fn, f"its module {fn.__module__} has no source")
+
+
+def _read_at_definition(function: ast.FunctionDef) -> set[str]:
     """Return the names that the decorators and the defaults of a function read."""
-    function = ast.parse(source).body[0]
-    if not isinstance(function, ast.FunctionDef):
-        return set()
     read = [*function.decorator_list, *function.args.defaults, *function.args.kw_defaults]
     return {n.id for part in read if part is not None for n in ast.walk(part) if isinstance(n, ast.Name)}
 
