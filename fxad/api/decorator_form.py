@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, final, overload
 
@@ -47,16 +47,21 @@ def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
     @wraps(transformation)
     def with_decorator_form(*args: Any, **options: Any) -> object:
         if args or function in options:
-            for option in args[1:]:
-                if _is_data(option):
-                    raise ArgumentError(
-                        f"{name}: an option is {described(option)}: {shown(option)}",
-                        remedy=f"{name}(f) is a function, which takes the arguments of f: {name}(f)(x)",
-                    )
+            check_options(name, args[1:])
             return transformation(*args, **options)
         return partial(with_decorator_form, **options)
 
     return with_decorator_form
+
+
+def check_options(name: str, options: Iterable[object]) -> None:
+    """Raise ArgumentError for an array among the options of a transformation: it is an argument of the function."""
+    for option in options:
+        if _is_data(option):
+            raise ArgumentError(
+                f"{name}: an option is {described(option)}: {shown(option)}",
+                remedy=f"{name}(f) is a function, which takes the arguments of f: {name}(f)(x)",
+            )
 
 
 def _is_data(option: object) -> bool:

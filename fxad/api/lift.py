@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
+from fxad.api.decorator_form import check_options
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, described, shown
@@ -42,6 +43,7 @@ def lift(
 
     `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.
     """
+    check_options(what, (argnums,))
     if isinstance(f, Program):
         check_no_statics(what, f, static_argnums, static_argnames)
         return transform(before_differentiation(f) if orders else f)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fxad import numpy as fnp
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
+from fxad.api.decorator_form import check_options
 from fxad.api.directional import linearize, vjp
 from fxad.api.gradients import check_holomorphic, grad
 from fxad.api.lift import before_differentiation, check_function, trace_for_transform
@@ -355,6 +356,7 @@ def sparse_jacobian(
             "sparse_jacobian", before_differentiation(f), pattern, coloring, argnums, at, check, holomorphic
         )
     check_function("sparse_jacobian", f)
+    check_options("sparse_jacobian", (pattern, coloring, argnums))
 
     @wraps(f, updated=())
     def derivative(*args: object, **kwargs: object) -> object:
@@ -413,6 +415,7 @@ def sparse_hessian(
     if isinstance(f, Program):
         return _hessian_program(f, pattern, coloring, argnums, at, check, holomorphic)
     check_function("sparse_hessian", f)
+    check_options("sparse_hessian", (pattern, coloring, argnums))
 
     @wraps(f, updated=())
     def derivative(*args: object, **kwargs: object) -> object:

@@ -57,7 +57,10 @@ def test_without_a_function_it_is_a_decorator(name: str, options: dict[str, Any]
     assert next(iter(inspect.signature(transformation).parameters)) in ("f", "fun")
 
 
-@pytest.mark.parametrize("name", [f[0] for f in FORMS])
+OTHERS = ("laplacian", "biharmonic", "sparse_jacobian", "sparse_hessian")  # without a decorator form
+
+
+@pytest.mark.parametrize("name", [*[f[0] for f in FORMS], *OTHERS])
 def test_arguments_of_the_function_are_no_options(name: str) -> None:
     """`grad(f, x)` is refused at once: it would be a function with `x` for argnums."""
     with pytest.raises(ArgumentError) as e:
