@@ -53,8 +53,12 @@ def setdiff1d(
         own = concrete_value("setdiff1d", ar1, _SIZED).reshape(-1)
         if not assume_unique:
             own = distinct_values(own)[0]
-        values, others, _ = _concrete_pair("setdiff1d", own, ar2)
-        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[np.isin(values, others, invert=True)]))
+        values, others, dtype = _concrete_pair("setdiff1d", own, ar2)
+        if own.dtype in dtypes.INTEGER and dtype not in dtypes.INTEGER:  # int64 and uint64
+            absent = np.asarray(isin(own, ar2, invert=True))
+        else:
+            absent = np.isin(values, others, invert=True)
+        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[absent]))
     x, other = as_array("setdiff1d", ar1).reshape(-1), as_array("setdiff1d", ar2, 1).reshape(-1)
     return _padded_set(x, None, other, "outside", size, fill_value)[0]
 

@@ -240,10 +240,12 @@ def isin(
         member = equal(array[..., None], among).any(-1)
     else:
         dtype = result_type(array, among)
-        ordered, array = sort(among.astype(dtype)), array.astype(dtype)
+        if array.dtype not in dtypes.INTEGER or among.dtype not in dtypes.INTEGER:
+            array, among = array.astype(dtype), among.astype(dtype)
+        ordered = sort(among)  # integers of two dtypes are compared exactly, int64 and uint64 too
         at = searchsorted(ordered, array)
         if at_least(among.size, 1):
             member = ordered[minimum(at, among.size - 1)] == array
         else:  # it may be 0
-            member = (concat([ordered, full((1,), 0, dtype)])[at] == array) & (at < among.size)
+            member = (concat([ordered, full((1,), 0, ordered.dtype)])[at] == array) & (at < among.size)
     return ~member if invert else member

@@ -225,5 +225,5 @@ def test_static_arguments_of_a_function() -> None:
     np.testing.assert_allclose(np.asarray(jax.jit(f, static_argnums=1)(V, 3)), V**3, rtol=1e-6)
     assert failing(fx.errors.ArgumentError, to_jax(power), V, "a") == (  # regression: an AttributeError
         "trace of power: argument n: a str is not an array: 'a' | "
-        "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
+        "it is static: leave it out and close over it, or name its argument in static_argnames of jit, grad, vmap, ..."
     )

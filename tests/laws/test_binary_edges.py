@@ -215,6 +215,18 @@ def test_searchsorted_across_signed_and_uint64(side: str, method: str) -> None:
         np.testing.assert_array_equal(np.asarray(found), wanted)
 
 
+def test_sets_across_signed_and_uint64() -> None:
+    signed = np.array([-(2**62), 0, 5, 2**62, 2**62 + 1])
+    unsigned = np.array([5, 2**62 + 1, 2**64 - 2**62, *range(100, 300)], np.uint64)
+    for a, b in ((signed, unsigned), (unsigned, signed)):
+        among = {int(v) for v in b}
+        wanted = np.array([int(v) in among for v in a])
+        for method in ("compare_all", "sort"):
+            found = interpreted(lambda a, b, method=method: fnp.isin(a, b, method=method), a, b)
+            np.testing.assert_array_equal(np.asarray(found), wanted)
+        np.testing.assert_array_equal(np.asarray(fnp.setdiff1d(a, b)), np.unique(a[~wanted]))
+
+
 @pytest.mark.parametrize(
     ("num", "endpoint", "step"), [(1, True, np.nan), (0, False, np.nan), (1, False, 2.0), (3, True, 1.0)]
 )
