@@ -28,9 +28,9 @@ def erfcx(x: ArrayLike) -> Array:
     return at_least_single(lambda v: _scaled_integral(v, 0), a)
 
 
-def erfcinv(x: ArrayLike) -> Array:
-    """Return the y with erfc(y) = x, for 0 <= x <= 2; nan elsewhere."""
-    (a,) = broadcast_floats("erfcinv", *reals("erfcinv", x))
+def erfcinv(y: ArrayLike) -> Array:
+    """Return the x with erfc(x) = y, for 0 <= y <= 2; nan elsewhere."""
+    (a,) = broadcast_floats("erfcinv", *reals("erfcinv", y))
     return at_least_single(_erfcinv, a)
 
 

@@ -46,10 +46,9 @@ ABSENT: Mapping[str, str] = {
     "lax.linalg.eigh": "sort_eigenvalues",
     "lax.linalg.schur": "select_callable", "scipy.linalg.sqrtm": "blocksize",
     "random.key": "dtype", "random.wrap_key_data": "dtype",
-    "scipy.special.log_ndtr": "series_order",
     "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",
     "scipy.linalg.eigh_tridiagonal": "key tol", "scipy.linalg.polar": "eps max_iterations",
-    "scipy.linalg.expm": "max_squarings upper_triangular", "scipy.sparse.linalg.gmres": "solve_method",
+    "scipy.linalg.expm": "max_squarings", "scipy.sparse.linalg.gmres": "solve_method",
 }  # fmt: skip
 # Those of functions in jax 0.12.
 NEWER: Mapping[str, str] = {"numpy.lexsort": "batch_size"}

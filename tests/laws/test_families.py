@@ -370,7 +370,10 @@ def names(source: str, name: str) -> bool:
     [
         # where the family is not enough: a measured cost; a key of its own, and eigenvalues in order
         (TopK, {"support/constants.py"}),
-        (Sort, {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py"}),
+        (  # it is exact in floats
+            Sort,
+            {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py", "diagnosis/equality/decide.py"},
+        ),
         # a log-determinant, and solves that others emit; two vectors beside the diagonal
         (
             TriangularSolve,  # its pattern is a triangle; its right-hand sides may be rows
