@@ -35,8 +35,8 @@ COMMON = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     print_blob=True,
 )
-settings.register_profile("ci", COMMON, max_examples=10, derandomize=True)
-settings.register_profile("dev", COMMON, max_examples=10)
+settings.register_profile("ci", COMMON, max_examples=8, derandomize=True)
+settings.register_profile("dev", COMMON, max_examples=8)
 settings.register_profile("deep", COMMON, max_examples=int(os.environ.get("FXAD_EXAMPLES", "2000")))
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 if quick():

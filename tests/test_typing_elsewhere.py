@@ -23,7 +23,7 @@ PROJECT = '''
 """A project elsewhere."""
 
 from functools import partial
-from typing import reveal_type
+from typing import Any, reveal_type
 
 import numpy as np
 
@@ -75,7 +75,7 @@ reveal_type(x < params.b)  # R: Array
 reveal_type(divmod(np.asarray(x), params.b))  # R: tuple[Array, Array]
 reveal_type(np.asarray(params.b) + 1)  # R: ndarray[tuple[Any, ...], dtype[Any]]
 np.testing.assert_allclose(params.b, x[0])
-reveal_type(np.mean(params.b))  # R: floating[Any]
+average: np.floating[Any] = np.mean(params.b)
 reveal_type(np.sum(params.b))  # R: Any
 
 

@@ -6,6 +6,7 @@ as output, and not run, are no Python blocks.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -23,12 +24,16 @@ def module_of(text: str) -> str:
     return "\n".join([*lines, ""]) if lines else ""
 
 
+HAS_JAX = importlib.util.find_spec("jax") is not None
+
+
 def write_pages(folder: Path) -> dict[str, Path]:
-    """Write the modules of all pages with Python blocks; return the page of each file name."""
+    """Write the modules of all pages with Python blocks; return the page of each file name. Pages that import jax are
+    left out where it is not installed."""
     pages: dict[str, Path] = {}
     for page in PAGES:
         code = module_of(page.read_text(encoding="utf-8"))
-        if code:
+        if code and (HAS_JAX or "\nimport jax\n" not in code):
             name = re.sub(r"\W", "_", page.stem.lower()) + ".py"
             assert name not in pages, "two pages have one name"
             (folder / name).write_text(code, encoding="utf-8")
