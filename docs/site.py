@@ -72,7 +72,7 @@ PICTURES: Final = {
 }
 # Examples import these.
 HELPERS: Final = ("pictures", "side_by_side")
-# What the search finds first and last, by the start of a page's path.
+# The weights of pages in the search, by the start of a page's path.
 SEARCH: Final = {
     "reference/": {"boost": 4},
     "adr/": {"boost": 0.5},

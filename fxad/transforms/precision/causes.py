@@ -1,4 +1,4 @@
-"""What may be wrong with the result of an equation, beside the rounding of its elements."""
+"""Causes of errors in the result of an equation, beside the rounding of its elements."""
 
 from __future__ import annotations
 
