@@ -247,8 +247,8 @@ def _norm(x: NDArray) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The errors that the runs of an equation have shown so far: the largest relative error of its results, that of its operands
-    in this step, the causes, and whether all results were finite."""
+    """The errors that the runs of an equation have shown so far: the largest relative error of its results, that of its
+    operands in this step, the causes, and whether all results were finite."""
 
     error: float = -1.0  # less than that of any run
     operands: float = 0.0
