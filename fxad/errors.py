@@ -243,6 +243,14 @@ class SizeError(FxadError, TypeError):
     """A named size is used where a number is needed, or its assumptions do not decide a comparison."""
 
 
+class UnknownSizeError(SizeError):
+    """A step needs the value of a named size, or a comparison of sizes that the assumptions do not decide."""
+
+
+class NotMaskedError(SizeError):
+    """An equation has no padded form; the message gives the reason."""
+
+
 class DTypeError(FxadError, TypeError):
     """A dtype is not one the operation takes."""
 
@@ -265,6 +273,16 @@ class TreeError(FxadError, ValueError):
 
 class ParameterError(FxadError, ValueError):
     """A static parameter has a value the operation does not take."""
+
+
+class BudgetError(ParameterError):
+    """No plan of a program fits into a budget. `least`: the fewest bytes of temporaries that were reached."""
+
+    least: int
+
+    def __init__(self, message: str, *, remedy: str, least: int) -> None:
+        super().__init__(message, remedy=remedy)
+        self.least = least
 
 
 class TracerError(FxadError, TypeError):

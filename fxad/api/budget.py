@@ -26,7 +26,7 @@ def plan_memory(program: Program[P, object], *, budget: int | str, donate: Donat
 
     Law:    the executable under the plan has at most so many bytes of temporaries; a smaller budget never gives more.
     Cost:   plans are compiled until one fits.
-    Raises: ParameterError for a budget into which nothing fits, with the least bytes that were reached; ArgumentError
+    Raises: BudgetError for a budget into which nothing fits, with the least bytes that were reached; ArgumentError
             for a budget that is no number of bytes, and for a value that is not a Program; SizeError for symbolic shapes;
             AxisNameError for collectives over an axis of a map around it.
     """

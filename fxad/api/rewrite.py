@@ -80,7 +80,7 @@ def remat(
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
             within a fusion and chooses other fusions.
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
-    Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; ParameterError, when the
+    Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; BudgetError, when the
             executable is compiled, for a budget into which nothing fits, with the least bytes that were reached.
     """
     wrong = [x for x in tree.leaves(prevent_cse) if not isinstance(x, bool)]

@@ -41,7 +41,7 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.weak import WeakTable
-from fxad.errors import ArgumentError, ShapeError, SizeError, described, shown
+from fxad.errors import ArgumentError, ShapeError, SizeError, UnknownSizeError, described, shown
 
 T = TypeVar("T")
 
@@ -849,7 +849,7 @@ def may_fit(m: int, n: int) -> bool:
 
 def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     """Return True if a - b >= margin, which is 0 for `>=` and `<`, and 1 for `>` and `<=`. `sign` is the user's
-    operator, for messages. Raises: SizeError if the assumptions do not decide it."""
+    operator, for messages. Raises: UnknownSizeError if the assumptions do not decide it."""
     if not _is_size(b):
         if isinstance(b, float):  # an infinity, as in a comparison with a bound
             if b == float("inf"):
@@ -863,7 +863,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     if at_least(-difference, 1 - margin) or (type(b) is int and b >= _LARGEST_SIZE):
         return False
     names = {n.name: n for n in names_of(difference)}
-    raise SizeError(
+    raise UnknownSizeError(
         f"size: {a} {sign} {b} is not decided by {_assumptions_text(names.values())}",
         remedy=f"{_deciding(difference, margin)}, or use fxad.numpy on the value of the size",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fxad import runtime
-from fxad.errors import ParameterError
+from fxad.errors import BudgetError
 from fxad.ir import Jaxpr, source_location
 from fxad.passes import WITHIN_BUDGET, Passes, plan_of, run_passes
 from fxad.primitives.marks import without_budgets
@@ -25,7 +25,7 @@ def link_within(
     ones, or those and one of `fxad.passes.WITHIN_BUDGET`, which are tried in order.
 
     Law:    a smaller limit never gives more bytes, because the order does not depend on it.
-    Raises: ParameterError with the least bytes that were reached, if none fits.
+    Raises: BudgetError with the least bytes that were reached, if none fits.
     """
     program = without_budgets(jaxpr)
     least: tuple[int, Passes | None] | None = None
@@ -37,10 +37,11 @@ def link_within(
         if least is None or held < least[0]:
             least = held, tried
     assert least is not None, jaxpr
-    raise ParameterError(
+    raise BudgetError(
         f"compile of {jaxpr.name}: no plan fits into {limit:,} bytes of temporaries: the least that was reached is"
         f" {least[0]:,} bytes",
         remedy=f"give a larger budget, or make these values smaller: {_largest(run_passes(program, least[1] or ()))}",
+        least=least[0],
     )
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, final
 from fxad import dtypes
 from fxad.core.sizes import is_symbolic
 from fxad.dtypes import DType
-from fxad.errors import SizeError
+from fxad.errors import UnknownSizeError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -184,7 +184,7 @@ class ReduceWindowProd(WindowReduction):
         inexact = [m for m, s in steps if (dilated_size(m, s) + s - 1) // s != m]  # the number of strided places
         if is_symbolic(self.window) or inexact:
             what = self.window if is_symbolic(self.window) else tuple(inexact)
-            raise SizeError(
+            raise UnknownSizeError(
                 f"reduce_window_prod: the derivative stacks the elements of windows, and {what} has no value",
                 remedy="differentiate the masked program, or specialize the program first",
             )

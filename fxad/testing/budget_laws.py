@@ -10,7 +10,7 @@ from fxad.api.budget import plan_memory
 from fxad.core import tree
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.errors import ParameterError
+from fxad.errors import BudgetError
 from fxad.execution.executable import lower
 from fxad.ir import Jaxpr
 from fxad.testing.compare import HostArrays, differ, fail
@@ -75,12 +75,11 @@ def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None
         budget = int(share * plain)
         try:
             plan = plan_memory(program, budget=budget)
-        except ParameterError as e:
-            least = int(str(e).partition("reached is ")[2].partition(" bytes")[0].replace(",", ""))
-            if least <= budget or least > before:
-                fail(f"the least budget is said to be {least}, {before} bytes were reached", jaxpr, args)
-            if bytes_under(plan_memory(program, budget=least)) > least:
-                fail(f"the least budget is said to be {least} and is not reached", jaxpr, args)
+        except BudgetError as e:
+            if e.least <= budget or e.least > before:
+                fail(f"the least budget is said to be {e.least}, {before} bytes were reached", jaxpr, args)
+            if bytes_under(plan_memory(program, budget=e.least)) > e.least:
+                fail(f"the least budget is said to be {e.least} and is not reached", jaxpr, args)
             return
         used = bytes_under(plan)
         if used > min(budget, before):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.errors import FxadError, SizeError
+from fxad.errors import FxadError, NotMaskedError, SizeError, UnknownSizeError
 from fxad.ir import Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.fft import Fft
 from fxad.primitives.linalg import LINALG
@@ -76,13 +76,10 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
 
 
 def raise_unless_refused(error: FxadError) -> None:
-    """Raise an error again, unless mask may refuse a program by it: the refusal of a rule; and, if it says where it is,
-    a comparison that the assumptions do not decide, and the derivative of a window product."""
-    advice = "state an assumption", "name one size by the other"
-    undecided = "is not decided by" in error.message and error.remedy.startswith(advice)
-    # the derivative of the masked program is the remedy
-    stacked = "reduce_window_prod: the derivative stacks the elements of windows" in error.message
-    if "is not masked" not in error.message and not ((undecided or stacked) and (error.equation or error.where)):
+    """Raise an error again, unless mask may refuse a program by it: an equation has no padded form, or needs a size
+    that is not known, and the error says where."""
+    unknown = isinstance(error, UnknownSizeError) and (error.equation or error.where)
+    if not (isinstance(error, NotMaskedError) or unknown):
         raise error
 
 

@@ -29,6 +29,7 @@ from fxad.diagnosis.explain.findings import (
 )
 from fxad.diagnosis.explain.page import (
     LISTED,
+    EquationRows,
     Findings,
     Listing,
     Page,
@@ -176,7 +177,7 @@ def _memory_section(s: ExplainedProgram, held: Memory) -> PageSection:
             f"{r.bytes:,}",
             r.type,
             place(r.line, ""),
-            "" if r.number is None else f"#{r.number}",
+            "" if r.number is None else str(r.number),
             r.equation,
             ", ".join([line.short for line in r.readers]),
             r.reason,
@@ -184,7 +185,7 @@ def _memory_section(s: ExplainedProgram, held: Memory) -> PageSection:
         for r in held.rows
     ]
     head = ("bytes", "type", "line", "no.", "equation", "read by", "why it is stored")
-    blocks.append(Table(head, tuple(rows), right=(0,)))
+    blocks.append(EquationRows(Table(head, tuple(rows), right=(0,)), number_at=head.index("no.")))
     return PageSection("memory", "Memory", tuple(blocks))
 
 
@@ -234,15 +235,14 @@ def _time_section(time: Sequence[TimeRow]) -> PageSection:
             f"{r.bytes:,}",
             f"{r.runs:,}",
             place(r.line, ""),
-            "" if r.number is None else f"#{r.number}",
+            "" if r.number is None else str(r.number),
             r.equation,
         )
         for r in time[:200]
     ]
     table = Table(("time", "share", "flops", "bytes written", "line"), tuple(lines), right=(0, 1, 2, 3))
-    detail = Table(
-        ("time", "flops", "bytes written", "runs", "line", "no.", "equation"), tuple(rows), right=(0, 1, 2, 3)
-    )
+    head = ("time", "flops", "bytes written", "runs", "line", "no.", "equation")
+    detail = EquationRows(Table(head, tuple(rows), right=(0, 1, 2, 3)), number_at=head.index("no."))
     return PageSection("time", "Time and flops", (how, table, detail))
 
 

@@ -56,7 +56,16 @@ class SourceLines:
     table: Table
 
 
-PageBlock: TypeAlias = str | Table | Picture | PreformattedLines | Listing | SourceLines
+@final
+@dataclass(frozen=True, slots=True)
+class EquationRows:
+    """A table whose column `number_at` has numbers of equations, or nothing. They link to the listing."""
+
+    table: Table
+    number_at: int
+
+
+PageBlock: TypeAlias = str | Table | Picture | PreformattedLines | Listing | SourceLines | EquationRows
 
 
 @final
@@ -163,6 +172,8 @@ def _block_text(block: PageBlock) -> str:
             return block
         case SourceLines():
             return block.table.text()
+        case EquationRows():
+            return _block_text(block.table)
         case Table():
             more = len(block.rows) - TEXT_ROWS
             text = Table(block.head, tuple([_cut(r) for r in block.rows[:TEXT_ROWS]]), block.right).text()
@@ -204,7 +215,9 @@ def _block_html(block: PageBlock) -> str:
         case str():
             return f"<p>{_escaped(block)}</p>"
         case SourceLines():
-            return _table_html(block.table, ' class="source"', len(block.table.rows))
+            return _table_html(block.table, ' class="source"', most=len(block.table.rows))
+        case EquationRows():
+            return _table_html(block.table, number_at=block.number_at)
         case Table():
             return _table_html(block)
         case Picture():
@@ -217,23 +230,20 @@ def _block_html(block: PageBlock) -> str:
             return _listing_html(block)
 
 
-def _table_html(table: Table, attributes: str = "", most: int = ROWS) -> str:
+def _table_html(table: Table, attributes: str = "", *, most: int = ROWS, number_at: int | None = None) -> str:
+    def cell(k: int, text: str, tag: str) -> str:
+        inner = _escaped(text)
+        if k == number_at and text and tag == "td":
+            inner = f'<a href="#e{inner}">{inner}</a>'
+        return f"<{tag}{' class=n' if k in table.right else ''}>{inner}</{tag}>"
+
     more = len(table.rows) - most
-    cells = ["".join([_cell(c, "td", k in table.right) for k, c in enumerate(row)]) for row in table.rows[:most]]
+    cells = ["".join([cell(k, c, "td") for k, c in enumerate(row)]) for row in table.rows[:most]]
     if more > 0:
         cells.append(f'<td colspan="{len(table.head)}">{more:,} more rows</td>')
-    head = "".join([_cell(c, "th", k in table.right) for k, c in enumerate(table.head)])
+    head = "".join([cell(k, c, "th") for k, c in enumerate(table.head)])
     rows = "".join([f"<tr>{row}</tr>" for row in cells])
     return f'<div class="wide"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-_LINK: Final = re.compile(r"^#(\d+)$")
-
-
-def _cell(text: str, tag: str, right: bool) -> str:
-    link = _LINK.match(text)
-    inner = f'<a href="#e{link[1]}">{link[1]}</a>' if link else _escaped(text)
-    return f"<{tag}{' class=n' if right else ''}>{inner}</{tag}>"
 
 
 def _lines_html(block: PreformattedLines) -> str:

@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Protocol, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import SizeError
+from fxad.errors import NotMaskedError
 from fxad.ir import Atom, Atoms, Avals, Primitive
 from fxad.primitives.families import of_family
 from fxad.transforms.mask.context import MaskCtx
@@ -95,9 +95,9 @@ def refused(kind: type[Primitive], reason: str) -> MaskRow:
 
 def not_masked(
     prim: Primitive, reason: str, remedy: str = "mask the functions around it, or specialize the program to each size"
-) -> SizeError:
+) -> NotMaskedError:
     """Return the error for an equation that has no padded form."""
-    return SizeError(f"mask: {prim.name} is not masked: {reason}", remedy=remedy)
+    return NotMaskedError(f"mask: {prim.name} is not masked: {reason}", remedy=remedy)
 
 
 __all__ = ["HasMask", "MaskRow", "MaskTable", "Write", "not_masked", "refused", "row"]

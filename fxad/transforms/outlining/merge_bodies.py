@@ -72,9 +72,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Describes a body as a part of `whole`. `operands`: for each operand of `whole`, the operand of the body or a
-    literal. `results`: for each result of the body, its number among the results of `whole`, or None if it is an
-    operand or a literal.
+    """Describes a body as a part of `whole`. `inlined` is the body with its calls inlined; atoms are its. `operands`:
+    for each operand of `whole`, the operand of the body or a literal. `results`: for each result of the body, its number
+    among the results of `whole`, or None if it is an operand or a literal.
 
     For example, (a, w) -> let s = sin a, y = mul s w in y is a part of the body
 
@@ -83,34 +83,36 @@ class _Part:
     with `operands` (w, a, 1.0) and `results` (1,).
     """
 
+    inlined: Jaxpr
     whole: Jaxpr
     operands: Atoms
     results: tuple[int | None, ...]
 
 
-def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
-    """Return `part` as a part of `whole`, which is `body` inlined; None if an equation or a result of `part` is not
-    in `whole`, or if there are too many pairs of equal equations to compare."""
+def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _Part | None:
+    """Return a body as a part of `whole`; None if an equation or a result of it is not in `whole`, or if there are too
+    many pairs of equal equations to compare. Both are compared with their calls inlined."""
     # `BodySearch` searches in one program, so this one has the equations of both
-    b, n = Builder(), len(whole.eqns)
-    b.inline(whole, b.inputs(whole.in_avals))
-    part_ins = b.inputs(part.in_avals)
-    both = b.build(b.inline(part, part_ins))
-    shared = SharedBody(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
+    b, n = Builder(), len(inlined_whole.eqns)
+    b.inline(inlined_whole, b.inputs(inlined_whole.in_avals))
+    part_ins = b.inputs(inlined_part.in_avals)
+    both = b.build(b.inline(inlined_part, part_ins))
+    shared = SharedBody(inlined_whole, (0,), n, (both.ins[: len(inlined_whole.ins)],), (None,) * n)
     pattern, stop = BodySearch(Flow(both), shared), len(both.eqns)
     match = pattern.match(n, stop) if pattern.comparisons(n, stop) <= comparisons_for(stop) else None
-    if match is None or len(match.places) < len(part.eqns):
+    if match is None or len(match.places) < len(inlined_part.eqns):
         return None
-    operand_of_part: dict[Atom, Atom] = dict(zip(part_ins, part.ins, strict=True))
+    operand_of_part: dict[Atom, Atom] = dict(zip(part_ins, inlined_part.ins, strict=True))
     operands = tuple([operand_of_part.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in match.operands])
-    value_in_whole: dict[Atom, Atom] = {}  # for each value that `part` computes
+    value_in_whole: dict[Atom, Atom] = {}  # for each value that the part computes
     for slot, place in match.places.items():
-        value_in_whole.update(zip(part.eqns[place - n].outs, whole.eqns[slot].outs, strict=True))
-    index_in_whole: dict[Atom, int] = {a: k for k, a in enumerate(whole.outs)}
-    computed = [value_in_whole.get(a) for a in part.outs]
+        value_in_whole.update(zip(inlined_part.eqns[place - n].outs, inlined_whole.eqns[slot].outs, strict=True))
+    index_in_whole: dict[Atom, int] = {a: k for k, a in enumerate(inlined_whole.outs)}
+    computed = [value_in_whole.get(a) for a in inlined_part.outs]
     if any([a is not None and a not in index_in_whole for a in computed]):
         return None
-    return _Part(body, operands, tuple([None if a is None else index_in_whole[a] for a in computed]))
+    results = tuple([None if a is None else index_in_whole[a] for a in computed])
+    return _Part(inlined_part, whole, operands, results)
 
 
 def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
@@ -121,8 +123,9 @@ def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
         part = None if body is None else replacements.get(body)
         if part is None or body is None:
             return None
-        renaming: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
+        renaming: dict[Atom, Atom] = dict(zip(part.inlined.ins, ins, strict=True))
         outs = b(Call(part.whole), *substitute(part.operands, renaming))
-        return [renaming.get(a, a) if k is None else outs[k] for k, a in zip(part.results, body.outs, strict=True)]
+        given = substitute(part.inlined.outs, renaming)
+        return [a if k is None else outs[k] for k, a in zip(part.results, given, strict=True)]
 
     return rewrite(jaxpr, rule)
