@@ -72,9 +72,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Describes a body as a part of `whole`. `inlined` is the body with its calls inlined; atoms are its. `operands`:
-    for each operand of `whole`, the operand of the body or a literal. `results`: for each result of the body, its number
-    among the results of `whole`, or None if it is an operand or a literal.
+    """Describes a body as a part of `whole`. `inlined` is the body with its calls inlined; the atoms are those of it.
+    `operands`: for each operand of `whole`, the operand of the body or a literal. `results`: for each result of the
+    body, its number among the results of `whole`, or None if it is an operand or a literal.
 
     For example, (a, w) -> let s = sin a, y = mul s w in y is a part of the body
 
