@@ -1,4 +1,4 @@
-"""The laws of `outline`, `outline_before_ad` and `reroll`. See `fxad.testing.transform_laws`."""
+"""The laws of `outline`, `outline_before_ad`, `merge_bodies` and `reroll`. See `fxad.testing.transform_laws`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_rewrite, check_transform, dataflow_key, eqns_to_compile
 from fxad.transforms import inline, outline, outline_before_ad, reroll
+from fxad.transforms.outlining.merge_bodies import merge_bodies
 
 
 @law
@@ -37,6 +38,16 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
         fail(f"the results changed: {problem}", case.program, case.args, out)
     if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
+
+
+@law
+def check_merge_bodies(case: Case, waste: float = 1.0) -> None:
+    """Check merge_bodies: equal results bit for bit; never more equations to compile."""
+    out = check_transform(lambda f: merge_bodies(f, waste), case.program)
+    if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
+        fail(f"the results changed: {problem}", case.program, case.args, out)
+    if eqns_to_compile(out) > eqns_to_compile(case.program):
+        fail("more equations to compile", case.program, (), out)
 
 
 @law

@@ -12,6 +12,7 @@ from fxad.core.builder import Builder, substitute
 from fxad.core.dce import remove_dead_eqns
 from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives import elementwise as ew
+from fxad.primitives.control.call import Call
 from fxad.testing.programs import Case, operands, programs
 from fxad.testing.values import SEEDS, literals
 
@@ -55,6 +56,35 @@ def repeated_cases(draw: st.DrawFn, *, differentiable: bool = False, depth: int 
     program = draw(repeated(differentiable=differentiable, depth=depth, size=size))
     seed = draw(SEEDS)
     return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
+
+
+@st.composite
+def part_and_whole_cases(draw: st.DrawFn, *, depth: int = 1, size: int = 7) -> Case:
+    """Draw programs that call a body twice, and once a body that returns some of its results and an operand, for
+    `merge_bodies`. Both bodies have inner calls, which return operands too."""
+    body = draw(programs(depth=depth, size=size).filter(lambda p: p.outs))
+    returned = draw(st.lists(st.sampled_from((*body.outs, *body.ins)), min_size=1, max_size=2))
+    part = remove_dead_eqns(Jaxpr(body.ins, body.eqns, (*returned, *body.ins[:1])))
+    whole, part = _with_an_inner_call(draw, body), _with_an_inner_call(draw, part)
+    b = Builder()
+    outs: list[Atom] = []
+    for called in draw(st.permutations((whole, whole, part))):
+        outs += b(Call(called), *b.inputs(called.in_avals))
+    program, seed = b.build(outs, "f"), draw(SEEDS)
+    return Case(program, operands(program, seed), seed)
+
+
+def _with_an_inner_call(draw: st.DrawFn, body: Jaxpr) -> Jaxpr:
+    """Return the body with its first equations in a call, which returns all their results and the operands."""
+    cut = draw(st.integers(0, len(body.eqns)))
+    values = (*[v for e in body.eqns[:cut] for v in e.outs], *body.ins)
+    returned = draw(st.permutations(values))
+    inner = Jaxpr(body.ins, body.eqns[:cut], tuple(returned))
+    b = Builder()
+    env: dict[Atom, Atom] = dict(zip(returned, b(Call(inner), *b.inputs(body.in_avals)), strict=True))
+    for eqn in body.eqns[cut:]:
+        env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
+    return b.build(substitute(body.outs, env), "outer")
 
 
 def _bounded(b: Builder, a: Atom) -> Atom:

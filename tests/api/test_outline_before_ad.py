@@ -103,6 +103,26 @@ def test_the_first_layer_shares_the_body_of_the_others_inside_a_call() -> None:
     assert _calls_of_each_body(merge_bodies(program, 0.02)) == [50, 50]
 
 
+def test_a_merged_body_returns_the_operand_that_its_inner_call_returns() -> None:
+    inner = fx.jit(lambda x: (x, fnp.sin(x)))
+
+    @fx.jit
+    def part(x: fx.Array) -> tuple[fx.Array, fx.Array]:
+        same, y = inner(x)
+        return same, fnp.exp(fnp.cos(y))
+
+    @fx.jit
+    def whole(x: fx.Array, w: fx.Array) -> tuple[fx.Array, fx.Array]:
+        return fnp.exp(fnp.cos(fnp.sin(x))), fnp.tan(w)
+
+    program = fx.trace(lambda x: (*part(x), *whole(x + 1.0, x)), fx.Spec(3, "float32"))
+    merged = program.replace(merge_bodies(program.jaxpr, 1.0))
+    assert len(set(called(merged.jaxpr))) == 1
+    x = np.array([0.1, 0.2, 0.3], np.float32)
+    for a, b in zip(fx.interpret(merged, x), fx.interpret(program, x), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
 def _calls_of_each_body(jaxpr: Jaxpr) -> list[int]:
     """Returns how often each body is called. A program that is only one call is replaced by its body."""
     while len(jaxpr.eqns) == 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from fxad.testing import Case, check_outline, check_outline_before_ad, check_reroll, check_stack, repeated_cases, stacks
+from fxad.testing.outline_laws import check_merge_bodies
+from fxad.testing.repeated import part_and_whole_cases
 from tests.laws.budget import share
 
 
@@ -48,6 +50,12 @@ def test_outline_in_xla(case: Case) -> None:
 def test_outline_before_differentiation(case: Case, lasts: float) -> None:
     """Some of the bodies are inlined again."""
     check_outline_before_ad(case, lasts)
+
+
+@share(2)
+@given(part_and_whole_cases())
+def test_merge_of_bodies_with_inner_calls(case: Case) -> None:
+    check_merge_bodies(case)
 
 
 @given(repeated_cases())
