@@ -115,7 +115,7 @@ def test_a_merged_body_returns_the_operand_that_its_inner_call_returns() -> None
     def whole(x: fx.Array, w: fx.Array) -> tuple[fx.Array, fx.Array]:
         return fnp.exp(fnp.cos(fnp.sin(x))), fnp.tan(w)
 
-    program = fx.trace(lambda x: (*part(x), *whole(x + 1.0, x)), fx.Spec(3, "float32"))
+    program = fx.trace(lambda x: (*part(x), *whole(x + 1.0, x)), fx.Spec((3,), "float32"))
     merged = program.replace(merge_bodies(program.jaxpr, 1.0))
     assert len(set(called(merged.jaxpr))) == 1
     x = np.array([0.1, 0.2, 0.3], np.float32)
