@@ -453,8 +453,7 @@ def _sides_code(candidate: CompiledSide | ChildSide, reference: InProcess, toler
     words += [] if tolerance is None else [f"tolerance={tolerance!r}"]
     if isinstance(reference, CompiledSide):
         if reference.device is not None:
-            kind, number = reference.device.platform, reference.device.id
-            words.append(f"reference=next(d for d in fx.devices() if str(d) == '{kind}:{number}')")
+            words.append(f"reference=device({reference.device.platform!r}, {reference.device.id})")
         else:
             words.append(f"reference={_options_code(reference)}")
     elif isinstance(reference, Interpreted) and reference.dtype is not None:
