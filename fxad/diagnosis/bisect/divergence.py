@@ -112,7 +112,9 @@ class Divergence:
             place = f"{self.stage} {self.stage_name}".strip()
             raise ArgumentError(
                 f"as_test: no program shows this difference alone, in another process; it is in the {place}",
-                remedy="define the pass by `def` in a module; or write fx.bisect of both programs into a test",
+                remedy="define the pass by `def` in a module; with primitives from outside fxad, write"
+                " fx.reduce_program(program, testing.compiled_differs, args).as_test(path); or write fx.bisect of both"
+                " programs into a test",
             )
         text = _TEST.format(
             report=_quoted(str(self)),
