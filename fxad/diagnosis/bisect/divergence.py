@@ -160,7 +160,7 @@ def test_the_program_has_the_results_of_the_reference():
 '''
 
 
-_DEVICE: Final = '''
+_DEVICE: Final = """
 
 def device(platform, number):
     if platform == "cpu" and number:
@@ -170,7 +170,7 @@ def device(platform, number):
     if not found:
         pytest.skip(f"this process has no device {platform}:{number}: run this file alone")
     return found[0]
-'''
+"""
 
 
 def _quoted(text: str) -> str:
