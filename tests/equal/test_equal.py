@@ -174,6 +174,12 @@ UNDECIDED: dict[str, tuple[Any, ...]] = {
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
     "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
     "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
+    "constants that are rounded": (lambda x: x * 0.1 + x * 0.2 == x * 0.3, lambda x: x == x, fx.Spec((3,), "float32")),
+    "a precision": (
+        lambda x: lax.reduce_precision(x, 5, 10),
+        lambda x: x.astype("float16").astype("float32"),
+        fx.Spec((3,), "float32"),
+    ),
     "steps that operands decide": (
         lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y + y * y + 1, x),
         lambda x: lax.while_loop(lambda y: y[0] < 10, lambda y: y * y + y + 1, x),

@@ -84,7 +84,9 @@ def test_an_equation_of_a_program_is_found_in_a_logarithmic_number_of_runs() -> 
     with pytest.raises(
         fx.errors.ArgumentError,
         match=r"as_test: no program shows this difference alone, in another process; it is in the equation"
-        r"(?s:.*)define the pass by `def` in a module; or write fx.bisect of both programs into a test",
+        r"(?s:.*)define the pass by `def` in a module; with primitives from outside fxad, write"
+        r" fx.reduce_program\(program, testing.compiled_differs, args\).as_test\(path\); or write fx.bisect of both"
+        r" programs into a test",
     ):
         divergence.as_test("unused.py")  # another process does not have the primitive
 
@@ -330,6 +332,49 @@ def test_the_equation_that_differs_between_two_versions_is_found() -> None:
         fx.bisect(program, ROWS, W, reference=fx.trace(fnp.sin, X))
 
 
+def test_a_version_has_the_arrays_that_it_closes_over_itself() -> None:
+    """Regression: the arrays of the program were taken for those of the reference, and both agreed."""
+
+    def scaled(*weights: float) -> fx.Program[..., Any]:
+        arrays = [fnp.asarray(f32([1, 2, w])) for w in weights]
+
+        def f(x: Any) -> Any:
+            for w in arrays:
+                x = x * w
+            return fnp.sin(x)
+
+        return fx.trace(f, fx.Spec((3,), "float32"))
+
+    program, x = scaled(3), f32([1, 1, 1])
+    assert program.jaxpr is scaled(4).jaxpr
+    assert fx.bisect(program, x, reference=scaled(3)) is None
+    others: list[tuple[Any, int | None]] = [(scaled(4), 4), (fx.lower(scaled(4)), 4), (scaled(3, 4), None)]
+    for other, expected in others:
+        divergence = found(fx.bisect(program, x, reference=other))
+        if expected is not None:
+            assert "mul " in divergence.equation
+            assert "  expected      4.0 at [2] of float32[3]\n  actual        3.0 at [2]" in str(divergence)
+    divergence = found(fx.bisect(program, x, reference=fx.trace(lambda x: fnp.sin(x * 2), x)))
+    assert "mul " in divergence.equation
+    assert np.array_equal(divergence.values[1], [1, 2, 3])
+
+
+def test_a_version_may_be_of_symbolic_shape() -> None:
+    def mean(x: Any, by: float = 1.0) -> Any:
+        return fnp.sum(x * by) / x.shape[0]
+
+    x, sizes = f32([1, 2, 6]), fx.Spec("(n,)", "float32")
+    other = fx.trace(lambda x: mean(x, 2.0), sizes)
+    for program in (fx.trace(mean, sizes), fx.trace(mean, x)):
+        assert fx.bisect(program, x, reference=fx.trace(mean, sizes)) is None
+        divergence = found(fx.bisect(program, x, reference=other))
+        assert "reduce_sum " in divergence.equation
+        assert divergence.expected == 18
+        assert divergence.actual == 9
+    with pytest.raises(fx.errors.ArgumentError, match=r"the reference has the type \(f32\[n\], f32\[n\]\) ->"):
+        fx.bisect(program, x, reference=fx.trace(lambda x, y: mean(x * y), sizes, sizes))
+
+
 # ------------------------------------------------------------------------------------------------- options and dtypes
 
 
@@ -369,6 +414,27 @@ def test_another_dtype_shows_what_rounding_does(tmp_path: Path) -> None:
         fx.errors.DTypeError, match=r"the reference is int32, not a floating dtype(?s:.*)give 'float64' or 'float32'"
     ):
         fx.bisect(program, 0.25, reference="int32")
+
+
+def test_a_tolerance_of_zero_compares_the_values_of_two_dtypes() -> None:
+    x = f32([0.1, -0.0, np.nan])
+    for z in (x, x.astype(np.complex64)):
+        twice = fx.trace(lambda x: x * 2, z)
+        assert fx.bisect(twice, z, reference="float64", tolerance=0) is None
+    assert Closeness(0).compare(0, np.array([-0.0]), f32([0.0])) is not None
+    assert Closeness(0).compare(0, np.array([0.1]), f32([0.1])) is not None
+
+
+def test_a_difference_that_only_the_whole_program_has_shows_its_values() -> None:
+    """A narrower dtype rounds the operands: no equation differs on what the reference has."""
+    x = f32([3.3, 3.3])
+    program = fx.trace(twice_of(fnp.negative), x)
+    divergence = found(fx.bisect(program, x, reference="bfloat16", tolerance=1e-4))
+    assert not divergence.alone
+    assert divergence.expected is not None
+    assert divergence.actual is not None
+    assert float(divergence.expected[0]) == -3.296875
+    assert np.array_equal(divergence.actual, f32([-3.3, -3.3]))
 
 
 def test_what_dtypes_define_keeps_them_in_another_dtype() -> None:

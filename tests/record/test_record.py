@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import testing
 from fxad.diagnosis.record import recording as module
 from fxad.execution import dispatch
 from fxad.support.atomic_file import write_whole
@@ -133,6 +135,27 @@ def test_large_arrays_are_replaced_by_statistics_and_a_seed(tmp_path: Path) -> N
         call.same_bits()
     call.save(tmp_path / "copy")
     assert fx.replay(tmp_path / "copy")[0].stand_ins == call.stand_ins
+
+
+def test_programs_of_symbolic_shape_are_recorded_at_the_sizes_of_the_call(tmp_path: Path) -> None:
+    program = fx.trace(lambda x: fnp.sum(fnp.log(x)) / x.shape[0], fx.Spec("(n,)"))
+    ways: list[Any] = [
+        program,
+        fx.jit(lambda x: fnp.sum(fnp.log(x)) / x.shape[0], symbolic="(n,)"),
+        fx.jit(lambda x: program(x)),
+    ]
+    with fx.record(tmp_path):
+        for f in ways:
+            for n in (0, 3):
+                f(np.full(n, -1, np.float32))
+    assert replayed_bits(tmp_path) == [True] * 6
+    for call, n in zip(fx.replay(tmp_path), (0, 3) * 3, strict=True):
+        assert [a.shape for a in call.program.in_avals] == [(n,)]
+        assert not call.program.jaxpr.symbolic
+        assert np.array_equal(call.run(), call.interpret(), equal_nan=True)
+        assert fx.bisect(call) is None
+    small = fx.reduce_program(call.program, testing.gives_nan, call.args)
+    assert [e.prim.name for e in small.jaxpr.eqns] == ["log"]
 
 
 def test_options_units_and_passes_come_back(tmp_path: Path) -> None:
@@ -308,10 +331,30 @@ def test_calls_on_several_devices(tmp_path: Path) -> None:
         "    fx.jit(program)(fx.device_put(x, halves))\n"
         "    fx.jit(program)(fx.device_put(x, fx.devices()[1]))\n"
         "print([call.same_bits() for call in fx.replay(sys.argv[1])])\n"
-        "print(fx.bisect(program, x, reference=fx.devices()[1]))\n",
+        "print(fx.bisect(program, x, reference=fx.devices()[1]))\n"
+        # a fault of one device
+        "from dataclasses import replace\n"
+        "from fxad.diagnosis.bisect import sides\n"
+        "load, fast = sides.load_program, (('xla_cpu_enable_fast_math', True),)\n"
+        "sides.load_program = lambda j, u, p, o, d: load(j, u, p, replace(o, flags=fast) if d.id else o, d)\n"
+        "ratio, nan = fx.trace(lambda x: fnp.sqrt(x).sum() * 0.0 + 1, fx.Spec((2,))), np.float32([1, np.nan])\n"
+        "divergence = fx.bisect(ratio, nan, reference=fx.devices()[1])\n"
+        "print(divergence.reference, divergence.equation, divergence.expected, divergence.actual)\n"
+        "divergence.as_test(sys.argv[1] + '/test_device.py')\n"
+        "import runpy\n"
+        "test = runpy.run_path(sys.argv[1] + '/test_device.py')\n"
+        "try: test['test_the_program_has_the_results_of_the_reference']()\n"
+        "except AssertionError as e: print(str(e).splitlines()[0])\n",
         tmp_path,
     )
-    assert out == "[True, True]\nNone\n"
+    assert out == (
+        "[True, True]\nNone\n"
+        "compiled for cpu:1 %2:f32[] = mul %1:f32[] 0.0:f32[] 0.0 nan\n"
+        "compiled differs from compiled for cpu:1\n"
+    )
+    test = runpy.run_path(str(tmp_path / "test_device.py"))
+    with pytest.raises(pytest.skip.Exception, match=r"this process has no device cpu:99: run this file alone"):
+        test["device"]("cpu", 99)
     first, second = fx.replay(tmp_path)
     assert first.differences == (
         f"devices 2 there, {len(fx.devices())} here", "argument x divided among 2 devices there, whole here",

@@ -608,6 +608,8 @@ def test_what_a_process_may_do() -> None:
         at("raise")
     assert "in_child: the predicate raised ZeroDivisionError: by zero" in messages(e)
     assert "return a reason, or None" in messages(e)
+    with pytest.raises(ArgumentError, match="guard the main module: if __name__ == '__main__'"):
+        fx.reduce_program(PROGRAM, child, (np.full(3, predicates.WAYS.index("server"), np.float32),))
     small = fx.reduce_program(PROGRAM, child, (np.full(3, predicates.WAYS.index("signal"), np.float32),))
     assert [e.prim.name for e in small.jaxpr.eqns] == ["tanh"]
     assert small.reason == "signal SIGSEGV"

@@ -13,7 +13,7 @@ from fxad.api.reference import interpret
 from fxad.core import interpreter
 from fxad.core.passes import Pass
 from fxad.diagnosis.bisect.child import TIME_LIMIT, check_for_child, is_known, program_of
-from fxad.diagnosis.bisect.closeness import Mismatch
+from fxad.diagnosis.bisect.closeness import Mismatch, differ_in_bits
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import EquationSearch, closeness_for, first_true, in_dtypes, is_of, judge
@@ -25,7 +25,7 @@ from fxad.ir import Jaxpr, NDArray
 from fxad.passes import BEFORE_COMPILATION, Passes, check_passes, plan_of, run_passes
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, Device, check_options
 from fxad.support.progress import Progress
-from fxad.tracing.program import CompileChoices, Program, numpy_operands
+from fxad.tracing.program import CompileChoices, Program, numpy_operands, specialize_to_types
 from fxad.transforms.locate import describe, lines_of
 from fxad.units.plan import UnitPlan
 
@@ -84,7 +84,7 @@ def bisect(
     """
     _check_number("tolerance", tolerance)
     _check_number("time_limit", time_limit)
-    jaxpr, operands, choices = _subject(subject, args, kwargs)
+    jaxpr, operands, n_bound, choices = _subject(subject, args, kwargs)
     if isinstance(subject, RecordedCall) and subject.ended_process and time_limit is None:
         time_limit = _SECONDS
     if time_limit is not None:
@@ -95,22 +95,27 @@ def bisect(
     if passes is not None:
         check_passes("bisect", passes)
         choices = choices._replace(passes=passes)
-    return _Bisection(jaxpr, operands, choices, reference, tolerance, time_limit).divergence()
+    side, other = _reference_side(reference, jaxpr, operands, n_bound, choices)
+    return _Bisection(jaxpr, operands, choices, side, other, tolerance, time_limit).divergence()
 
 
 _SECONDS: Final = 60.0  # of a recorded call that ended its process
 
 
+_Version: TypeAlias = tuple[Jaxpr, list[NDArray]]  # another version of the program, and its operands
+
+
 @final
 class _Bisection:
-    """A bisection: the program, its operands, and the two sides."""
+    """A bisection: the program, its operands, the two sides, and the other version of the program if there is one."""
 
     def __init__(
         self,
         jaxpr: Jaxpr,
         operands: list[NDArray],
         choices: CompileChoices,
-        reference: object,
+        reference: InProcess,
+        other: _Version | None,
         tolerance: float | None,
         time_limit: float | None,
     ) -> None:
@@ -119,14 +124,14 @@ class _Bisection:
         compiled = CompiledSide(choices)
         self.candidate = compiled if time_limit is None else ChildSide(compiled, time_limit)
         self.so_far = _whole(jaxpr, operands)  # the report of an interrupted search
-        self.reference, self.other = _reference_side(reference, jaxpr, choices)
+        self.reference, self.other = reference, other
 
     # ------------------------------------------------------------------------------------------------- the stages
 
     def divergence(self) -> Divergence | None:
         """Return where the sides first differ."""
         if self.other is not None:
-            versions = self._between(self.other, self.jaxpr)
+            versions = self._between(*self.other, self.jaxpr)
             if versions is not None:
                 return replace(versions, candidate="the program", reference="the other program")
         with Progress(f"bisecting {self.jaxpr.name}", unit=" runs") as bar:
@@ -191,7 +196,7 @@ class _Bisection:
         if len(programs) == 1 or not differs(len(passes)):
             return None
         k = first_true(differs, 0, len(passes))
-        found = self._between(programs[k - 1], programs[k])
+        found = self._between(programs[k - 1], self.operands, programs[k])
         return None if found is None else self._named(found, passes[k - 1], side, programs[k - 1])
 
     def _named(self, found: Divergence, p: Pass, side: str, before: Jaxpr) -> Divergence:
@@ -207,16 +212,17 @@ class _Bisection:
             call=_pass_code(p),
         )
 
-    def _between(self, before: Jaxpr, after: Jaxpr) -> Divergence | None:
-        """Return the equation of a program whose value another program does not have; None if their results agree."""
-        expected = interpreter.run(before, self.operands)
+    def _between(self, before: Jaxpr, operands: list[NDArray], after: Jaxpr) -> Divergence | None:
+        """Return the equation of a program whose value another program does not have, on operands of its own; None if
+        their results agree."""
+        expected = interpreter.run(before, operands)
         mismatch = self.close.first(expected, interpreter.run(after, self.operands))
         if mismatch is None:
             return None
         report = replace(
             _whole(after, self.operands), expected=mismatch.expected, actual=mismatch.actual, at=mismatch.at
         )
-        found = unmatched(after, before, self.operands, self.close, mismatch.result)
+        found = unmatched((after, self.operands), (before, operands), self.close, mismatch.result)
         if found is None:
             return report
         local = None if found.expected is None else self.close.compare(0, found.expected, found.actual)
@@ -297,7 +303,9 @@ class _Bisection:
         return None
 
 
-def _reference_side(reference: object, jaxpr: Jaxpr, choices: CompileChoices) -> tuple[InProcess, Jaxpr | None]:
+def _reference_side(
+    reference: object, jaxpr: Jaxpr, operands: list[NDArray], n_bound: int, choices: CompileChoices
+) -> tuple[InProcess, _Version | None]:
     """Return the side of a reference, and the other version of the program if it is one."""
     match reference:
         case _ if reference is interpret:
@@ -313,19 +321,35 @@ def _reference_side(reference: object, jaxpr: Jaxpr, choices: CompileChoices) ->
             return Interpreted(_floating(reference)), None
         case Program() | Lowered() | Executable() | Jaxpr():
             program, its_choices = _choices(reference)
-            other = program if isinstance(program, Jaxpr) else program.jaxpr
-            if other is jaxpr:
+            other, its_operands = _version(program, jaxpr, operands, n_bound)
+            if other is jaxpr and not any(map(differ_in_bits, its_operands, operands)):
                 return CompiledSide(its_choices, label="compiled as the other"), None
-            if (other.in_avals, other.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
-                raise ArgumentError(
-                    f"bisect: the reference has the type {_signature(other)}, the program {_signature(jaxpr)}",
-                    remedy="give a version of the program that takes and returns the same types",
-                )
-            return Interpreted(), other
+            return Interpreted(), (other, its_operands)
         case _:
             raise ArgumentError(
                 f"bisect: the reference is {described(reference)}: {shown(reference)}", remedy=_REFERENCES
             )
+
+
+def _version(program: Program[..., Any] | Jaxpr, jaxpr: Jaxpr, operands: list[NDArray], n_bound: int) -> _Version:
+    """Return another version of a program for its arguments, with the arrays that the version itself closes over.
+
+    A `Jaxpr` takes all operands: the arrays that the program closes over too.
+    """
+    other = program if isinstance(program, Jaxpr) else program.jaxpr
+    its_operands, avals, outs = operands, jaxpr.in_avals, jaxpr.out_avals
+    if isinstance(program, Program) and len(program.in_avals) == len(operands) - n_bound:
+        its_operands, avals = [*map(np.asarray, program.bound), *operands[n_bound:]], avals[n_bound:]
+        of_same_rank = [a.ndim == b.ndim for a, b in zip(program.in_avals, avals, strict=True)]
+        if other.symbolic and all(of_same_rank):
+            other = specialize_to_types(program, avals)
+        avals = (*other.in_avals[: len(program.bound)], *avals)
+    if (other.in_avals, other.out_avals) != (avals, outs):
+        raise ArgumentError(
+            f"bisect: the reference has the type {_signature(other)}, the program {_signature(jaxpr)}",
+            remedy="give a version of the program that takes and returns the same types",
+        )
+    return other, its_operands
 
 
 def _operands_of(plan: UnitPlan, step: int, values: Sequence[NDArray]) -> list[NDArray]:
@@ -388,8 +412,8 @@ def _choices(subject: object) -> tuple[Program[..., Any] | Jaxpr, CompileChoices
 
 def _subject(
     subject: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[Jaxpr, list[NDArray], CompileChoices]:
-    """Return the program, its operands, and how it is compiled."""
+) -> tuple[Jaxpr, list[NDArray], int, CompileChoices]:
+    """Return the program, its operands, the number of those that it closes over, and how it is compiled."""
     program, choices = _choices(subject)
     if isinstance(subject, RecordedCall):
         if args or kwargs:
@@ -400,7 +424,7 @@ def _subject(
         args, kwargs = subject.args, dict(subject.kwargs)
     if isinstance(program, Jaxpr):
         program = program_of(program)
-    return *numpy_operands(program, args, kwargs), choices
+    return *numpy_operands(program, args, kwargs), len(program.bound), choices
 
 
 def _floating(name: object) -> dtypes.DType:
@@ -429,8 +453,7 @@ def _sides_code(candidate: CompiledSide | ChildSide, reference: InProcess, toler
     words += [] if tolerance is None else [f"tolerance={tolerance!r}"]
     if isinstance(reference, CompiledSide):
         if reference.device is not None:
-            kind, number = reference.device.platform, reference.device.id
-            words.append(f"reference=next(d for d in fx.devices() if str(d) == '{kind}:{number}')")
+            words.append(f"reference=device({reference.device.platform!r}, {reference.device.id})")
         else:
             words.append(f"reference={_options_code(reference)}")
     elif isinstance(reference, Interpreted) and reference.dtype is not None:

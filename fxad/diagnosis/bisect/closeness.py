@@ -30,7 +30,8 @@ class Mismatch:
 @dataclass(frozen=True, slots=True)
 class Closeness:
     """How close two values must be. `tolerance` is relative to the elements and to their mean; None: the square root of
-    the spacing of the dtype at 1. 0: they must have the same bits. Integers and bools must be equal. Nans and
+    the spacing of the dtype at 1. 0: they must have the same bits, or in two dtypes
+    the same values. Integers and bools must be equal. Nans and
     infinities must be at the same places.
 
     `scale` is the largest magnitude of the operands of the program: differences below `tolerance ** 2` of it are the
@@ -76,13 +77,28 @@ class Closeness:
         return sqrt(float(np.spacing(np.ones((), dtypes.real_part(dtype)))))
 
 
+def differ_in_bits(x: NDArray, y: NDArray) -> bool:
+    """Return True for two arrays of one type with different bits."""
+    return _different_bits(0, x, y) is not None
+
+
 def _different_bits(k: int, expected: NDArray, actual: NDArray) -> Mismatch | None:
+    if expected.dtype != actual.dtype and dtypes.is_inexact(expected.dtype) and dtypes.is_inexact(actual.dtype):
+        x, y = [_wide_parts(z) for z in (expected, actual)]  # a dtype of the reference: its bits are other ones
+        same = ((x == y) & (np.signbit(x) == np.signbit(y))) | (np.isnan(x) & np.isnan(y))
+        return _mismatch(k, expected, actual, (~same).any(axis=-1).astype(np.float64))
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return Mismatch(k, expected, actual, (), expected.size)
     size = expected.dtype.itemsize
     bits = [np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8).reshape(-1, size) for x in (expected, actual)]
     excess = (bits[0] != bits[1]).any(axis=1).astype(np.float64).reshape(expected.shape)
     return _mismatch(k, expected, actual, excess)
+
+
+def _wide_parts(x: NDArray) -> NDArray:
+    """Return the real and the imaginary parts in float64, exactly, on a new last axis."""
+    wide = np.ascontiguousarray(x).astype(np.complex128)
+    return np.stack([wide.real, wide.imag], -1)
 
 
 def _mismatch(k: int, expected: NDArray, actual: NDArray, excess: NDArray) -> Mismatch | None:

@@ -116,30 +116,38 @@ class Unmatched:
     expected: NDArray | None
 
 
-def unmatched(
-    program: Jaxpr, other: Jaxpr, operands: Sequence[NDArray], close: Closeness, differing: int
-) -> Unmatched | None:
-    """Return the equation of `program` from which its result number `differing` differs from that of `other`."""
+_Run: TypeAlias = tuple[Jaxpr, Sequence[NDArray]]  # a program and its operands
+
+
+def unmatched(ours: _Run, theirs: _Run, close: Closeness, differing: int) -> Unmatched | None:
+    """Return the equation of a program from which its result number `differing` differs from that of another program.
+    Each has its own operands: two versions may close over other arrays."""
+    program, operands = ours
     known = KnownValues(close)
-    at_line: dict[object, list[NDArray]] = {}
+    at_line: dict[object, list[tuple[str, NDArray]]] = {}
 
     def note(eqn: Eqn, _: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
         known.add(outs)
         location = source_location(eqn.source)
         for x in outs:
-            at_line.setdefault((location, x.shape, x.dtype), []).append(x)
+            at_line.setdefault((location, x.shape, x.dtype), []).append((eqn.prim.name, x))
 
     own = KnownValues(close)
     with np.errstate(all="ignore"):
-        known.add(operands)
-        _walk(other, operands, note)
+        known.add(theirs[1])
+        _walk(*theirs, note)
         _walk(program, operands, lambda _, __, outs: own.add(outs))
+        foreign = [v for v, x in zip(program.ins, operands, strict=True) if not known.has(x)]
         for moved in (True, False):
-            found = _back(program, operands, known, [differing], moved)
+            found = _back(program, operands, known, [differing], moved, foreign)
             if found is not None:
                 eqns, inside, values, actual = found
-                same_line = at_line.get((source_location(eqns[-1].source), actual.shape, actual.dtype), [])
-                expected = next((x for x in same_line if not own.has(x)), None)
+                eqn = eqns[-1]
+                same_line = at_line.get((source_location(eqn.source), actual.shape, actual.dtype), [])
+                others = [(name, x) for name, x in same_line if not own.has(x)]
+                expected = next((x for name, x in others if name == eqn.prim.name), None)
+                if expected is None and len(others) == 1:
+                    ((_, expected),) = others
                 return Unmatched(tuple(eqns), tuple(inside), tuple(values), actual, expected)
     return None
 
@@ -148,12 +156,18 @@ _Back: TypeAlias = "tuple[list[Eqn], list[str], list[NDArray], NDArray]"
 
 
 def _back(
-    jaxpr: Jaxpr, operands: Sequence[NDArray], known: KnownValues, differing: Sequence[int], moved: bool
+    jaxpr: Jaxpr,
+    operands: Sequence[NDArray],
+    known: KnownValues,
+    differing: Sequence[int],
+    moved: bool,
+    foreign: Sequence[Var] = (),
 ) -> _Back | None:
-    """Return the equation at the end of a chain of values that are not known, from results of a program."""
+    """Return the equation at the end of a chain of values that are not known, from results of a program. `foreign` are
+    operands that the other program does not have: arrays that the program closes over."""
     producers = {v: e for e in jaxpr.eqns for v in e.outs}
     env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
-    is_known: dict[object, bool] = dict.fromkeys(jaxpr.ins, True)
+    is_known: dict[object, bool] = {v: v not in foreign for v in jaxpr.ins}
     for eqn in jaxpr.eqns:
         ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
         outs = [np.asarray(x) for x in eqn.prim.impl(*ins)]
@@ -167,7 +181,7 @@ def _back(
     is_known[start] = False
     eqn = producers[start]
     while True:
-        before = next((a for a in eqn.ins if isinstance(a, Var) and not is_known[a]), None)
+        before = next((a for a in eqn.ins if isinstance(a, Var) and a in producers and not is_known[a]), None)
         if before is None:
             break
         eqn = producers[before]

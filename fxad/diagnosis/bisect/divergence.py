@@ -112,13 +112,16 @@ class Divergence:
             place = f"{self.stage} {self.stage_name}".strip()
             raise ArgumentError(
                 f"as_test: no program shows this difference alone, in another process; it is in the {place}",
-                remedy="define the pass by `def` in a module; or write fx.bisect of both programs into a test",
+                remedy="define the pass by `def` in a module; with primitives from outside fxad, write"
+                " fx.reduce_program(program, testing.compiled_differs, args).as_test(path); or write fx.bisect of both"
+                " programs into a test",
             )
         text = _TEST.format(
             report=_quoted(str(self)),
             program=_quoted(to_text(self.program, source=True)),
             operands="\n".join([f"    {_code(x)}," for x in self.operands]),
             call=self.call.strip(),
+            device=_DEVICE if "reference=device(" in self.call else "",
         )
         write_whole(absolute, [text.encode()], 0o666)
 
@@ -127,11 +130,13 @@ _TEST: Final = '''"""{report}
 """
 
 import base64
+import contextlib  # noqa: F401
 import importlib  # noqa: F401
 import zlib
 
 import ml_dtypes  # noqa: F401  its dtypes have names in NumPy
 import numpy as np
+import pytest  # noqa: F401
 
 import fxad as fx
 from fxad.text import parse
@@ -147,12 +152,25 @@ def array(dtype, shape, data):
 OPERANDS = [
 {operands}
 ]
-
+{device}
 
 def test_the_program_has_the_results_of_the_reference():
     divergence = fx.bisect(parse(PROGRAM), *OPERANDS{call})
     assert divergence is None, divergence
 '''
+
+
+_DEVICE: Final = """
+
+def device(platform, number):
+    if platform == "cpu" and number:
+        with contextlib.suppress(fx.errors.ParameterError):  # the CPU is in use with another number of devices
+            fx.set_cpu_devices(number + 1)
+    found = [d for d in fx.devices(platform) if d.id == number]
+    if not found:
+        pytest.skip(f"this process has no device {platform}:{number}: run this file alone")
+    return found[0]
+"""
 
 
 def _quoted(text: str) -> str:

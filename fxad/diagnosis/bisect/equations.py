@@ -113,15 +113,17 @@ class EquationSearch:
             inner = self._in_bodies(eqn, values_of(eqn, values), kind)
             if inner is not None:
                 return inner
+        alone = is_of(kind, found)
+        shown = found if alone else self.compare(prefix(jaxpr, end), operands)  # what the whole program shows
         return Found(
             part,
             tuple(values),
             (eqn,),
             (),
-            found if isinstance(found, Mismatch) else None,
-            found if isinstance(found, Failure) else None,
+            shown if isinstance(shown, Mismatch) else None,
+            shown if isinstance(shown, Failure) else None,
             end - first,
-            is_of(kind, found),
+            alone,
         )
 
     def _window(self, jaxpr: Jaxpr, operands: HostOperands, first: int, end: int) -> tuple[Jaxpr, list[NDArray]]:

@@ -19,10 +19,12 @@ from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
 from fxad.diagnosis.equality.field import MOST
 from fxad.diagnosis.equality.rules import OF_DTYPES, wide_dtype, widened
+from fxad.dtypes import DType
 from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise import Abs, Clamp, Max, Min, Neg, SelectN, StopGradient
+from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.index import Index
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import BroadcastInDim, Permutation
@@ -319,11 +321,22 @@ def _difference(question: Question) -> Counterexample | None:
         for args in _draws(question):
             bar.step()
             found = _compared(question, args)
-            if found is None or not _confirmed(question, found):
+            if found is None or not _confirmed(question, found) or not _shown_by_floats(question, found):
                 continue
             simpler = _shrunk(question, found)
-            return simpler if _confirmed(question, simpler) else found
+            return simpler if _confirmed(question, simpler) and _shown_by_floats(question, simpler) else found
     return None
+
+
+def _shown_by_floats(question: Question, found: Counterexample) -> bool:
+    """Return True if the programs differ in their own dtypes too, where one of them reads the floats of a dtype: in
+    float64, a conversion to float16 rounds nothing, and `reduce_precision` to it does."""
+    bodies = [body for p in question.programs for body in distinct_jaxprs(p)]
+    if not any([type(e.prim) in OF_DTYPES for body in bodies for e in body.eqns]):
+        return True
+    pairs = zip(question.programs, question.bound, strict=True)
+    ours, theirs = [run(p, [*bound, *found.args])[found.result] for p, bound in pairs]
+    return bool(_bytes_differ(ours, theirs)[found.index])
 
 
 def _confirmed(question: Question, found: Counterexample) -> bool:
@@ -476,6 +489,8 @@ def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | N
             if source is not None and not isinstance(eqn.prim, _EXACT):
                 finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
                 outs = [_rounded(y, finite, source) for y in outs]
+            if source is not None and isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
+                outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
         env.update(zip(eqn.outs, outs, strict=True))
     return [value(a) for a in jaxpr.outs]
 
@@ -514,6 +529,16 @@ def _rounded(y: NDArray, finite: bool, source: np.random.Generator) -> NDArray:
     if finite and not np.isfinite(y).all():
         made = np.where(np.isfinite(y), made, source.normal(0, 1.0, y.shape) * 10.0 ** source.uniform(-3, 3, y.shape))
     return made
+
+
+def _compared_near(y: NDArray, operands: OperandArrays, dtype: DType, source: np.random.Generator) -> NDArray:
+    """Return a comparison. Of values nearer to each other than the floats of their dtype it has any result: constants
+    of the dtype are rounded, and 0.1 + 0.2 may be 0.3."""
+    a, b = [np.asarray(x).astype(np.complex128) for x in operands]
+    spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
+    with np.errstate(all="ignore"):
+        near = (a != b) & (np.abs(a - b) <= spacing * np.maximum(np.abs(a), np.abs(b)))
+    return np.asarray(np.where(near, source.integers(0, 2, y.shape).astype(np.bool_), y))
 
 
 def _wide_bodies(

@@ -13,7 +13,7 @@ from fxad.diagnosis.reduce.candidate import Candidate, equations
 from fxad.diagnosis.reduce.reading import lines_by_operation
 from fxad.diagnosis.reduce.reduced import Reduced, reduced
 from fxad.diagnosis.reduce.search import OutOfTimeError, Raised, ReductionSearch, outcome
-from fxad.errors import ArgumentError, FxadError, described, shown
+from fxad.errors import ArgumentError, ExecutionError, FxadError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.operations.arguments import function, number
 from fxad.support.progress import Progress
@@ -134,9 +134,11 @@ def _reason(
     for found in reasons:
         if isinstance(found, Raised):
             text = found.error.message if isinstance(found.error, FxadError) else str(found.error)
+            its_remedy = found.error.remedy if isinstance(found.error, ExecutionError) else ""  # as of `in_child`
             raise ArgumentError(
                 f"reduce_program: fails raised {type(found.error).__name__}: {shown(text, 300)}",
-                remedy="return a reason, such as type(error).__name__, or None if the program does not fail",
+                remedy=its_remedy
+                or "return a reason, such as type(error).__name__, or None if the program does not fail",
             ) from found.error
     reason = reasons[0]
     if reason is None and reasons[1] is None:
