@@ -81,9 +81,9 @@ WITHIN_BUDGET: Final[tuple[Callable[[Jaxpr], Iterable[Pass]], ...]] = (_memory_p
 PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILATION)
 
 
-def check_passes(what: str, passes: object) -> None:
-    """Check that `passes` is a tuple of passes, or None, the default pipeline. Raises: ParameterError."""
-    if passes is None or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
+def check_passes(what: str, passes: object, optional: bool = True) -> None:
+    """Check that `passes` is a tuple of passes, or None if that is optional. Raises: ParameterError."""
+    if (passes is None and optional) or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
         return
     raise ParameterError(
         f"{what}: passes must be a tuple of Pass, got {shown(passes)}",

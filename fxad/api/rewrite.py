@@ -200,5 +200,5 @@ def apply_passes(f: Callable[..., object], passes: Passes) -> object:
     Raises: ParameterError for a value that is not a tuple of passes; ArgumentError for a pass that does not keep the
             types.
     """
-    check_passes("apply_passes", passes)
-    return lift("apply_passes", f, lambda p: p.replace(run_passes(p.jaxpr, passes or ())))
+    check_passes("apply_passes", passes, optional=False)
+    return lift("apply_passes", f, lambda p: p.replace(run_passes(p.jaxpr, passes)))

@@ -496,7 +496,7 @@ class Eager:
             outs = placement.launch_committed(loaded, buffers, path)
         else:
             loaded = load_for(jaxpr, None)
-            outs = loaded.execute(buffers)
+            outs = loaded.execute(buffers, path)
         for k, operand in forwarded_host_functions(jaxpr):
             runtime.hold_same_function(buffers[operand], outs[k])
         return tuple(wrap_buffers(loaded.out_avals, outs))

@@ -15,7 +15,6 @@ the trace of `f`, and captures it: the body has the operands (x, c, z), and the 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
@@ -25,7 +24,6 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, SupportsIndex, Typ
 
 import numpy as np
 import numpy.typing as npt
-import optree
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -33,7 +31,7 @@ from fxad.core.frames import CalledFrames
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import (
     NEEDS_STATIC,
-    PACKAGE,
+    INTERNAL_FILES,
     DepthError,
     DTypeError,
     FxadError,
@@ -87,16 +85,13 @@ from fxad.tracing.array import (
 from fxad.tracing.context import Copies, copies_in_scope
 from fxad.tracing.placement import PathOf, check_device, operand_label
 
-# Frames in NumPy and optree are not the user's either.
-_INTERNAL_PATHS: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
-
 
 @final
 class _InternalFiles(dict[str, bool]):
     """By name of a file: True if its code is not the user's."""
 
     def __missing__(self, file: str) -> bool:
-        internal = self[file] = file.startswith(_INTERNAL_PATHS)
+        internal = self[file] = file.startswith(INTERNAL_FILES)
         return internal
 
 

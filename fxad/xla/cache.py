@@ -426,7 +426,7 @@ class Cache:
         self._contents.hold_call(call, size, executables, self._settings.max_bytes // 4)
 
     def compilations(self) -> int:
-        """How many programs this thread has compiled, here or in a cache that was cleared."""
+        """Return how many programs this thread has compiled since the cache was made or cleared."""
         return self._contents.counts().compilations
 
     def count_compiled_at(self, line: str) -> int:
