@@ -31,7 +31,6 @@ In a trace, `program(x)` and `jit(f)(x)` are equations (`tracing.tracer.Trace.ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
@@ -107,7 +106,7 @@ class Dispatcher:
         self.donate = donate = choices.options.donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
-        self.producer = replace(loaded.producer, name=program.name)  # for messages
+        self.producer = loaded.producer.named(program.name)  # for messages
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]

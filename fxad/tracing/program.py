@@ -277,10 +277,10 @@ class Program(Generic[P, R_co]):
         if isinstance(active, CallObserver):
             program = self if jaxpr is self.jaxpr else self.replace(jaxpr)
             outs = active.observe(
-                program, operands, CompileChoices(), partial(active.call, jaxpr, operands, self.operand_path)
+                program, operands, CompileChoices(), partial(active.call, jaxpr, operands, self.operand_path, self.name)
             )
         else:
-            outs = active.call(jaxpr, operands, self.operand_path)
+            outs = active.call(jaxpr, operands, self.operand_path, self.name)
         return cast(R_co, self.out_tree.unflatten(outs))  # the tree is that of the results of type R
 
 

@@ -30,8 +30,8 @@ from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import (
-    NEEDS_STATIC,
     INTERNAL_FILES,
+    NEEDS_STATIC,
     DepthError,
     DTypeError,
     FxadError,
@@ -653,7 +653,9 @@ class Trace:
             self.elements[key] = value, promotion.scalar_element(value, dtype)
         return self._capture(self.elements[key][1], Aval((), dtype))
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
+    def call(
+        self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label, name: str = ""
+    ) -> tuple[Array, ...]:
         # a `remat` is a call already; a second call around it would sum its cotangent contributions separately
         remat = whole_remat(jaxpr)
         return self.bind(Call(jaxpr) if remat is None else remat, tuple(args))

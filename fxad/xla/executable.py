@@ -226,14 +226,13 @@ class XlaExecutable:
             start = xla.processes.AgreedStart(start, self.raw, jaxpr.name, jaxpr.digest, processes)
         return _PinnedStart(start) if len(self.devices) > 1 else start
 
-    def execute(self, buffers: Sequence[Buffer], path: Callable[[int], str] | None = None) -> list[Buffer]:
+    def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
-        `path` gives the name of an operand in messages.
 
         Raises: ExecutionError when XLA refuses the call. A failure of the computation is raised by the wait for it.
         Cost: 3.9 us and the computation.
         """
-        return launch(self.start, buffers, self.handlers, self.producer, path)
+        return launch(self.start, buffers, self.handlers, self.producer)
 
     def memory(self) -> MemoryStats:
         """Return bytes of operands, results, aliases, temporaries and code, as planned by XLA."""

@@ -213,7 +213,7 @@ TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
     "trivial": ("same: argument x", lambda x: fx.jit(same)(x)),
     "donated again": ("f: argument x", lambda x: fx.jit(f, donate=0)(x)),
     "closed over": ("<lambda>: closed-over array 0", lambda x: fx.jit(lambda y: y + x)(ones())),
-    "grad": ("grad_<lambda>: argument x", lambda x: fx.grad(lambda y: (y * y).sum())(x)),
+    "grad": ("grad_<lambda>: argument y", lambda x: fx.grad(lambda y: (y * y).sum())(x)),
     "vmap": ("vmap_f: argument x", lambda x: fx.vmap(f)(x)),
     "scan": ("execute: operand 1", lambda x: fx.lax.scan(lambda c, y: (c + y, None), 0.0, x)),
     "interpret": ("to_numpy: the array", lambda x: fx.interpret(fx.trace(f, F), x)),
