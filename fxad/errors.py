@@ -37,7 +37,7 @@ INTERNAL_FILES: Final = (
     PACKAGE,
     contextlib.contextmanager.__code__.co_filename,
     threading.Thread.run.__code__.co_filename,
-    *[os.path.dirname(m.__file__) + os.sep for m in (np, optree)],
+    *[os.path.dirname(str(m.__file__)) + os.sep for m in (np, optree)],
 )
 
 

@@ -60,8 +60,8 @@ class Binder(Protocol):
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label, name: str = ""
     ) -> tuple[Array, ...]:
-        """Run a whole program on its operands, or add it as one equation. Returns the results. In messages, `path` gives
-        the name of an operand and `name` that of the program: that of its jaxpr by default."""
+        """Run a whole program on its operands, or add it as one equation. Returns the results. For messages, `path`
+        gives the name of an operand, and `name` is that of the program, by default that of its jaxpr."""
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         """Run the short program of a function of the library, or add its equations, with the user's line as their
@@ -278,10 +278,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
 def _is_view(value: NDArray) -> bool:
     """Return True if a NumPy array shows the memory of a buffer."""
-    base: object = value
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base, memoryview)
+    return isinstance(runtime.owner_of_memory(value), memoryview)
 
 
 class _Lent:
