@@ -32,7 +32,7 @@ from fxad.primitives.meshes import DimensionAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device, devices as default_devices
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, ids_of
-from fxad.tracing.array import Array, binder
+from fxad.tracing.array import binder
 from fxad.tracing.context import n_axes_in_scope, new_axis
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, function_name
@@ -211,7 +211,7 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
 
 def _constant_results(
     what: str, program: Program[..., object], manual: ManualAxes, out_axes: AxesPrefix
-) -> list[Array] | None:
+) -> list[object] | None:
     """Return the leaves of the results of a pmap of a program without equations whose results are no arguments: nothing
     is compiled. None for any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
@@ -222,7 +222,7 @@ def _constant_results(
         return None
     values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
     mesh = Mesh(np.array([by_id[k] for k in ids], dtype=object), name)
-    results = []
+    results: list[object] = []
     for x, d in zip(values, mapped_axes_of_results(what, program, out_axes)[0], strict=True):
         spec, whole = PartitionSpec(), x
         if d is not None:

@@ -821,14 +821,14 @@ class _NumberOperands:
         """Add the operands for the arguments `ins` of the program, those of `rests` first. Returns what its equations
         read in place of `ins`."""
         rests = {v: b.input(v.aval) for v in self.rests}
-        operands = self._operands = {v: b.input(self.types.get(v, v.aval)) for v in ins}
-        whole = self._whole = {v: operands[v] for v in self.types}
+        self._operands = {v: b.input(self.types.get(v, v.aval)) for v in ins}
+        self._whole = whole = {v: self._operands[v] for v in self.types}
         for v, rest in rests.items():
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
         met = self._met
         return [
             promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
-            for v, x in operands.items()
+            for v, x in self._operands.items()
         ]
 
     def convert(self, b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
