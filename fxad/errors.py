@@ -21,6 +21,7 @@ import warnings
 from types import FrameType
 from typing import Final, Self
 
+import numpy as np
 import optree
 
 
@@ -31,12 +32,12 @@ def _folder_in_code() -> str:
 
 PACKAGE: Final = _folder_in_code()  # where fxad's own code stands, in tracebacks
 # Frames that are not the user's: fxad's, those between a `with` statement and a generator of fxad's, or below a
-# thread of fxad's, and optree's, which calls the functions of registered classes.
-_INTERNAL_FILES: Final = (
+# thread of fxad's, NumPy's, which calls functions on rows, and optree's, which calls those of registered classes.
+INTERNAL_FILES: Final = (
     PACKAGE,
     contextlib.contextmanager.__code__.co_filename,
     threading.Thread.run.__code__.co_filename,
-    os.path.dirname(optree.tree_flatten.__code__.co_filename) + os.sep,
+    *[os.path.dirname(str(m.__file__)) + os.sep for m in (np, optree)],
 )
 
 
@@ -53,7 +54,8 @@ def _caller() -> tuple[str, str]:
     inner: FrameType | None = None
     while frame is not None:
         if _is_internal(frame):
-            frame, inner = frame.f_back, frame
+            inner = frame if _is_of_fxad(frame) else inner
+            frame = frame.f_back
             continue
         last = frame  # the outermost frame of this run of user frames
         while last.f_back is not None and not _is_internal(last.f_back):
@@ -69,8 +71,12 @@ def _caller() -> tuple[str, str]:
 
 
 def _is_internal(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(INTERNAL_FILES) or _is_of_fxad(frame)
+
+
+def _is_of_fxad(frame: FrameType) -> bool:
     code = frame.f_code
-    return code.co_filename.startswith(_INTERNAL_FILES) or code.co_qualname.startswith(_GENERATED)
+    return code.co_filename.startswith(PACKAGE) or code.co_qualname.startswith(_GENERATED)
 
 
 # They apply any primitive: the function that calls them says which.
@@ -162,7 +168,7 @@ def shown(value: object, width: int = 60) -> str:
 def warn(message: str, category: type[Warning]) -> None:
     """Warn with a message that points at the user's line, not at fxad's."""
     frame, level = sys._getframe(1), 2
-    while frame.f_code.co_filename.startswith(_INTERNAL_FILES) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(INTERNAL_FILES) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

@@ -305,8 +305,13 @@ def map_parameter(
 
 def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
     """Return the programs among the parameters of a primitive or a record, in the order of its fields."""
+    return jaxprs_in(tuple([value for _, value in params(prim)]))
+
+
+def jaxprs_in(parameter: Param) -> tuple[Jaxpr, ...]:
+    """Return the programs in a parameter, in order."""
     out: list[Jaxpr] = []
-    stack: list[Param] = [value for _, value in reversed(params(prim))]
+    stack = [parameter]
     while stack:
         value = stack.pop()
         if isinstance(value, Jaxpr):
@@ -445,7 +450,8 @@ Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Ho
 Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
 HloValues: TypeAlias = Sequence[HloValue]
 FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
-# Given a mask of the results that are stored: the primitive that reads them instead of recomputing them, or None.
+# Given a mask of the results that are stored: the primitive that reads them instead of recomputing them, or None. The
+# docstring of `use_stored_results` in `transforms/ad/linearize.py` has an example.
 Resume: TypeAlias = Callable[[Flags], "Primitive | None"]
 # Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
 Prune: TypeAlias = Callable[[Jaxpr, Flags], tuple[Jaxpr, Flags]]
@@ -492,12 +498,12 @@ class BatchCtx(Batching, Protocol):
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
-        """Return a program that binds the size `declared`, at the size of the mapped axis; None if it has no meaning
-        there."""
+        """Return a batching rule at the size of the mapped axis. The rule was traced for any size, and calls it
+        `declared`: a named size that the rule binds. None if the rule takes larger sizes only."""
 
     def with_fresh_size(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
-        """Return the size that a program binds, and the program: renamed if the size of the mapped axis depends on
-        it."""
+        """Return the size that a batching rule for any size binds, and the rule. The size is renamed if that of the
+        mapped axis has the same name in it: in a map over `n` examples, a rule that binds `n` binds `m`."""
 
 
 class DerivativeCtx(Batching, Protocol):
@@ -513,7 +519,7 @@ class DerivativeCtx(Batching, Protocol):
         equation is added. A `Zero` beside a `Lin` becomes an array of zeros."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
-        """Return `lin` for an equation with a single result."""
+        """Add an equation with a single result as `lin` does; return the result."""
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""

@@ -35,6 +35,7 @@ from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, name_equation
 from fxad.ir import (
+    BOOL_SCALAR,
     INT32_SCALAR,
     Aval,
     Eqn,
@@ -177,6 +178,7 @@ class LoweredModule:
 _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of an operation
 
 
+@by_value
 def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     """Return the StableHLO module of a program; `@main` takes its operands and returns its results, in order.
 
@@ -185,25 +187,7 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation: its text, the rule of its primitive, types and locations.
     """
-    return _lower(jaxpr, platform)
-
-
-def _rewritten_for_xla(jaxpr: Jaxpr) -> Jaxpr:
-    """Return the program that is written to the module of `jaxpr`. The docstring of `fxad.lowering` lists the
-    rewrites."""
-    if not runs_on_devices(jaxpr):
-        return with_host_calls_ordered(jaxpr)
-    rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
-    rewritten = lowering.failed_checks.with_loops_ended(rewritten)
-    rewritten = with_host_calls_ordered(rewritten)
-    return lowering.host_calls_on_devices.with_host_calls_on_devices(rewritten, devices_needed(jaxpr))
-
-
-@by_value
-def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
-    rewritten = _rewritten_for_xla(jaxpr)
-    if platform == "cpu" and not runs_on_devices(jaxpr):
-        rewritten = with_extrema_compared_apart(rewritten)
+    rewritten = _rewritten_for_xla(jaxpr, platform)
     module = _Module(devices_needed(jaxpr), platform, overlapping_updates(rewritten))
     parts = [module.function(rewritten, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
@@ -221,6 +205,18 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
         calls_host(jaxpr),
         sharding,
     )
+
+
+def _rewritten_for_xla(jaxpr: Jaxpr, platform: str) -> Jaxpr:
+    """Return the program that is written to the module of `jaxpr`. The docstring of `fxad.lowering` lists the
+    rewrites."""
+    if not runs_on_devices(jaxpr):
+        rewritten = with_host_calls_ordered(jaxpr)
+        return with_extrema_compared_apart(rewritten) if platform == "cpu" else rewritten
+    rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
+    rewritten = lowering.failed_checks.with_loops_ended(rewritten)
+    rewritten = with_host_calls_ordered(rewritten)
+    return lowering.host_calls_on_devices.with_host_calls_on_devices(rewritten, devices_needed(jaxpr))
 
 
 def _identity(aval: Aval) -> Jaxpr:
@@ -331,7 +327,7 @@ class _Module:
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
         if (jaxpr, mesh) in self.symbols:  # XLA inlines it
-            writer.with_constant.update([(name, kind) for name, _ in args for kind in "+*"])
+            writer.has_constant.update([(name, kind) for name, _ in args for kind in "+*"])
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
         return "".join(writer.lines)
@@ -399,7 +395,7 @@ class _Operations:
 class _Function(_Operations):
     """Translates the equations of one function to operations: the `Hlo` of the lowering rules."""
 
-    __slots__ = ("mesh", "module", "name", "with_constant")
+    __slots__ = ("has_constant", "mesh", "module", "name")
 
     def __init__(self, module: _Module, name: str, mesh: MeshAxes) -> None:
         super().__init__(module.types)
@@ -407,7 +403,7 @@ class _Function(_Operations):
         self.name = name
         self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
         # values that are, or may be, a sum ("+") or a product ("*") with a constant
-        self.with_constant: set[tuple[str, str]] = set()
+        self.has_constant: set[tuple[str, str]] = set()
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """Write the operations of a body over `args`, ended by `terminator`."""
@@ -450,7 +446,7 @@ class _Function(_Operations):
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
             if WITH_CONSTANT and name in WITH_CONSTANT:
-                return self._with_constant(name, operands, outs)
+                return self._apart_from_constants(name, operands, outs)
             n = self.n_names
             self.n_names = n + 1
             out = (f"%{n}", self.types[outs[0]])
@@ -469,15 +465,17 @@ class _Function(_Operations):
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
         if WITH_CONSTANT and name in MOVED:
-            kinds = [kind for kind in "+*" if (operands[0][0], kind) in self.with_constant]
+            kinds = [kind for kind in "+*" if (operands[0][0], kind) in self.has_constant]
             results = self.append(head, types, outs)
-            self.with_constant.update([(results[0][0], kind) for kind in kinds])
+            self.has_constant.update([(results[0][0], kind) for kind in kinds])
             return results
         if name in REPAIRS and self.platform == "cpu":
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
-    def _with_constant(self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]) -> tuple[HloValue, ...]:
+    def _apart_from_constants(
+        self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]
+    ) -> tuple[HloValue, ...]:
         """Return a sum or product. If one operand is a constant, and the other one may be such a sum or product of a
         constant too, a barrier keeps XLA from adding or multiplying the constants."""
         kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
@@ -486,10 +484,10 @@ class _Function(_Operations):
         if not any(folded) or not outs[0].inexact:
             return self.append(f'"{name}"({values[0][0]}, {values[1][0]})', ", ".join([v[1] for v in values]), outs)
         for k, value in enumerate(values):
-            if not folded[k] and (value[0], kind) in self.with_constant:
+            if not folded[k] and (value[0], kind) in self.has_constant:
                 (values[k],) = self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)
         results = self.append(f'"{name}"({values[0][0]}, {values[1][0]})', ", ".join([v[1] for v in values]), outs)
-        self.with_constant.add((results[0][0], kind))
+        self.has_constant.add((results[0][0], kind))
         return results
 
     def _region(self, region: Jaxpr | Region | str | _WriteBlock, outs: Sequence[Aval]) -> None:
@@ -512,7 +510,7 @@ class _Function(_Operations):
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
         if WITH_CONSTANT:
-            self.with_constant.update([(name, kind) for name, _ in results for kind in "+*"])
+            self.has_constant.update([(name, kind) for name, _ in results for kind in "+*"])
         return results
 
     def on_devices(
@@ -619,5 +617,5 @@ def _true(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
     (count,) = hlo.op("stablehlo.popcnt", (value,), (bits,))
     most = hlo.constant(Lit.of(8 * scalar.dtype.itemsize, bits))
     at_most = {"comparison_direction": "#stablehlo<comparison_direction LE>"}
-    (true,) = hlo.op("stablehlo.compare", (count, most), (Aval((), dtypes.bool_),), at_most)
+    (true,) = hlo.op("stablehlo.compare", (count, most), (BOOL_SCALAR,), at_most)
     return true

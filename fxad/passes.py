@@ -35,7 +35,14 @@ from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
-from fxad.units.cost_rule import called_body, large_enough, left_to_compile, saves_compile_time, units_by_cost, uses
+from fxad.units.cost_rule import (
+    body_of_call_or_remat,
+    large_enough,
+    left_to_compile,
+    saves_compile_time,
+    units_by_cost,
+    uses,
+)
 from fxad.units.pieces import recomputes
 from fxad.units.plan import UnitPlan, UnitsChoice, linked_plan, single_unit
 from fxad.units.stretches import cut_stretches
@@ -81,9 +88,9 @@ WITHIN_BUDGET: Final[tuple[Callable[[Jaxpr], Iterable[Pass]], ...]] = (_memory_p
 PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILATION)
 
 
-def check_passes(what: str, passes: object) -> None:
-    """Check that `passes` is a tuple of passes, or None, the default pipeline. Raises: ParameterError."""
-    if passes is None or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
+def check_passes(what: str, passes: object, optional: bool = True) -> None:
+    """Check that `passes` is a tuple of passes, or None if that is optional. Raises: ParameterError."""
+    if (passes is None and optional) or (isinstance(passes, tuple) and all([isinstance(p, Pass) for p in passes])):
         return
     raise ParameterError(
         f"{what}: passes must be a tuple of Pass, got {shown(passes)}",
@@ -208,7 +215,7 @@ class Stage:
 
 
 def _written(jaxpr: Jaxpr) -> list[Aval]:
-    return [v.aval for e in jaxpr.eqns if called_body(e) is None for v in e.outs]
+    return [v.aval for e in jaxpr.eqns if body_of_call_or_remat(e) is None for v in e.outs]
 
 
 @final

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from types import ModuleType
+from typing import cast
 
 from fxad.diagnosis.bisect.bisect import bisect
 from fxad.diagnosis.record.recording import error_text
@@ -72,4 +74,5 @@ def _replayed(call: RecordedCall, options: argparse.Namespace) -> bool:
 
 if __name__ == "__main__":
     sys.exit(main())
-sys.modules[__name__] = replay  # type: ignore[assignment]  # an import of this file must not hide the function
+# `fx.replay` stays the function after `import fxad.replay`: Python sets as attribute what this table has.
+sys.modules[__name__] = cast(ModuleType, replay)

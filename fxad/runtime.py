@@ -16,6 +16,7 @@ from fxad.xla.buffers import (
     is_immutable as is_immutable,
     is_ready as is_ready,
     lend as lend,
+    owner_of_memory as owner_of_memory,
     resharded as resharded,
     to_buffer as to_buffer,
     to_dlpack as to_dlpack,

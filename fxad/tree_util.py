@@ -72,7 +72,7 @@ def build_tree(treedef: PyTreeDef, xs: Sequence[object]) -> object:
     """Return the outermost container of a structure with other children. Raises: TreeError for another number of
     children."""
     outer = treedef.one_level()
-    return tree.unflatten(tree.structure(0) if outer is None else outer, xs)
+    return tree.unflatten(tree.LEAF if outer is None else outer, xs)
 
 
 __all__ = [

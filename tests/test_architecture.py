@@ -343,8 +343,9 @@ def test_no_derivative_calls_an_optimisation() -> None:
 
 
 def test_stored_executables_depend_on_all_sources_of_the_lowering() -> None:
-    """A change of a module that `fxad.lower` imports, directly or not, changes the keys of stored executables."""
-    reached, waiting = set[Path](), [ROOT / "fxad/lower.py"]
+    """A change of a module that `fxad.lower` imports, directly or not, changes the keys of stored executables; so does
+    one of the choice of XLA's flags, `fxad.units.compile_time`."""
+    reached, waiting = set[Path](), [ROOT / "fxad/lower.py", ROOT / "fxad/units/compile_time.py"]
     while waiting:
         path = waiting.pop()
         if path not in reached:

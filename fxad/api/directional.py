@@ -15,13 +15,12 @@ from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags, ranks
 from fxad.api.lift import (
     before_differentiation,
-    bind_arguments_without_tangent,
     bind_static_arguments,
     check_function,
     check_no_statics,
     select_outs,
     tangent_tree,
-    trace_for_transform,
+    trace_at_values,
 )
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -32,7 +31,7 @@ from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import CotangentName, Program, TangentsName, function_name, spec_of, trace
+from fxad.tracing.program import CotangentName, Program, TangentsName, aval_of_example, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
 from fxad.tracing.tracer import dtype_of_number, is_number
 
@@ -127,9 +126,7 @@ def jvp(
 def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, has_aux: bool) -> Callable[..., object]:
     def transformed(primals: Primals, tangents: Primals, /, **kwargs: object) -> object:
         primals, tangents = as_tuple("jvp", "primals", primals), as_tuple("jvp", "tangents", tangents)
-        g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
-        g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs)
-        program = trace_for_transform(g, primals, kwargs)
+        program, primals, kwargs = trace_at_values("jvp", f, statics, primals, kwargs)
         if has_aux:
             result_and_aux("jvp", program)
         tangents = with_number_tangents(program, primals, tangents)
@@ -273,9 +270,7 @@ def linearize(
         return _linearize(before_differentiation(f), argnums)
     check_function("linearize", f)
     statics = static_arguments(f"linearize of {function_name(f)}", f, static_argnums, static_argnames)
-    g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
-    g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs, argnums)
-    program = trace_for_transform(g, primals, kwargs)
+    program, primals, kwargs = trace_at_values("linearize", f, statics, primals, kwargs, argnums)
     if has_aux:
         result_and_aux("linearize", program)
     split = _linearize(program, argnums)
@@ -434,9 +429,7 @@ def vjp(
         return _vjp_program(before_differentiation(f))
     check_function("vjp", f)
     statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
-    g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
-    g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs)
-    program = trace_for_transform(g, primals, kwargs)
+    program, primals, kwargs = trace_at_values("vjp", f, statics, primals, kwargs)
     return _vjp_call(program, primals, kwargs, has_aux)
 
 
@@ -544,7 +537,9 @@ def transpose(f: Callable[..., object], *examples: object, argnums: Argnums | No
 
 def _has_types(program: Program[..., object], examples: tuple[object, ...]) -> bool:
     leaves, in_tree = tree.flatten((examples, {}))
-    return in_tree == program.in_tree and program.in_avals == tuple([spec_of(x, "transpose: example") for x in leaves])
+    return in_tree == program.in_tree and program.in_avals == tuple(
+        [aval_of_example(x, "transpose: example") for x in leaves]
+    )
 
 
 def _transpose(program: Program[..., object], argnums: Argnums | None) -> Program[..., Any]:

@@ -19,7 +19,7 @@ from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, function_name, spec_of, trace_for_call
+from fxad.tracing.program import Program, aval_of_example, function_name, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, ArgumentNames, static_arguments
 from fxad.transforms.inversion.call_rules import INVERSE
 from fxad.transforms.inversion.inverse import inverse as inverse_of
@@ -112,7 +112,7 @@ def _trace_from_results(
     g, args, kwargs = bind_static_arguments("inverse", f, statics, args, kwargs, numbers)
     program = trace_for_call(g, args, kwargs)
     leaves, structure = tree.flatten(results)
-    if structure != program.out_tree or [spec_of(x, "inverse") for x in leaves] != list(program.out_avals):
+    if structure != program.out_tree or [aval_of_example(x, "inverse") for x in leaves] != list(program.out_avals):
         raise ArgumentError(
             f"inverse: {function_name(f)} gives results of other types than it takes as arguments {argnums!r}",
             remedy=remedy,
@@ -145,7 +145,7 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
 
     numbers = [list(a.leaves) for a in program.arguments], list(range(n_args, leaf_of_log_det)), leaf_of_log_det
     in_leaves, out_leaves = map(tree.leaves, arranged(*numbers))
-    trees = [a.tree for a in program.arguments], program.out_tree, tree.structure(0)
+    trees = [a.tree for a in program.arguments], program.out_tree, tree.LEAF
     in_tree, out_tree = [tree.with_subtrees(outer, inner) for inner, outer in map(tree.flatten, arranged(*trees))]
     # the jaxpr: results, bound constants, other arguments -> wanted arguments in their order, log|det J|
     other_leaves = [k for k, w in enumerate(wanted) if not w]

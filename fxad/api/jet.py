@@ -11,12 +11,10 @@ from fxad.api.chosen_arguments import operand_flags
 from fxad.api.directional import Primals, as_tuple, inexact_positional, with_number_tangents
 from fxad.api.lift import (
     before_differentiation,
-    bind_arguments_without_tangent,
-    bind_static_arguments,
     check_function,
     check_no_statics,
     tangent_tree,
-    trace_for_transform,
+    trace_at_values,
 )
 from fxad.core import tree
 from fxad.errors import ArgumentError, shown
@@ -123,9 +121,7 @@ def _jet_of_function(
     _check_given(len(coefficients), order)
     coefficients = tuple([as_tuple("jet", f"series[{k}]", c) for k, c in enumerate(coefficients)])
     statics = static_arguments(f"jet of {function_name(f)}", f, static_argnums, static_argnames)
-    g, primals, kwargs = bind_static_arguments("jet", f, statics, primals, kwargs)
-    g, primals, kwargs = bind_arguments_without_tangent(g, primals, kwargs)
-    program = trace_for_transform(g, primals, kwargs, order)
+    program, primals, kwargs = trace_at_values("jet", f, statics, primals, kwargs, orders=order)
     fitted = tuple([with_number_tangents(program, primals, c) for c in coefficients])
     return _jet(program, order, len(fitted))(primals, fitted, **kwargs)
 

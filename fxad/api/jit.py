@@ -127,14 +127,14 @@ class TracedProgram(Program[P, R]):
         return self.options.lower(self)
 
 
-_USED: Final = int(ReleaseReason.EXECUTABLES | ReleaseReason.CALLS)
+_ALL_REASONS: Final = int(ReleaseReason.EXECUTABLES | ReleaseReason.CALLS)
 
 
 @final
 class _Held(Generic[P, R]):
     """A program or an executable of a jitted function for arguments of some types, as the cache holds it."""
 
-    __slots__ = ("__weakref__", "_by_types", "array_types", "executable", "key", "program", "used")
+    __slots__ = ("__weakref__", "_by_types", "array_types", "executable", "key", "program", "reference_bits")
 
     def __init__(
         self, by_types: _ByTypes[P, R], key: Hashable, program: Program[P, R], executable: Executable[P, R] | None
@@ -142,7 +142,7 @@ class _Held(Generic[P, R]):
         self._by_types = weakref.ref(by_types)
         self.key, self.program, self.executable = key, program, executable
         self.array_types: tuple[Aval, ...] | None = None  # the key among those of calls with positional arrays only
-        self.used = 0  # the reasons for which the cache has not asked to release it since the last use
+        self.reference_bits = 0  # of `ReleaseReason`: set at a use, cleared by a request to release it (`xla.cache`)
 
     @property
     def bytes(self) -> int:
@@ -154,8 +154,8 @@ class _Held(Generic[P, R]):
         by_types = self._by_types()
         if by_types is None:
             return True
-        if self.used & reason:
-            self.used &= ~reason
+        if self.reference_bits & reason:
+            self.reference_bits &= ~reason
             return False
         return by_types.release(self, reason)
 
@@ -190,7 +190,7 @@ class _ByTypes(Generic[P, R]):
         Returns True if it is dropped."""
         if self._fast is held:
             self._use_no_fast_path()
-            held.used = _USED & ~reason
+            held.reference_bits = _ALL_REASONS & ~reason
             return False
         table = self.programs if held.executable is None else self.executables
         table.pop(held.key, None)
@@ -257,7 +257,7 @@ class _ByTypes(Generic[P, R]):
             if held is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if held is not None:
-            held.used = _USED
+            held.reference_bits = _ALL_REASONS
             return held.program
         dependencies = TraceDependencies()
         try:
@@ -313,7 +313,7 @@ class _ByTypes(Generic[P, R]):
         elif array_types is not None:
             self._count_miss(held)
         else:
-            held.used = _USED
+            held.reference_bits = _ALL_REASONS
         assert held.executable is not None, "an executable"
         dispatcher = held.executable._dispatcher
         if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
@@ -324,7 +324,7 @@ class _ByTypes(Generic[P, R]):
     def _count_miss(self, held: _Held[P, R]) -> None:
         """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
         of two. So alternating types do not redirect it at each call."""
-        held.used = _USED
+        held.reference_bits = _ALL_REASONS
         self._misses += 1
         if self._fast is None or self._misses & (self._misses - 1) == 0:
             self._redirect_to(held)
@@ -360,7 +360,7 @@ class _ByTypes(Generic[P, R]):
             self._use_no_fast_path()
         elif owner is not None and held.executable is not None:
             if self._fast is not None:
-                self._fast.used = _USED  # its calls were not counted
+                self._fast.reference_bits = _ALL_REASONS  # its calls were not counted
             self._fast = held
             owner._set_call(fast_path(held.executable._dispatcher, self.call, ordered=True))
 
@@ -448,6 +448,10 @@ class _JittedFunction(Generic[P, R]):
     __slots__ = ()
     fn: Callable[P, R]
 
+    @abstractmethod
+    def _arguments(self) -> tuple[object, ...]:
+        """Return the qualified name of the function, and the arguments of `__init__`, for a pickle by value."""
+
     def __copy__(self) -> Self:
         return self
 
@@ -458,8 +462,7 @@ class _JittedFunction(Generic[P, R]):
         name = importable_name(self)
         if name is None and pickles_by_value():
             # The state is restored after the object is made: the function may refer to it
-            jitted: Any = self
-            return object.__new__, (type(self),), jitted._arguments()
+            return object.__new__, (type(self),), self._arguments()
         if name is None:
             raise ArgumentError(
                 f"pickle: {self!r} is compiled for the devices of this process, and no module has it under its name",
@@ -554,11 +557,6 @@ class Jitted(_JittedFunction[P, R]):
     def clear_cache(self) -> None:
         """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
         self._by_types.clear()
-
-    @property
-    def _executables(self) -> dict[Hashable, Executable[P, R]]:
-        held = self._by_types.executables.items()
-        return {key: h.executable for key, h in held if h.executable is not None}
 
     def _bound_to(self, instance: object) -> Any:
         if tree.structure(instance) != tree.LEAF:  # the instance is a pytree: an ordinary argument
@@ -661,7 +659,7 @@ _log: Final = logging.getLogger("fxad")
 
 
 class JaxOptions(TypedDict, total=False):
-    """Options of `jit` by JAX's names."""
+    """Options of `jit` by JAX's names, and `symbolic`. Shardings are checked when they are read: a prefix is any tree."""
 
     donate_argnums: int | Sequence[int] | None
     donate_argnames: str | Sequence[str] | None

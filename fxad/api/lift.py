@@ -138,6 +138,22 @@ def bind_arguments_without_tangent(
     return with_known_leaves(f, leaves, structure, known)
 
 
+def trace_at_values(
+    what: str,
+    f: Callable[..., object],
+    statics: StaticArguments | None,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    argnums: Argnums | None = None,
+    orders: int = 1,
+) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
+    """Return `trace_for_transform` of a function at the arguments that have tangents, and these arguments; None stands
+    for the others. The function is differentiated by the arguments `argnums` (None: by all)."""
+    g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
+    g, args, kwargs = bind_arguments_without_tangent(g, args, kwargs, argnums)
+    return trace_for_transform(g, args, kwargs, orders), args, kwargs
+
+
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
     """Raise ArgumentError for static arguments of a program."""
     if argument_keys(argnums) != () or argument_keys(argnames) != ():

@@ -28,7 +28,7 @@ from fxad.tracing.program import (
 )
 from fxad.tracing.static_args import StaticArguments
 
-MappedAxes: TypeAlias = object  # an int, None, or a tree prefix of them
+AxesPrefix: TypeAlias = object  # an int, None, or a tree prefix of them
 
 _IN_AXES: Final = "in_axes gives the mapped axis of each argument; None is for an argument that is the same for all"
 _OUT_AXES: Final = "out_axes gives the place of the mapped axis in each result, which has it besides its own axes"
@@ -50,7 +50,7 @@ def _is_axis(x: object) -> bool:
     return True
 
 
-def _check_axes(what: str, axes: MappedAxes) -> None:
+def _check_axes(what: str, axes: AxesPrefix) -> None:
     """Check that entries are axes. Raises: ArgumentError."""
     for entry in tree.leaves(axes):
         if not _is_axis(entry):
@@ -61,7 +61,7 @@ def _check_axes(what: str, axes: MappedAxes) -> None:
             )
 
 
-def _flatten_axes(in_axes: MappedAxes, in_tree: Structure, what: str) -> list[int | None]:
+def _flatten_axes(in_axes: AxesPrefix, in_tree: Structure, what: str) -> list[int | None]:
     """Return the mapped axis of each argument leaf. Raises: ArgumentError, TreeError."""
     _check_axes(what, in_axes)
     args, kwargs = in_tree.children()
@@ -141,7 +141,7 @@ def mapped_arguments(
     statics: StaticArguments | None,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-    in_axes: MappedAxes,
+    in_axes: AxesPrefix,
     axis_size: int | None,
 ) -> MappedArguments:
     """Return the arguments of a call, checked. `op` is the name of the map. Raises: as `vmap`."""
@@ -184,7 +184,7 @@ def size_of_map(op: str, program: Program[..., object], axis_size: int | None, a
     return size
 
 
-def mapped_axes_of_program(op: str, program: Program[..., object], in_axes: MappedAxes) -> list[int | None]:
+def mapped_axes_of_program(op: str, program: Program[..., object], in_axes: AxesPrefix) -> list[int | None]:
     """Return the mapped axes of the arguments of a Program. `op` is the name of the map. Raises: as `vmap`."""
     what = f"{op} of {program.name}"
     axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
@@ -196,7 +196,7 @@ def mapped_axes_of_program(op: str, program: Program[..., object], in_axes: Mapp
 
 
 def mapped_axes_of_results(
-    what: str, program: Program[..., object], out_axes: MappedAxes
+    what: str, program: Program[..., object], out_axes: AxesPrefix
 ) -> tuple[list[int | None], list[str]]:
     """Return the mapped axes of the results, and the paths of the results. Raises: ArgumentError, TreeError,
     AxisError."""

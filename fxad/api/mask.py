@@ -32,10 +32,10 @@ from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
+    aval_of_example,
     function_name,
     parameter_names,
     size_constraints,
-    spec_of,
     trace_tree,
     unify_assumptions,
 )
@@ -163,7 +163,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
                 )
             avals.append(Aval([n for n in shape if n is not None], "float32"))
         else:
-            avals.append(spec_of(x, "shapecheck: in_shapes"))
+            avals.append(aval_of_example(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
     check_result_shapes("shapecheck of", program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])

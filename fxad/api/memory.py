@@ -122,7 +122,7 @@ def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
     unknown_args = ChosenArguments(program, [a for a, k in zip(arguments, known, strict=True) if not k])
     halves = transforms.partial_eval(program.jaxpr, (True,) * len(program.bound) + known_args.leaf_flags)
     residuals = tree.structure((0,) * len(halves.residuals))
-    leaf, none = tree.structure(0), tree.structure(None)
+    leaf, none = tree.LEAF, tree.structure(None)
     known_results = tree.with_subtrees(program.out_tree, [leaf if k else none for k in halves.out_known])
     unknown_results = tree.with_subtrees(program.out_tree, [none if k else leaf for k in halves.out_known])
     return Partial(

@@ -13,7 +13,7 @@ from fxad.api.device_put import device_put
 from fxad.api.jit import jit
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
-    MappedAxes,
+    AxesPrefix,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -49,8 +49,8 @@ def pmap(
     f: Program[P, R],
     axis_name: str | None = None,
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int,
     devices: Sequence[Device] | None = None,
 ) -> Program[P, R]: ...
@@ -59,8 +59,8 @@ def pmap(
     f: Callable[P, R],
     axis_name: str | None = None,
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -74,8 +74,8 @@ def pmap(
 def pmap(
     *,
     axis_name: str | None = None,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -90,8 +90,8 @@ def pmap(
     f: Callable[..., object],
     axis_name: str | None = None,
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -138,9 +138,10 @@ def pmap(
         manual = _axis_of_pmap(what, name, size, devices)
         called = not isinstance(f, Program)
         if called and not (program.jaxpr.eqns or binder().staging()):
-            results = _constant_results(what, program, manual, out_axes)
-            if results is not None:
-                return lambda *_args, **_kwargs: results[0]
+            leaves = _constant_results(what, program, manual, out_axes)
+            if leaves is not None:
+                results = tree.unflatten(program.out_tree, leaves)
+                return lambda *_args, **_kwargs: results
         return _pmapped(what, program, manual, dims, out_axes)
 
     mapped = map_each_index("pmap", f, axis_name, in_axes, axis_size, static_argnums, static_argnames, on_devices)
@@ -159,7 +160,7 @@ def map_each_index(
     op: str,
     f: Callable[..., object],
     axis_name: str | None,
-    in_axes: MappedAxes,
+    in_axes: AxesPrefix,
     axis_size: int | None,
     static_argnums: Argnums,
     static_argnames: Argnames,
@@ -209,10 +210,10 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
 
 
 def _constant_results(
-    what: str, program: Program[..., object], manual: ManualAxes, out_axes: MappedAxes
-) -> tuple[object] | None:
-    """Return the results of a pmap of a program without equations whose results are no arguments: nothing is compiled.
-    They are in a tuple. None for any other program, and if there are more indices than devices."""
+    what: str, program: Program[..., object], manual: ManualAxes, out_axes: AxesPrefix
+) -> list[object] | None:
+    """Return the leaves of the results of a pmap of a program without equations whose results are no arguments: nothing
+    is compiled. None for any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
     ((name, size),) = manual.mesh
     by_id = {d.id: d for d in default_devices()}
@@ -221,14 +222,14 @@ def _constant_results(
         return None
     values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
     mesh = Mesh(np.array([by_id[k] for k in ids], dtype=object), name)
-    results = []
+    results: list[object] = []
     for x, d in zip(values, mapped_axes_of_results(what, program, out_axes)[0], strict=True):
         spec, whole = PartitionSpec(), x
         if d is not None:
             spec = PartitionSpec(*[None] * d, name)
             whole = np.broadcast_to(np.expand_dims(x, d), (*x.shape[:d], size, *x.shape[d:]))
         results.append(device_put(whole, NamedSharding(mesh, spec)))
-    return (tree.unflatten(program.out_tree, results),)
+    return results
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
@@ -268,7 +269,7 @@ _UNNAMED: Final = "pmap"
 
 
 def _pmapped(
-    what: str, program: Program[..., object], manual: ManualAxes, dims: Sequence[int | None], out_axes: MappedAxes
+    what: str, program: Program[..., object], manual: ManualAxes, dims: Sequence[int | None], out_axes: AxesPrefix
 ) -> Program[..., object]:
     ((name, _),) = manual.mesh
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)

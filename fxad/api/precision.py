@@ -330,20 +330,19 @@ def _table(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingE
 
 def _table_of(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingErrors:
     bounded = with_bounds(jaxpr, operands)
-    inexact = [a for a in jaxpr.out_avals if a.inexact]
-    *_, size, sums = _as_written(weighted_errors(bounded, wants))(*operands, *_weights(inexact))
+    run, weighted = weighted_executable(bounded, operands, wants)
+    *_, size, sums = run(*weighted)
     sites = with_accumulators(bounded, wants).sites
-    return table_of(jaxpr, sites, np.asarray(sums), float(np.asarray(size)), is_single(inexact), tuple(operands))
+    single = is_single([a for a in jaxpr.out_avals if a.inexact])
+    return table_of(jaxpr, sites, np.asarray(sums), float(np.asarray(size)), single, tuple(operands))
 
 
 def weighted_executable(
-    program: Program[..., object], /, *args: object
+    bounded: Jaxpr, operands: Sequence[NDArray], wants: Wants
 ) -> tuple[Executable[..., tuple[Any, ...]], list[NDArray]]:
-    """Return the executable of the pass of `rounding_errors`, and its operands."""
-    jaxpr, operands = numpy_operands(program, args, {})
-    bounded = with_bounds(jaxpr, operands)
-    inexact = [a for a in jaxpr.out_avals if a.inexact]
-    return _as_written(weighted_errors(bounded, Wants(not is_single(inexact)))), [*operands, *_weights(inexact)]
+    """Return the executable of the pass of `rounding_errors` over a program with bounds, and its operands."""
+    inexact = [a for a in bounded.out_avals if a.inexact]
+    return _as_written(weighted_errors(bounded, wants)), [*operands, *_weights(inexact)]
 
 
 def _flat(jaxpr: Jaxpr) -> Program[..., tuple[Any, ...]]:

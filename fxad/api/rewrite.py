@@ -68,9 +68,9 @@ def remat(
 
     `remat` of a function that another function calls makes the call a segment; segments may be nested. `remat(policy=...)`
     alone is a decorator. Policies are values, in `fxad.policies`, or functions `(prim, *avals, **params)` as in JAX; None
-    stores nothing. `prevent_cse` is JAX's option, a bool or a tree of bools: a recompute is real for all of them. `plan` is the result of `residuals(program)` for this program, edited.
-    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
-    declares static.
+    stores nothing. `prevent_cse` is JAX's option, a bool or a tree of bools: a recompute is real for all of them. `plan`
+    is the result of `residuals(program)` for this program, edited. Static arguments, by number or by name, are hashable
+    values that are passed to `f` unchanged; so are those that `f` declares static.
 
     `budget` is a number of bytes, or a text such as "64 MiB". The executable that the function becomes part of, in a
     derivative or a larger step, has at most so many bytes of temporaries: values are computed again until it fits
@@ -200,5 +200,5 @@ def apply_passes(f: Callable[..., object], passes: Passes) -> object:
     Raises: ParameterError for a value that is not a tuple of passes; ArgumentError for a pass that does not keep the
             types.
     """
-    check_passes("apply_passes", passes)
-    return lift("apply_passes", f, lambda p: p.replace(run_passes(p.jaxpr, passes or ())))
+    check_passes("apply_passes", passes, optional=False)
+    return lift("apply_passes", f, lambda p: p.replace(run_passes(p.jaxpr, passes)))

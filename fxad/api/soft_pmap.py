@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
-from fxad.api.mapped_axes import MappedAxes, mapped_axes_of_results
+from fxad.api.mapped_axes import AxesPrefix, mapped_axes_of_results
 from fxad.api.pmap import checked_devices, map_each_index, spec_along
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices, varying_result_error
 from fxad.errors import ParameterError, ShapeError
@@ -31,8 +31,8 @@ def soft_pmap(
     f: Program[P, R],
     axis_name: str | None = None,
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int,
     devices: int | Sequence[Device] | None = None,
 ) -> Program[P, R]: ...
@@ -41,8 +41,8 @@ def soft_pmap(
     f: Callable[P, R],
     axis_name: str | None = None,
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int | None = None,
     devices: int | Sequence[Device] | None = None,
     static_argnums: Argnums = (),
@@ -52,8 +52,8 @@ def soft_pmap(
 def soft_pmap(
     *,
     axis_name: str | None = None,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int | None = None,
     devices: int | Sequence[Device] | None = None,
     static_argnums: Argnums = (),
@@ -64,8 +64,8 @@ def soft_pmap(
     f: Callable[..., object],
     axis_name: str | None = None,
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_size: int | None = None,
     devices: int | Sequence[Device] | None = None,
     static_argnums: Argnums = (),
@@ -101,7 +101,7 @@ def _split(
     size: int,
     devices: int | Sequence[Device] | None,
     dims: Sequence[int | None],
-    out_axes: MappedAxes,
+    out_axes: AxesPrefix,
 ) -> Program[..., object]:
     count, listed = _number_of_devices(what, size, devices)
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)

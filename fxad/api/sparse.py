@@ -7,6 +7,7 @@ from functools import wraps
 from importlib import import_module
 from math import prod
 from typing import Any, Final, ParamSpec, final, overload
+from weakref import ref
 
 import numpy as np
 
@@ -281,15 +282,19 @@ def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Seq
         return pattern_of(program.jaxpr, flags)
     memo, key = program.jaxpr._memo, ("sparsity", flags)
     entry = memo.get(key)
-    if entry is not None and all([a is b for a, b in zip(entry[0], values, strict=True)]):
+    if entry is not None and all([a() is b for a, b in zip(entry[0], values, strict=True)]):
         cached: Pattern = entry[1]
         return cached
     known = [(lambda v=v: None if v is None else _concrete(v)) for v in values]
     pattern = pattern_with_values(program.jaxpr, flags, known)
-    # arrays of NumPy may change, and a tracer would keep its trace alive
+    # Of the last values only, and without them: the cache holds the program (docs/adr/0003). Arrays of NumPy may change.
     if all([v is None or (isinstance(v, Array) and not isinstance(v, Tracer)) for v in values]):
-        memo[key] = values, pattern
+        memo[key] = [_nothing if v is None else ref(v) for v in values], pattern
     return pattern
+
+
+def _nothing() -> None:
+    """Return the value of an argument that is not given."""
 
 
 def _concrete(value: object) -> Any:
@@ -498,9 +503,10 @@ def _sparse_program(
         result = Sparse._of(data, own)
         return Sparse._of(_checked(result, push, structure, leaves), own) if check else result
 
-    # of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long
-    kept: dict[Any, Any] = {} if program.bound else program.jaxpr._memo
-    call = ("sparse derivative", program.in_tree, program.out_tree, tuple(chosen.leaves), check, own, colors)
+    # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long. Others
+    # are kept on the pattern: with `at`, a program has a pattern for each value of its arguments, and outlives them.
+    kept: dict[Any, Any] = {} if program.bound else own.derivatives_of(program.jaxpr)
+    call = program.in_tree, program.out_tree, tuple(chosen.leaves), check, colors
     if call not in kept:
         args, kwargs = program.args_info
         kept[call] = trace_for_call(derivative, args, kwargs)

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
-    MappedAxes,
+    AxesPrefix,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -33,8 +33,8 @@ def vmap(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
 def vmap(
     f: Program[P, R],
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     *,
     axis_size: int,
     axis_name: str | None = None,
@@ -43,8 +43,8 @@ def vmap(
 @overload
 def vmap(
     f: Callable[P, R],
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_name: str | None = None,
     axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
@@ -55,8 +55,8 @@ def vmap(
 @overload
 def vmap(
     *,
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_name: str | None = None,
     axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
@@ -66,8 +66,8 @@ def vmap(
 @decorator_form
 def vmap(
     f: Callable[..., object],
-    in_axes: MappedAxes = 0,
-    out_axes: MappedAxes = 0,
+    in_axes: AxesPrefix = 0,
+    out_axes: AxesPrefix = 0,
     axis_name: str | None = None,
     axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
@@ -139,7 +139,7 @@ def _spmd_names(value: SpmdNames) -> tuple[str, ...]:
 def _vmap(
     program: Program[..., object],
     dims: Sequence[int | None],
-    out_axes: MappedAxes,
+    out_axes: AxesPrefix,
     axis: MappedAxis,
     spmd: tuple[str, ...],
 ) -> Program[..., object]:

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, final
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, Param, Record, distinct_jaxprs, params, source_text
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, distinct_jaxprs, jaxprs_in_params, source_text
 
 LineMark: TypeAlias = Literal[" ", "-", "+"]
 _LinePair: TypeAlias = tuple[
@@ -119,7 +119,7 @@ class _Writer:
         """Write the bodies of two equations that differ."""
         if type(a.prim) is not type(b.prim):
             return
-        of_a, of_b = [programs_in(tuple([value for _, value in params(e.prim)])) for e in (a, b)]
+        of_a, of_b = [jaxprs_in_params(e.prim) for e in (a, b)]
         for left, right in zip(of_a, of_b, strict=False):
             if left is not right and (left, right) not in self.written:
                 self.written.add((left, right))
@@ -128,15 +128,6 @@ class _Writer:
                     self.write(left, right, depth + 1)
                 else:
                     self.lines.append(DiffLine(" ", "...", "", depth + 1))
-
-
-def programs_in(value: Param) -> list[Jaxpr]:
-    """Return the programs in a parameter, in order."""
-    if isinstance(value, tuple):
-        return [body for item in value for body in programs_in(item)]
-    if isinstance(value, Record):
-        return [body for _, item in params(value) for body in programs_in(item)]
-    return [value] if isinstance(value, Jaxpr) else []
 
 
 # ----------------------------------------------------------------------------------------------------------- alignment

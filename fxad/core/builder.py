@@ -170,7 +170,8 @@ class Builder:
     def inline_calls(
         self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, rule: EqnRewrite | None = None
     ) -> tuple[Atom, ...]:
-        """Return `inline` that also inlines the calls for which `body_to_inline` returns a body, at any depth.
+        """Add the equations of `jaxpr` as `inline` does, but in place of each call for which `body_to_inline` returns a
+        body, at any depth, the equations of that body. Returns the atoms of the results.
 
         `rule` may replace the other equations: see `rewrite`.
 
@@ -199,8 +200,8 @@ class Builder:
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
-        """Return `inline` of a library program: its equations get the location `source` of this builder, not their
-        own."""
+        """Add the equations of a library program as `inline` does, at the location `source` of this builder in place of
+        their own. Returns the atoms of the results."""
         assert len(args) == len(jaxpr.ins), jaxpr
         form = once(jaxpr, "positions", _by_position)
         values: list[Atom] = [*args, *form.literals]

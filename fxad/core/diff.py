@@ -7,9 +7,9 @@ from dataclasses import field
 from typing import NamedTuple, final
 
 from fxad.core import printing
-from fxad.core.alignment import DiffLine, aligned, programs_in
+from fxad.core.alignment import DiffLine, aligned
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Eqn, Jaxpr, Param, Record, SourceLocation, params, source_location
+from fxad.ir import Eqn, Jaxpr, Param, Record, SourceLocation, jaxprs_in, params, source_location
 from fxad.support.tables import LINES, cut, escaped, first_lines
 
 
@@ -132,7 +132,7 @@ def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Sides]
     elif isinstance(a, Record) and type(a) is type(b):
         for (name, left), (_, right) in zip(params(a), params(b), strict=True):
             yield from _in_parameter((*path, name), left, right)
-    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and programs_in(a):
+    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and jaxprs_in(a):
         for k, (left, right) in enumerate(zip(a, b, strict=True)):
             yield from _in_parameter((*path, str(k)), left, right)
     else:
@@ -140,7 +140,7 @@ def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Sides]
 
 
 def _shown(value: Param) -> str:
-    return printing.parameter(value, printing.labels(programs_in(value)))
+    return printing.parameter(value, printing.labels(jaxprs_in(value)))
 
 
 def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int | None, _Sides]]:

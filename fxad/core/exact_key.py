@@ -115,7 +115,9 @@ def unhashable_part(value: object) -> object:
 
 
 def _has_generated_equality(cls: type) -> bool:
-    """Return True if the equality of a dataclass is the one that `dataclasses` generates."""
+    """Return True if the equality of a dataclass is the one that `dataclasses` generates, or that of fxad's own."""
+    if getattr(cls.__eq__, "__module__", None) == "fxad.core.dataclasses":
+        return True
     code = getattr(cls.__eq__, "__code__", None)
     # the file of a method in `exec` or `python -c` has the same name, "<string>"
     return code is not None and code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")

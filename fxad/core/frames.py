@@ -54,8 +54,8 @@ class CalledFrames:
         return True
 
     def _find(self, frame: FrameType) -> bool:
-        """Return `__contains__` by a walk from a frame to a known member. The frames on the way become known
-        members."""
+        """Return True if a walk from a frame through its callers meets a known member. The frames on the way become
+        known members."""
         base, members, last = self.base, self._members, self.last
         unknown: list[FrameType] = []  # the frames on the way, from `frame` on
         current = frame

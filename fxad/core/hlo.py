@@ -87,5 +87,5 @@ class Hlo(Protocol):
         """Return the attribute that divides a value among the devices of a mesh."""
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """Return `call`, in a form that stops the compiler from merging the body with equal operations outside. For
-        recomputations, and for groups of equations that run one after another."""
+        """Call the function of a body as `call` does, in a form that stops the compiler from merging the body with
+        equal operations outside. For recomputations, and for groups of equations that run one after another."""

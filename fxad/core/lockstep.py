@@ -118,6 +118,9 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
     results: dict[tuple[int, ...], T] = {}
     errors: list[BaseException] = []
     left = len(indices)
+    # `exchanges.running` is the number of threads that neither wait for an exchange nor have ended. A thread that calls
+    # an inner map waits for it in `join`, so its place goes to one of the threads of the map, and comes back with the
+    # last of them. If nobody runs and some exchange is open, nobody can complete it.
 
     def run_one(index: tuple[int, ...]) -> None:
         nonlocal left

@@ -16,8 +16,9 @@ from fxad.ir import Aval, Jaxpr
 class Pass:
     """A named pure function from jaxpr to jaxpr. It returns its argument if there is nothing to do.
 
-    `units`, if it is given, selects the bodies of the result that are units, in place of the cost rule: the memory that
-    the pass saves depends on them. It is read of the last pass only.
+    `units`, if it is given, selects the bodies of the result that are units, in place of the cost rule. Plans of memory
+    give it (`transforms.memory_plans`), because the memory that they save depends on the units. It is read of the last
+    pass only.
     """
 
     name: str

@@ -89,7 +89,8 @@ def _line(eqn: Eqn, operation_text: str) -> str:
 
 
 def operation(prim: Primitive, names: Labels) -> str:
-    """Return a primitive with its parameters: `reduce_sum[axes=(0,)]`."""
+    """Return a primitive with its parameters: `reduce_sum[axes=(0,)]`. All are printed, also defaults, but for a text
+    that is not given: a reader need not know the class."""
     values = []
     for f in fields(prim):
         if f.default == "" and getattr(prim, f.name) == "":  # a text that is not given
@@ -103,7 +104,7 @@ def operation(prim: Primitive, names: Labels) -> str:
 
 def parameter(value: Param, names: Labels) -> str:
     """Return a parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`,
-    `rule(size=2)`."""
+    `rule(size=2)`. A record, which has many fields, is printed without those that have their defaults."""
     match value:
         case None:
             return "none"

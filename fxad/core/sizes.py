@@ -34,7 +34,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -531,8 +531,16 @@ def _positive_parts(terms: Terms) -> tuple[int, list[tuple[int, int]]] | None:
     return (rest + _interned(others), parts) if parts else None
 
 
-# A line with bends: the least value of a named size, the value there, the slope, and the change of slope at each bend.
-_BentLine: TypeAlias = tuple[int, int, dict[int, int]]
+@final
+class _BentLine(NamedTuple):
+    """A line with bends, as a function of a named size: the value at the least size, the slope there, and the change of
+    the slope at each bend."""
+
+    value: int
+    slope: int
+    bends: Mapping[int, int]
+
+
 _MOST_BENDS: Final = 16
 
 
@@ -549,7 +557,7 @@ def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int
         if line is None or inner is None:
             return None
         line = _add_lines(line, _positive_line(inner, name.at_least), c)
-    if line is None or len(line[2]) > _MOST_BENDS:
+    if line is None or len(line.bends) > _MOST_BENDS:
         return None
     value, slope, bends = line
     n = size_of(name)
@@ -559,15 +567,15 @@ def _lines_of_one_size(rest: int, parts: Sequence[tuple[int, int]]) -> tuple[int
 def _line(size: int, name: SizeName, side: int = 0) -> _BentLine | None:
     """Return a size as a line with bends; None if it is none: a product of names, or a quotient. With `side` 1 a line
     that is not below the size, with -1 one that is not above: there b * (a // b) is between a - b + 1 and a."""
-    out: _BentLine = (0, 0, {})
+    out = _BentLine(0, 0, {})
     for mono, c in _terms(size).items():
         inner = side if c > 0 else -side
         function = _only_function(mono, "max", "min", "//")
         term: _BentLine | None = None
         if not mono:
-            term = (1, 0, {})
+            term = _BentLine(1, 0, {})
         elif mono == ((name, 1),):
-            term = (name.at_least, 1, {})
+            term = _BentLine(name.at_least, 1, {})
         elif function is not None and function.function == "//":
             if side and type(function.b) is int and function.b > 0 and c % function.b == 0:
                 c = c // function.b
@@ -580,17 +588,18 @@ def _line(size: int, name: SizeName, side: int = 0) -> _BentLine | None:
         if term is None:
             return None
         out = _add_lines(out, term, c)
-        if len(out[2]) > _MOST_BENDS:
+        if len(out.bends) > _MOST_BENDS:
             return None
     return out
 
 
 def _add_lines(a: _BentLine, b: _BentLine, c: int) -> _BentLine:
     """Return a + c * b."""
-    bends = dict(a[2])
-    for k, change in b[2].items():
+    bends = dict(a.bends)
+    for k, change in b.bends.items():
         bends[k] = bends.get(k, 0) + c * change
-    return a[0] + c * b[0], a[1] + c * b[1], {k: change for k, change in bends.items() if change}
+    changes = {k: change for k, change in bends.items() if change}
+    return _BentLine(a.value + c * b.value, a.slope + c * b.slope, changes)
 
 
 def _positive_line(line: _BentLine, least: int) -> _BentLine:
@@ -614,7 +623,7 @@ def _positive_line(line: _BentLine, least: int) -> _BentLine:
 
     first = at(least + 1) - at(least)
     changes = {k: at(k + 1) - 2 * at(k) + at(k - 1) for k in points if k > least}
-    return at(least), first, {k: change for k, change in changes.items() if change}
+    return _BentLine(at(least), first, {k: change for k, change in changes.items() if change})
 
 
 def _value_of_line(line: _BentLine, least: int, n: int) -> int:
@@ -981,7 +990,7 @@ def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, in
         name, line = known
         least = name.at_least
         values = [
-            _value_of_line(line, least, k) for k in {least, max(bound, least), *line[2]} if k <= max(bound, least)
+            _value_of_line(line, least, k) for k in {least, max(bound, least), *line.bends} if k <= max(bound, least)
         ]
         return min(values), max(values)
     depth -= depth > 0

@@ -102,14 +102,16 @@ class ExactStructure(NamedTuple):
 
 
 @final
-class _Notes(threading.local):
-    """The notes of the running `flatten_exactly` of this thread, and the instance of `structure_of_instance`."""
+class _FlattenContext(threading.local):
+    """What the functions of registered classes read while optree calls them in this thread. optree passes them nothing
+    but the object, so there is no other channel. `notes` are those of the running `flatten_exactly`, and `flat` is the
+    instance of the running `structure_of_instance`, with its parts."""
 
     notes: list[Hashable] | None = None
     flat: tuple[object, tuple[Any, _StaticData, Any]] | None = None
 
 
-_running: Final = _Notes()
+_running: Final = _FlattenContext()
 
 
 def flatten_exactly(args: tuple[Any, ...], kwargs: Mapping[str, object]) -> tuple[list[Any], ExactStructure]:
@@ -215,7 +217,7 @@ class _StructureCheck:
         """Add the conditions for an instance of a registered class. Returns the expressions of its children."""
         static, n = outermost_node(structure).static, structure.num_children
         if static is _NO_STATIC_DATA and structure.num_nodes == n + 1 and structure.num_leaves == n:
-            return ["None"] * n  # the class is all
+            return ["None"] * n  # the class says all: there are no static data, and leaves may be anything
         parts, data = f"{v}_parts", self._name(static)
         self.conditions.append(f"(({parts} := {self._name(flatten_node)}({v}))[1] is {data} or {parts}[1] == {data})")
         self.conditions.append(f"len({v}_children := [*{parts}[0]]) == {n}")
@@ -387,7 +389,7 @@ def _entries_of_leaves(
     prefix."""
     if is_leaf(prefix):
         return [prefix] * whole.num_leaves
-    entries, outer = _children(prefix)
+    entries, outer = _flatten_outermost(prefix)
     inner, parts = whole.one_level(), whole.children()
     # a list may stand for a tuple, unless `exact`: users write in_axes either way
     either = not exact and {type(prefix), whole.type} == {list, tuple}
@@ -397,7 +399,7 @@ def _entries_of_leaves(
     return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf, exact)]
 
 
-def _children(tree: object) -> tuple[list[object], Structure]:
+def _flatten_outermost(tree: object) -> tuple[list[object], Structure]:
     """Return the children of the outermost container of a tree, and its structure with leaves for children."""
     # any object is a tree, to optree
     return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
@@ -467,8 +469,7 @@ def structure_of_instance(
         if names != tuple(keys):
             raise ValueError(f"its children were {tuple(keys)}, they are {names}")
         instance: Any = registration.unflatten_func(_unpickled(data), [_NO_VALUE] * len(children))
-        one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
-        return with_subtrees(one_level, children)
+        return with_subtrees(_flatten_outermost(instance)[1], children)
     try:
         instance = object.__new__(cls)
     except TypeError:  # such as a subclass of functools.partial
@@ -476,7 +477,7 @@ def structure_of_instance(
     static = _static_data(cls, (), exact_key(data), data)
     outer, _running.flat = _running.flat, (instance, ([_NO_VALUE] * len(children), static, keys))
     try:
-        one_level = optree.tree_structure(instance, lambda x: x is not instance, namespace=_NAMESPACE)
+        one_level = _flatten_outermost(instance)[1]
     finally:
         _running.flat = outer
     return with_subtrees(one_level, children)

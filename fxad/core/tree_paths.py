@@ -1,4 +1,8 @@
-"""The path of a leaf in a tree as a tuple of keys, as in JAX, and classes of trees that name their own keys."""
+"""The path of a leaf in a tree as a tuple of keys, as in JAX, and classes of trees that name their own keys.
+
+JAX's functions that register such classes are here, `register_pytree_with_keys` and others, and `Partial`: a function
+whose given arguments are a tree.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +81,7 @@ class NamedKey(optree.PyTreeEntry):
 
     def __call__(self, obj: object) -> Any:
         """Return the child of an object at this key."""
-        children, structure = tree.flatten(obj, lambda x: x is not obj)
+        children, structure = _flatten_outermost(obj)
         return children[structure.entries().index(self.entry)]
 
     def codify(self, /, node: str = "") -> str:
@@ -198,7 +202,7 @@ def _by_path(is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
         path = next_paths.pop() if next_paths else ()
         if is_leaf(path, value):
             return True
-        outer = _structure(value, lambda x: x is not value)
+        outer = _flatten_outermost(value)[1]
         if outer.num_nodes > 1:  # a container that has children
             next_paths.extend([(*path, *key_path(a)) for a in reversed(outer.accessors())])
         return False

@@ -15,15 +15,8 @@ The paths of calls outside of traces. Each ends in `runtime.launch`:
 | `executable(x)` | `fast_path`; for other arguments `Dispatcher.call` |
 | `jit(f)(x)` | `fast_path` of one of its programs; for other arguments `api.jit` finds the dispatcher by their types |
 
-A start (`runtime.Start`) is the part of `launch` that runs the program. Wrappers of starts add the rest:
-
-| start | adds |
-|---|---|
-| `_ForwardingStart` | nothing runs |
-| `_MovingStart` | closed-over arrays on the device; operands are copied to it |
-| `DonatingStart` | donated operands are taken, and deleted after the run |
-| `LinkedExecutable.start` (`xla.linked`) | a program of several units: one start for each step of its plan |
-| `ReshardingStart` and others of `xla.executable` | operands divided, host functions, waiting |
+A start (`runtime.Start`) is the part of `launch` that runs the program. Wrappers of starts add the rest; the comment
+above `Start` in `xla/jaxlib_types.py` lists them in order.
 
 In a trace, `program(x)` and `jit(f)(x)` are equations (`tracing.tracer.Trace.call`). An executable takes no tracers.
 """
@@ -31,7 +24,6 @@ In a trace, `program(x)` and `jit(f)(x)` are equations (`tracing.tracer.Trace.ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
@@ -107,7 +99,7 @@ class Dispatcher:
         self.donate = donate = choices.options.donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
-        self.producer = replace(loaded.producer, name=program.name)  # for messages
+        self.producer = loaded.producer.named(program.name)  # for messages
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
@@ -393,7 +385,8 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _UserCall, ordered: boo
 
 
 def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
-    """Return one array in, one out: one Python frame, and no attribute lookup on the program."""
+    """Return the call of a program from one array to one array: one Python frame, and no attribute lookup on the
+    program."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
@@ -418,7 +411,7 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _UserCa
 
 
 def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
-    """Return two arrays in, one out."""
+    """Return the call of a program from two arrays to one array, likewise."""
     (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 

@@ -1,4 +1,7 @@
-"""`in_shardings` and `out_shardings`: apart from `fxad.sharding`, which knows no `Program`."""
+"""`in_shardings` and `out_shardings` of a program.
+
+They are apart from `fxad.sharding`, which knows no `Program`.
+"""
 
 from __future__ import annotations
 

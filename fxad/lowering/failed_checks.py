@@ -10,12 +10,10 @@ all devices of the mesh. A `scan` runs all its steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, all_prims
+from fxad.ir import BOOL_SCALAR, Atom, Atoms, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, all_prims
 from fxad.lowering.threaded_values import Threaded, with_predicate_in_body, with_threaded
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.collectives import Pmax, exchanged_axes, has_ppermute
@@ -26,8 +24,6 @@ from fxad.primitives.elementwise.logic import AND, NOT, OR
 from fxad.primitives.meshes import MeshAxes, mesh_within
 from fxad.primitives.reduce import ReduceOr
 
-FLAG: Final = Aval((), dtypes.bool_)
-
 
 def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with loops that end after a failed check; the same operands and results."""
@@ -36,7 +32,7 @@ def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
     if not loops or not has_check(jaxpr):
         return jaxpr
     b = Builder.like(jaxpr)
-    _, *outs = b.inline(_flagged(jaxpr, ()), [Lit.of(False, FLAG), *jaxpr.ins])
+    _, *outs = b.inline(_flagged(jaxpr, ()), [Lit.of(False, BOOL_SCALAR), *jaxpr.ins])
     return b.build(outs, jaxpr.name)
 
 
@@ -50,7 +46,7 @@ def _uses_flag(jaxpr: Jaxpr) -> bool:
 def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
     """Return (failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
     b = Builder()
-    failed: Atom = b.input(FLAG)
+    failed: Atom = b.input(BOOL_SCALAR)
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         nonlocal failed
@@ -68,7 +64,7 @@ def _flagged(jaxpr: Jaxpr, mesh: MeshAxes) -> Jaxpr:
         elif isinstance(prim, ShardMap) and _uses_flag(prim.body):
             threaded = _flagged_map(prim, mesh)
         elif isinstance(prim, HigherOrder) and any(map(_uses_flag, prim.bodies)):
-            threaded = with_threaded(prim, FLAG, lambda body: _flagged(body, mesh), _uses_flag)
+            threaded = with_threaded(prim, BOOL_SCALAR, lambda body: _flagged(body, mesh), _uses_flag)
         if threaded is None:
             return None
         failed, outs = threaded.bind(b, failed, ins)
@@ -101,12 +97,12 @@ def _flagged_loop(loop: While, mesh: MeshAxes) -> Threaded:
         return Threaded(Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0)
     b = Builder()
     consts = b.inputs(loop.cond.in_avals[: loop.n_cond])
-    failed = b.input(FLAG)
+    failed = b.input(BOOL_SCALAR)
     goes = b.inline(loop.cond, (*consts, *b.inputs(loop.carry)))
     cond = b.build([b.one(AND, b.one(NOT, failed), goes[0])], loop.cond.name)
     b = Builder()
     consts = b.inputs(loop.body.in_avals[: loop.n_body])
-    after, *outs = b.inline(_flagged(loop.body, mesh), (b.input(FLAG), *consts, *b.inputs(loop.carry)))
+    after, *outs = b.inline(_flagged(loop.body, mesh), (b.input(BOOL_SCALAR), *consts, *b.inputs(loop.carry)))
     body = b.build((_any_failed(b, after, _flag_axes(loop, mesh)), *outs), loop.body.name)
     flagged = While(cond, body, loop.n_cond, loop.n_body, loop.max_steps)
     return Threaded(flagged, loop.n_cond + loop.n_body, 0)
@@ -115,6 +111,8 @@ def _flagged_loop(loop: While, mesh: MeshAxes) -> Threaded:
 def _flagged_map(prim: ShardMap, around: MeshAxes) -> Threaded:
     """Return the map with the flag as its first operand and result: that of all its devices."""
     b = Builder()
-    failed, *outs = b.inline(_flagged(prim.body, mesh_within(around, prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))
+    failed, *outs = b.inline(
+        _flagged(prim.body, mesh_within(around, prim.mesh)), b.inputs((BOOL_SCALAR, *prim.body.in_avals))
+    )
     body = b.build((_any_failed(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
     return Threaded(ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0)

@@ -16,9 +16,9 @@ suffice: it removes them before it fuses. Versions of jaxlib: `docs/known-faults
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, all_prims
 from fxad.primitives.control.call import Applied

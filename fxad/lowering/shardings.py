@@ -1,6 +1,6 @@
-"""The shardings that a program states, apart from `fxad.sharding` because lowering knows ids of devices and no devices.
+"""The shardings that a program states for its operands and results, and the ids of its devices.
 
-Of a program on several devices: the shardings of its operands and results, and the ids of its devices.
+It is apart from `fxad.sharding`, because lowering knows ids of devices and no devices.
 
 A map over devices states the shardings of its own operands and results, and so does a constraint. An operand or result
 of the program has the sharding of the equation that reads or computes it.

@@ -6,17 +6,14 @@ The value becomes an operand and a result of each such equation, and of the bodi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import final
 
-from fxad import dtypes
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
-from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Primitive
+from fxad.ir import BOOL_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
-
-_PREDICATE: Final = Aval((), dtypes.bool_)
 
 
 @final
@@ -108,11 +105,11 @@ def with_predicate_in_body(loop: While) -> Jaxpr:
     avals = (*loop.cond.in_avals[:n], *loop.body.in_avals)
     b = Builder()
     consts = b.inputs(avals[:m])
-    b.input(_PREDICATE)
+    b.input(BOOL_SCALAR)
     after = b.inline(loop.body, (*consts[n:], *b.inputs(avals[m:])))
     step = b.build((*b.inline(loop.cond, (*consts[:n], *after[:n_carry])), *after), loop.body.name)
     b = Builder()
-    goes, *_ = b.inputs((_PREDICATE, *avals[m:]))
+    goes, *_ = b.inputs((BOOL_SCALAR, *avals[m:]))
     more = b.build((goes,), loop.cond.name)
     b = Builder()
     ins = b.inputs(avals)

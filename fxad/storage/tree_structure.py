@@ -248,16 +248,13 @@ def _structure_of(described: object) -> Structure:
     return tree.with_subtrees(outer, subtrees)
 
 
-_LEAF_STRUCTURE: Final = tree.structure(0)
-
-
 def _tree_from_json(d: Json, reader: _StructureReader) -> object:
     """Return a tree of the described structure, of Python's own containers. In place of leaves and of instances of
     users' classes it has their structures: no function of the classes is called."""
     if d is None:
         return None
     if d == _LEAF:
-        return _LEAF_STRUCTURE
+        return tree.LEAF
     if not isinstance(d, dict):
         raise reader.fail(f"{shown(d)} describes no pytree")
     for word, make in _SEQUENCES.items():

@@ -24,8 +24,8 @@ _NAMED: Final = (
     ("mark", r"->|[()\[\]{}=:,]"),
 )
 _KIND: Final = re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in _NAMED), re.ASCII)
-# An unterminated string is one token of kind `bad`, up to the end of its line. Splitting it into characters would
-# search for its end from each of them, in quadratic time.
+# Any character that begins no token is a token of kind `bad`. So is an unterminated string, up to the end of its line:
+# the `?` makes its closing quote optional. As characters, each would search for the end of the string: quadratic time.
 _TOKEN: Final = re.compile(
     rf"(?:[ \t\r]|\#[^\n]*)*({'|'.join(form.replace(_STRING, _STRING + '?') for _, form in _NAMED)}|.|\Z)", re.ASCII
 )

@@ -273,7 +273,7 @@ class _Parser:
         if avals is None:
             avals = operation.result_types[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
         if tuple([b[2] for b in bindings]) != avals:
-            bound, inferred = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
+            bound, inferred = (", ".join(map(str, side)) or "nothing" for side in ([b[2] for b in bindings], avals))
             self.fail(f"{operation.prim.name} gives {inferred}, the equation says {bound}", start)
         outs = tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)])
         return Eqn(operation.prim, ins, outs, next(self.sources, None))

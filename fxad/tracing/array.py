@@ -58,10 +58,10 @@ class Binder(Protocol):
         """Run an operation on array arguments, or add its equations. Returns the results."""
 
     def call(
-        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
+        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label, name: str = ""
     ) -> tuple[Array, ...]:
-        """Run a whole program on its operands, or add it as one equation. Returns the results. `path` names an operand
-        in messages."""
+        """Run a whole program on its operands, or add it as one equation. Returns the results. For messages, `path`
+        gives the name of an operand, and `name` is that of the program, by default that of its jaxpr."""
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         """Run the short program of a function of the library, or add its equations, with the user's line as their
@@ -278,10 +278,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
 def _is_view(value: NDArray) -> bool:
     """Return True if a NumPy array shows the memory of a buffer."""
-    base: object = value
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base, memoryview)
+    return isinstance(runtime.owner_of_memory(value), memoryview)
 
 
 class _Lent:
@@ -487,16 +484,16 @@ class Eager:
         return self.apply_to_arrays(op, cast("tuple[Array, ...]", args), static)  # the loop has checked it
 
     def call(
-        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
+        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label, name: str = ""
     ) -> tuple[Array, ...]:
-        buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
+        name = name or jaxpr.name
+        buffers = [self._operand(name, k, a)._buffer for k, a in enumerate(args)]
         if process_state.any_committed and True in map(placement.is_committed, buffers):
-            target = placement.target_of_call(jaxpr.name, buffers, path)
-            loaded = load_for(jaxpr, target)
-            outs = placement.launch_committed(loaded, buffers, path)
+            loaded = load_for(jaxpr, placement.target_of_call(name, buffers, path))
+            outs = placement.launch_committed(loaded, buffers, loaded.producer.named(name), path)
         else:
             loaded = load_for(jaxpr, None)
-            outs = loaded.execute(buffers)
+            outs = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer.named(name), path)
         for k, operand in forwarded_host_functions(jaxpr):
             runtime.hold_same_function(buffers[operand], outs[k])
         return tuple(wrap_buffers(loaded.out_avals, outs))
@@ -547,7 +544,7 @@ class Eager:
         if process_state.any_committed and True in map(placement.is_committed, buffers):
             target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
             loaded = self._load_on(target, op, avals, static, key)
-            out = placement.launch_committed(loaded, buffers)
+            out = placement.launch_committed(loaded, buffers, loaded.producer)
         else:
             if loaded is None:
                 loaded = self._load(op, avals, static, key)

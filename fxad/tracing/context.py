@@ -240,15 +240,23 @@ def replay_position() -> int:
 
 
 def skip_in_replay(start: int, end: int) -> None:
-    """Skip the objects from `start` to `end`: the cached trace that made them is used again."""
+    """Skip the objects from `start` to `end`: the cached trace that made them is used again.
+
+    For example, the first run of a function traced an inner function, which made the objects 2 to 4. The second run
+    finds the inner program in a cache, and goes on with object 5.
+    """
     replay = _replay.get()
     if replay is not None and replay.at == start:
         replay.at = end
 
 
 def copies_in_scope() -> Copies:
-    """Return the copies of arrays for a new trace that is in no other one: those of the block of `sharing_copies` or of
-    the repeated trace, else none."""
+    """Return the table of copies that a new outermost trace begins with.
+
+    For example, a loop traces `cond` and `body`, which close over one array of NumPy, in a block of `sharing_copies`.
+    Both traces get the table of the block, so the array is copied once. A repeated trace gets the table of its first
+    run, so it captures the same copy. Any other trace gets a new table.
+    """
     copies, replay = _copies.get(), _replay.get()
     if copies is not None:
         return copies

@@ -112,15 +112,18 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
 
 
 def launch_committed(
-    loaded: runtime.XlaExecutable, buffers: Sequence[runtime.Buffer], path: PathOf = operand_label
+    loaded: runtime.XlaExecutable,
+    buffers: Sequence[runtime.Buffer],
+    producer: runtime.BufferProducer,
+    path: PathOf | None = None,
 ) -> list[runtime.Buffer]:
     """Return the results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
     operands = buffers
     if loaded.sharding is None:
         operands = moved_to(buffers, loaded.device)
     else:
-        check_operands_on(loaded.devices, loaded.producer.name, buffers, path)
-    return runtime.launch(loaded.start, operands, loaded.committing_handlers, loaded.producer)
+        check_operands_on(loaded.devices, producer.name, buffers, path or operand_label)
+    return runtime.launch(loaded.start, operands, loaded.committing_handlers, producer, path)
 
 
 def check_operands_on(

@@ -277,10 +277,10 @@ class Program(Generic[P, R_co]):
         if isinstance(active, CallObserver):
             program = self if jaxpr is self.jaxpr else self.replace(jaxpr)
             outs = active.observe(
-                program, operands, CompileChoices(), partial(active.call, jaxpr, operands, self.operand_path)
+                program, operands, CompileChoices(), partial(active.call, jaxpr, operands, self.operand_path, self.name)
             )
         else:
-            outs = active.call(jaxpr, operands, self.operand_path)
+            outs = active.call(jaxpr, operands, self.operand_path, self.name)
         return cast(R_co, self.out_tree.unflatten(outs))  # the tree is that of the results of type R
 
 
@@ -362,7 +362,7 @@ def function_name(fn: object) -> str:
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
-def spec_of(value: object, what: str) -> Aval:
+def aval_of_example(value: object, what: str) -> Aval:
     """Return the type of an example argument or a `Spec`. Raises: ArgumentError."""
     return value.aval if isinstance(value, Spec) else aval_of(value, what)
 
@@ -371,7 +371,7 @@ def argument_type(value: object, what: str) -> Aval | NumberType:
     """Return the type of an argument: a Python number has no dtype of its own. Raises: ArgumentError."""
     if isinstance(value, Array):
         return value.number_type if type(value) is TracedNumber else value.aval
-    return number_type(value) or spec_of(value, what)
+    return number_type(value) or aval_of_example(value, what)
 
 
 AxisEnv: TypeAlias = Mapping[str, int]  # names and sizes of axes

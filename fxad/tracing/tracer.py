@@ -15,9 +15,8 @@ the trace of `f`, and captures it: the body has the operands (x, c, z), and the 
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
@@ -25,15 +24,14 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, SupportsIndex, Typ
 
 import numpy as np
 import numpy.typing as npt
-import optree
 
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import (
+    INTERNAL_FILES,
     NEEDS_STATIC,
-    PACKAGE,
     DepthError,
     DTypeError,
     FxadError,
@@ -87,16 +85,13 @@ from fxad.tracing.array import (
 from fxad.tracing.context import Copies, copies_in_scope
 from fxad.tracing.placement import PathOf, check_device, operand_label
 
-# Frames in NumPy and optree are not the user's either.
-_INTERNAL_PATHS: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
-
 
 @final
 class _InternalFiles(dict[str, bool]):
     """By name of a file: True if its code is not the user's."""
 
     def __missing__(self, file: str) -> bool:
-        internal = self[file] = file.startswith(_INTERNAL_PATHS)
+        internal = self[file] = file.startswith(INTERNAL_FILES)
         return internal
 
 
@@ -531,8 +526,8 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # a cache of `fxad.api.custom.traced_call`: a number n, and the atoms that have a tangent if all operands have
-        # one, among the operands and the results of the first n equations
+        # a cache of `fxad.api.custom.traced_call`, which extends it at each call: how many equations it covers, and the
+        # operands of the trace and results of these equations that have a tangent if all operands have one
         self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property
@@ -658,7 +653,9 @@ class Trace:
             self.elements[key] = value, promotion.scalar_element(value, dtype)
         return self._capture(self.elements[key][1], Aval((), dtype))
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
+    def call(
+        self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label, name: str = ""
+    ) -> tuple[Array, ...]:
         # a `remat` is a call already; a second call around it would sum its cotangent contributions separately
         remat = whole_remat(jaxpr)
         return self.bind(Call(jaxpr) if remat is None else remat, tuple(args))
@@ -775,61 +772,88 @@ class Trace:
         if not self.captured and not self.numbers:
             return jaxpr, ()
         read = {x for eqn in jaxpr.eqns for x in eqn.ins}.union(jaxpr.outs)
-        b = Builder()
+        b, numbers = Builder(), _NumberOperands(self.numbers, self.differentiated, jaxpr)
         # `inline` takes an atom for each operand: for one that nothing reads, any will do
         captured = [b.input(v.aval) if v in read else Zero(v.aval).instantiate() for v in jaxpr.ins[n_args:]]
-        met = self._dtypes_of_numbers(jaxpr)
-        rounded = [n for n in self.numbers if self._is_rounded(n, met[n._var])]
-        types = {n._var: Aval((), n.number_type.operand_dtype(met[n._var])) for n in self.numbers}
-        types |= {n._var: n.number_type.aval for n in rounded}
-        known = [n._var for n in rounded if self.differentiated[n._var].value is not None]
-        rests = {v: self.differentiated[v].rest() for v in known}
-        rest_operands = {v: b.input(v.aval) for v in rests}
-        args = [b.input(types.get(v, v.aval)) for v in jaxpr.ins[:n_args]]
-        operand_of: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=False))
-        # of each number, the value that the program converts to the dtypes in which it uses the number
-        whole = {v: operand_of[v] for v in types}
-        for v, rest in rest_operands.items():
-            whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
-
-        def convert_number(b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
-            """Return a conversion of a number, from the dtype that its operand has now."""
-            prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
-            if not isinstance(prim, ConvertElementType) or v not in whole:
-                return None
-            if v in rests and prim.dtype is types[v].dtype:
-                return (operand_of[v],)  # the number itself, rounded to 32 bits
-            return (promotion.convert(b, whole[v], prim.dtype),)
-
-        in_base = [
-            promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
-            for v, x in operand_of.items()
-        ]
-        outs = b.inline(jaxpr, [*in_base, *captured], convert_number if met else None)
+        args = numbers.add_operands(b, jaxpr.ins[:n_args])
+        outs = b.inline(jaxpr, [*args, *captured], numbers.convert if self.numbers else None)
         captured_first = b.build(outs, self.name)
         values = [value for value, var in self.captured.values() if var in read]
-        return captured_first, (*values, *rests.values())
+        return captured_first, (*values, *numbers.rests.values())
 
-    def _is_rounded(self, number: TracedNumber, met: set[dtypes.DType]) -> bool:
-        """Return True if the operand of a number is the number rounded to 32 bits, although the program uses all of its
-        bits, in the dtypes `met`: its tangent has 32 bits (see `DifferentiatedNumber`)."""
-        if number._var not in self.differentiated or number.meets_64_bits:
-            return False
-        return number.number_type.operand_dtype(met) in _64_BITS
 
-    def _dtypes_of_numbers(self, jaxpr: Jaxpr) -> dict[Atom, set[dtypes.DType]]:
-        """Return the dtypes in which the program uses each operand that is a number."""
-        met: dict[Atom, set[dtypes.DType]] = {n._var: set() for n in self.numbers}
-        if not met:
-            return met
-        for eqn in jaxpr.eqns:
-            for x in eqn.ins:
-                if x in met:
-                    met[x].add(eqn.prim.dtype if type(eqn.prim) is ConvertElementType else x.aval.dtype)
-        for x in jaxpr.outs:
-            if x in met:
-                met[x].add(x.aval.dtype)
+@final
+class _NumberOperands:
+    """The operands of a program for the arguments that are Python numbers.
+
+    While a function is traced, the variable of a number can hold each value of its type: that of a float has 64 bits.
+    An equation converts it where the number is used. At the end of the trace, the operand gets the dtype in which the
+    program uses the number, so a conversion to this dtype goes. For `lambda x, n: x * n`, of an array and a float:
+
+        while it is traced                          at the end
+        x: f32[3], n: f64[]                         x: f32[3], n: f32[]
+        a: f32[] = convert_element_type n
+        b: f32[3] = mul x a                         b: f32[3] = mul x n
+
+    `types` are the types of the operands. `rests` are the values of further operands, one for each number that is
+    rounded to 32 bits although the program uses all of its bits: see `DifferentiatedNumber`.
+    """
+
+    __slots__ = ("_met", "_operands", "_whole", "rests", "types")
+
+    def __init__(
+        self, numbers: Sequence[TracedNumber], differentiated: Mapping[Atom, DifferentiatedNumber], jaxpr: Jaxpr
+    ) -> None:
+        self._met = met = _dtypes_in_use([n._var for n in numbers], jaxpr)
+        self.types = {n._var: Aval((), n.number_type.operand_dtype(met[n._var])) for n in numbers}
+        self.rests: dict[Atom, Any] = {}
+        for n in numbers:
+            v, number = n._var, differentiated.get(n._var)
+            if number is None or n.meets_64_bits or self.types[v].dtype not in _64_BITS:
+                continue
+            self.types[v] = n.number_type.aval  # rounded to 32 bits, those of its tangent
+            if number.value is not None:
+                self.rests[v] = number.rest()
+        self._operands: dict[Atom, Atom] = {}
+        self._whole: dict[Atom, Atom] = {}  # of each number, the value that is converted where the program uses it
+
+    def add_operands(self, b: Builder, ins: Sequence[Var]) -> list[Atom]:
+        """Add the operands for the arguments `ins` of the program, those of `rests` first. Returns what its equations
+        read in place of `ins`."""
+        rests = {v: b.input(v.aval) for v in self.rests}
+        self._operands = {v: b.input(self.types.get(v, v.aval)) for v in ins}
+        self._whole = whole = {v: self._operands[v] for v in self.types}
+        for v, rest in rests.items():
+            whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
+        met = self._met
+        return [
+            promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
+            for v, x in self._operands.items()
+        ]
+
+    def convert(self, b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
+        """Return a conversion of a number, from the dtype that its operand has now; None for another equation."""
+        prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
+        if not isinstance(prim, ConvertElementType) or v not in self._whole:
+            return None
+        if v in self.rests and prim.dtype is self.types[v].dtype:
+            return (self._operands[v],)  # the number itself, rounded to 32 bits
+        return (promotion.convert(b, self._whole[v], prim.dtype),)
+
+
+def _dtypes_in_use(numbers: Sequence[Atom], jaxpr: Jaxpr) -> dict[Atom, set[dtypes.DType]]:
+    """Return the dtypes in which the program uses each operand that is a number."""
+    met: dict[Atom, set[dtypes.DType]] = {v: set() for v in numbers}
+    if not met:
         return met
+    for eqn in jaxpr.eqns:
+        for x in eqn.ins:
+            if x in met:
+                met[x].add(eqn.prim.dtype if type(eqn.prim) is ConvertElementType else x.aval.dtype)
+    for x in jaxpr.outs:
+        if x in met:
+            met[x].add(x.aval.dtype)
+    return met
 
 
 def is_number(x: object) -> bool:

@@ -16,8 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import runs_on_devices
-from fxad.support.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, UNFUSED_OPERATIONS
-from fxad.transforms.costs import Fusion
+from fxad.support.constants import EQUATION_MS, PROGRAM_MS, UNFUSED_OPERATIONS
 from fxad.transforms.fusion import Inlined
 from fxad.units.kernels import Kernels, longest_stretch
 
@@ -58,12 +57,7 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _CompileTime:
     """Return the estimated time to compile a program, from its first `at_most` equations, with calls inlined."""
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program)
-    own = sum(
-        [
-            (LIBRARY_MS if k.fusion is Fusion.REDUCTION else KERNEL_MS) + k.milliseconds
-            for k in kernels.distinct.values()
-        ]
-    )
+    own = sum([k.milliseconds for k in kernels.distinct.values()])
     stretch = longest_stretch(program)
     is_long = stretch.operations > UNFUSED_OPERATIONS and stretch.has_many_kernels(kernels)
     explodes = is_long and stretch.is_small and not program.loops  # a step of a loop would take far longer

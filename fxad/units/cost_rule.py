@@ -53,7 +53,7 @@ MAX_STEPS: Final = 1 << 20
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
 
 
-def called_body(eqn: Eqn) -> Jaxpr | None:
+def body_of_call_or_remat(eqn: Eqn) -> Jaxpr | None:
     """Return the body of a `call` or a `remat`, which is only a call after differentiation; None for other
     equations."""
     prim = eqn.prim
@@ -68,7 +68,7 @@ def uses(jaxpr: Jaxpr, chosen: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
     count[jaxpr] = 1
     for caller in reversed(count):  # callers before callees
         for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in chosen) else ():
-            body = called_body(eqn)
+            body = body_of_call_or_remat(eqn)
             if body is not None:
                 count[body] += count[caller]
     return {body: n for body, n in count.items() if n and body is not jaxpr}
@@ -77,7 +77,7 @@ def uses(jaxpr: Jaxpr, chosen: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
 def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
     """Return the bodies for which a predicate is true. It is evaluated once for each called body. If the program
     consists of a single call, as after some transformations, the predicate is not evaluated on that call."""
-    while len(jaxpr.eqns) == 1 and (only := called_body(jaxpr.eqns[0])) is not None:
+    while len(jaxpr.eqns) == 1 and (only := body_of_call_or_remat(jaxpr.eqns[0])) is not None:
         jaxpr = only
     return tuple([body for body in uses(jaxpr) if predicate(body)])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.ir import Atom, Eqn, Jaxpr
 from fxad.primitives.host_call import NUMBER
-from fxad.units.cost_rule import called_body
+from fxad.units.cost_rule import body_of_call_or_remat
 
 
 def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
@@ -45,7 +45,7 @@ def _operand(jaxpr: Jaxpr, a: Atom) -> int | None:
             a = eqn.ins[k]
             continue
         producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
-        body = None if producer is None else called_body(producer)
+        body = None if producer is None else body_of_call_or_remat(producer)
         if producer is None or body is None:
             return None
         callers.append((jaxpr, producer))

@@ -13,11 +13,11 @@ reduction:
 >>> square = fx.Spec((64, 64))
 >>> kernels = Kernels(Inlined(fx.trace(f, square, square).jaxpr, at_most=100))
 >>> for kernel in kernels.distinct.values():
-...     print(f"{kernel.fusion.name:9} {kernel.milliseconds:5}")  # beside the milliseconds of any kernel, 25
-KERNEL    -17.0
-EXPENSIVE   1.2
-CHEAP       0.5
-REDUCTION   0.5
+...     print(f"{kernel.fusion.name:9} {kernel.milliseconds:5}")
+KERNEL      8.0
+EXPENSIVE  26.2
+CHEAP      25.5
+REDUCTION   8.5
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.support.constants import FEW_IN_KERNEL, SMALL_BYTES
+from fxad.support.constants import FEW_IN_KERNEL, KERNEL_MS, LIBRARY_MS, SMALL_BYTES
 from fxad.transforms.costs import Fusion, compile_cost
 from fxad.transforms.fusion import Fusions, Op, Operations, ValueNumber
 
@@ -36,7 +36,7 @@ _Expression: TypeAlias = int
 @final
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: how its last operation is fused, and the sum of the milliseconds that its operations add."""
+    """A kernel: how its last operation is fused, and the milliseconds that it takes to compile."""
 
     fusion: Fusion
     milliseconds: float
@@ -86,9 +86,9 @@ class Kernels:
             expression = expression if not k else self._intern((expression, k))
             only_in_memory = out in fusions.stored
             if fusions.size[out] and (only_in_memory or fusions.is_needed_in_memory(out)):
-                self._add_kernel(expression, Kernel(fusion, milliseconds))
+                self._add_kernel(expression, fusion, milliseconds)
                 if out in fusions.reads.copied and not only_in_memory:
-                    self._add_kernel(self._intern((expression, "copied")), Kernel(fusion, milliseconds))
+                    self._add_kernel(self._intern((expression, "copied")), fusion, milliseconds)
             if only_in_memory:
                 continue
             self._expression_of[out] = expression
@@ -101,10 +101,12 @@ class Kernels:
         avals = self._program.avals
         numbers = [self._expression_of[a] if a in inside else self._intern(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self._add_kernel(self._intern((prim, *numbers)), Kernel(fusion, milliseconds))
+        self._add_kernel(self._intern((prim, *numbers)), fusion, milliseconds)
 
-    def _add_kernel(self, expression: _Expression, kernel: Kernel) -> None:
-        self.distinct[expression] = kernel
+    def _add_kernel(self, expression: _Expression, fusion: Fusion, milliseconds: float) -> None:
+        """Add a kernel. Its operations add `milliseconds` to those of any kernel of its kind."""
+        base = LIBRARY_MS if fusion is Fusion.REDUCTION else KERNEL_MS
+        self.distinct[expression] = Kernel(fusion, base + milliseconds)
         self.count += 1
 
 

@@ -1,7 +1,7 @@
-"""Recompute cheap values in units: apart from the memory planner, since units exist only when the program is cut.
+"""Recompute cheap values in units, where this stores fewer bytes between units.
 
-It is done where it stores fewer bytes between units, without a budget. The planner works on the flat program before
-that, and changes nothing that is not asked for (docs/adr/0113).
+It is apart from the memory planner, which works within a budget and on the flat program, before there are units
+(docs/adr/0113).
 
 In a whole program, XLA fuses a cheap operation into each of its readers, and stores the operands of the operation
 instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
@@ -27,7 +27,7 @@ of the four units computes `d` from `y`, and `d` is not stored any more:
 ...     return product(sin(sin(y)), d), y
 >>> program = fx.trace(f, fx.Spec((4, 4)), fx.Spec((4, 4))).jaxpr
 >>> from fxad.units.pieces import partition
->>> pieces = partition(program, tuple([called_body(eqn) for eqn in program.eqns]))
+>>> pieces = partition(program, tuple([body_of_call_or_remat(eqn) for eqn in program.eqns]))
 >>> for old, new in zip(pieces.pieces, recompute(pieces).pieces):
 ...     names = [" ".join([eqn.prim.name for eqn in piece.body.eqns]) for piece in (old, new)]
 ...     print(f"{names[0]:24}  becomes  {names[1]}" if new.body is not old.body else names[0])
@@ -59,14 +59,15 @@ from fxad.primitives.marks import Name
 from fxad.support.constants import MAX_FORMULA, MAX_READERS
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE, SIGMOIDS
-from fxad.units.cost_rule import called_body
+from fxad.units.cost_rule import body_of_call_or_remat
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation
 
 _RECOMPUTED: Final = (*CHEAP_TO_RECOMPUTE, *SIGMOIDS)
 
-# A body and the index of an operand or of a result, for all the pieces with that body.
-Port: TypeAlias = tuple[Jaxpr, int]
+# A body and the index of an operand, or of a result, for all the pieces with that body.
+OperandPort: TypeAlias = tuple[Jaxpr, int]
+ResultPort: TypeAlias = tuple[Jaxpr, int]
 # The values of one operand at all uses of its body.
 _Column: TypeAlias = Atoms
 
@@ -144,17 +145,17 @@ class DefUse:
                 needed.update(eqn.ins)
         return [n for n in literals if p.body.ins[n] not in needed]
 
-    def producer(self, k: int, n: int) -> Port:
+    def producer(self, k: int, n: int) -> ResultPort:
         """Return the body of the piece that computes operand `n` of piece `k`, and the index of the result."""
         i, result = self.producer_of[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
-    def uses_of(self, port: Port) -> list[int]:
+    def uses_of(self, port: OperandPort) -> list[int]:
         """Return the pieces that use an operand of a body. Those where it is idle are left out."""
         body, n = port
         return [k for k in self.uses[body] if (k, n) not in self._idle]
 
-    def idle_uses_of(self, port: Port) -> list[int]:
+    def idle_uses_of(self, port: OperandPort) -> list[int]:
         """Return the pieces in which an operand of a body is idle."""
         body, n = port
         return [k for k in self.uses[body] if (k, n) in self._idle]
@@ -182,7 +183,7 @@ class _RecomputedOperands:
     def __init__(self, def_use: DefUse) -> None:
         self.def_use = def_use
 
-    def recomputations(self) -> tuple[set[Port], dict[Port, OperandRecomputation]]:
+    def recomputations(self) -> tuple[set[OperandPort], dict[ResultPort, OperandRecomputation]]:
         """Return the operands to recompute, and the recomputations of the results that they read.
 
         The choice begins with all candidates. An operand without one recomputation for all uses is stored after all.
@@ -193,7 +194,7 @@ class _RecomputedOperands:
         while ports:
             last_reads = self._last_reads(ports)
             producers = [def_use.producer(k, n)[0] for body, n in ports for k in def_use.uses_of((body, n))]
-            recomputations: dict[Port, OperandRecomputation] = {}
+            recomputations: dict[ResultPort, OperandRecomputation] = {}
             for body in dict.fromkeys(producers):
                 recomputations.update(self._recomputations_of_results(body, last_reads))
             with_recomputation = {port for port in ports if self._has_one_recomputation(port, recomputations)}
@@ -202,7 +203,7 @@ class _RecomputedOperands:
             ports = with_recomputation
         return set(), {}
 
-    def _is_candidate(self, port: Port) -> bool:
+    def _is_candidate(self, port: OperandPort) -> bool:
         """Return True if an operand is a candidate: at some use, the piece that computes it is at least two before the
         one that reads it, and few such pieces read it."""
         def_use, n = self.def_use, port[1]
@@ -217,7 +218,9 @@ class _RecomputedOperands:
                 return False
         return passes_a_piece
 
-    def _has_one_recomputation(self, port: Port, recomputations: Mapping[Port, OperandRecomputation]) -> bool:
+    def _has_one_recomputation(
+        self, port: OperandPort, recomputations: Mapping[ResultPort, OperandRecomputation]
+    ) -> bool:
         """Return True if an operand has the same recomputation at all uses, and values of the right types where it is
         idle."""
         def_use, n = self.def_use, port[1]
@@ -228,7 +231,7 @@ class _RecomputedOperands:
             return False
         return all([def_use.any_live_value(k, v.aval) for v in program.ins for k in def_use.idle_uses_of(port)])
 
-    def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, OperandRecomputation]:
+    def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[ResultPort, OperandRecomputation]:
         """Return the recomputations of results of a body, from the values that the minimum cut chooses."""
         uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, _RECOMPUTED)}
@@ -269,7 +272,7 @@ class _RecomputedOperands:
             added += max(0, last - ends)
         return added
 
-    def _last_reads(self, ports: set[Port]) -> _LastReads:
+    def _last_reads(self, ports: set[OperandPort]) -> _LastReads:
         """Return the last readers of each value, if the operands in `ports` are recomputed."""
         is_recomputed = {body: [(body, n) in ports for n in range(len(body.ins))] for body in self.def_use.uses}
         recomputed: dict[Atom, int] = {}
@@ -291,7 +294,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     after differentiation."""
 
     def body_to_inline(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
-        return None if is_recomputation(eqn) else called_body(eqn)
+        return None if is_recomputation(eqn) else body_of_call_or_remat(eqn)
 
     def rule(_b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         return ins if isinstance(eqn.prim, Name) else None
@@ -368,7 +371,7 @@ class _Rewriter:
     __slots__ = ("added", "added_values", "def_use", "recomputations", "next_index", "recomputed")
 
     def __init__(
-        self, def_use: DefUse, recomputed: set[Port], recomputations: Mapping[Port, OperandRecomputation]
+        self, def_use: DefUse, recomputed: set[OperandPort], recomputations: Mapping[ResultPort, OperandRecomputation]
     ) -> None:
         self.def_use = def_use
         self.recomputed = recomputed

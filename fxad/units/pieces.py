@@ -23,7 +23,7 @@ only the results need, are another one at the end:
 ...     total = y.sum()
 ...     return layer(y, w[1]), 2 * total
 >>> program = fx.trace(network, fx.Spec((4, 4)), fx.Spec((2, 4, 4))).jaxpr
->>> unit = next(body for body in map(called_body, program.eqns) if body)
+>>> unit = next(body for body in map(body_of_call_or_remat, program.eqns) if body)
 >>> for piece in partition(program, (unit,)).pieces:
 ...     print("remainder" if piece.remainder else "unit", *[eqn.prim.name for eqn in piece.body.eqns])
 remainder index index
@@ -46,7 +46,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.support.constants import MAX_CONSTANT_BYTES, WAITING_BYTES
-from fxad.units.cost_rule import called_body
+from fxad.units.cost_rule import body_of_call_or_remat
 
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_COPIES: Final[Mapping[Var, Atom]] = MappingProxyType({})
@@ -93,7 +93,7 @@ def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, froze
     """Inline every call that contains a call of a chosen body and is not one itself; see `inline_calls`."""
     callers: set[Jaxpr] = set()
     for body in distinct_jaxprs(jaxpr):  # innermost first
-        if body not in chosen and any([b in chosen or b in callers for b in map(called_body, body.eqns)]):
+        if body not in chosen and any([b in chosen or b in callers for b in map(body_of_call_or_remat, body.eqns)]):
             callers.add(body)
     return inline_calls(jaxpr, callers)
 
@@ -101,13 +101,13 @@ def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, froze
 def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline calls of the bodies `which`, at any depth. Also returns the places of the equations that come from
     recomputations: they must not move to the place of the first computation."""
-    if not any([called_body(eqn) in which for eqn in jaxpr.eqns]):
+    if not any([body_of_call_or_remat(eqn) in which for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
     def body_to_inline(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
-        body = called_body(eqn)
+        body = body_of_call_or_remat(eqn)
         return body if body is not None and body in which else None
 
     def body_of_plain_call(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
@@ -191,7 +191,7 @@ class _Partition:
         self.freed_by: dict[Atom, int] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
-        return called_body(eqn) in self.chosen
+        return body_of_call_or_remat(eqn) in self.chosen
 
     def _constants(self) -> tuple[Lit, ...]:
         operands = [a for k in self.live if self._is_unit(self.program.eqns[k]) for a in self.program.eqns[k].ins]
@@ -340,6 +340,6 @@ class _Partition:
 
 
 def _body_of_unit(eqn: Eqn) -> Jaxpr:
-    body = called_body(eqn)
+    body = body_of_call_or_remat(eqn)
     assert body is not None
     return body

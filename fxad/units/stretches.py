@@ -30,7 +30,7 @@ from fxad.primitives.control.call import Call
 from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.transforms.fusion import Inlined
-from fxad.units.cost_rule import called_body
+from fxad.units.cost_rule import body_of_call_or_remat
 from fxad.units.kernels import FUSIBLE, Kernels, longest_stretch
 from fxad.units.pieces import inline_calls
 
@@ -60,7 +60,7 @@ def cut_stretches(
     at_most = stretch if longest.is_small else piece
     b, env, bodies = Builder.like(flat), dict[Atom, Atom](), dict[Jaxpr, None]()
     live_bytes, last_use = _liveness(flat)
-    is_unit = [called_body(eqn) in chosen for eqn in flat.eqns]
+    is_unit = [body_of_call_or_remat(eqn) in chosen for eqn in flat.eqns]
     start = 0
     while start < len(flat.eqns):
         if is_unit[start]:

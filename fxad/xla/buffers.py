@@ -137,12 +137,18 @@ def _check_type(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval)
         )
 
 
-def is_immutable(array: NDArray) -> bool:
-    """Return True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
-    owns its memory can be made writable again, and other views may be writable."""
+def owner_of_memory(array: NDArray) -> object:
+    """Return the object whose memory an array of NumPy shows: the end of the chain of its bases, None for its own."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
+    return base
+
+
+def is_immutable(array: NDArray) -> bool:
+    """Return True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
+    owns its memory can be made writable again, and other views may be writable."""
+    base = owner_of_memory(array)
     return isinstance(base, bytes) or (isinstance(base, memoryview) and isinstance(base.obj, Buffer))
 
 

@@ -98,7 +98,13 @@ class HeldCall(Protocol):
 
 
 class ReleaseReason(IntFlag):
-    """Why a call of a jitted function is to be dropped: its executables are, or there are too many calls."""
+    """Why a call of a jitted function is to be dropped: its executables are, or there are too many calls.
+
+    Calls are dropped by second chance (CLOCK), because a list in order of use would cost time at each call: a use sets
+    the reference bits of the call, and a request to release it for a reason clears one of them. It is dropped at a
+    request that finds the bit clear. There is one bit for each reason, since each reason has its own hand, which goes
+    round its own list: a request of one must not take the chance that the other gives.
+    """
 
     EXECUTABLES = 1
     CALLS = 2
@@ -234,7 +240,12 @@ class _Contents:
 def _drop_oldest(held: OrderedDict[K, V], excess: int, free: Callable[[K, V], int | None], rounds: int) -> None:
     """Drop items, the oldest first, until at least `excess` bytes are free, in at most so many rounds through all of
     them. `free` returns the bytes of a dropped item, or None for one that becomes the newest. Other threads may change
-    `held` meanwhile."""
+    `held` meanwhile.
+
+    Calls of jitted functions get two rounds: the first clears reference bits, the second drops. Executables get a third
+    one, because their bytes must fit: the uses of a call on the fast path set no bits, so it leaves the fast path in
+    the second round, and is dropped in the third.
+    """
     for _ in range(rounds * len(held)):
         if excess <= 0:
             return
@@ -291,10 +302,9 @@ class Cache:
     The cache holds the most recently used executables with their programs, up to `max_bytes`; they refer to no arrays
     (docs/adr/0003). It finds other executables while a reference to them exists elsewhere. It also holds the most
     recently used programs that run as several executables, up to a quarter of `max_bytes`, so that a new trace finds
-    their plan (docs/adr/0029). Jitted functions have the executables that are held here, and each that of
-    its last call; their own data for types of arguments are held up to another quarter of `max_bytes`. `clear()` drops
-    everything. With `dir`, executables are also stored on disk, up to
-    `disk_bytes`, and found by later processes.
+    their plan (docs/adr/0029). A jitted function has its executables among those held here, and that of its last call.
+    Its own data for types of arguments are held up to another quarter of `max_bytes`. `clear()` drops everything. With
+    `dir`, executables are also stored on disk, up to `disk_bytes`, and found by later processes.
 
     Law:    `cache(f, o, d) is cache(f, o, d)` while a reference to the result exists; concurrent calls compile once.
     Raises: ParameterError for a budget that is no number of bytes; CacheError for a directory that is not the user's
@@ -426,7 +436,7 @@ class Cache:
         self._contents.hold_call(call, size, executables, self._settings.max_bytes // 4)
 
     def compilations(self) -> int:
-        """How many programs this thread has compiled, here or in a cache that was cleared."""
+        """Return how many programs this thread has compiled since the cache was made or cleared."""
         return self._contents.counts().compilations
 
     def count_compiled_at(self, line: str) -> int:

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from fxad.ir import Aval, NDArray
-from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
+from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.lowering.known_faults import VERSION
 from fxad.xla import lookups_of_jax
 from fxad.xla.jaxlib_types import ArrayType, Buffer, OneDeviceSharding, ResultHandler
 
@@ -99,9 +100,8 @@ WITHOUT_FUSION: Final = (("xla_disable_hlo_passes", "fusion"),)
 
 # XLA's fusions of a product with what reads it, by the library YNNPACK, are wrong from row 16,384 on in 0.10.2, and
 # take up to five times as long as its own: `docs/known-faults.md`. Products alone still go to the library.
-_OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
 PRODUCTS_ALONE: Final[tuple[tuple[str, str], ...]] = (
-    (("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),) if _OLD else ()
+    (("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),) if VERSION < (0, 11) else ()
 )
 
 

@@ -26,7 +26,7 @@ _ROUTINES_PACKAGES: Final = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 _LIBRARY: Final = "xla_cuda_plugin.so"
 _NAME: Final = "gpu"  # jax's is "cuda"; XLA looks for these two when it reads a stored executable
 _XLA_PLATFORM: Final = "CUDA"
-_TYPED: Final = 1  # XLA's typed FFI
+TYPED: Final = 1  # XLA's typed FFI
 
 # The files of NVIDIA's packages that the plugin loads by name, after those that they need.
 _NVIDIA: Final = MappingProxyType(
@@ -102,7 +102,7 @@ class _Plugin:
                 extension.register_custom_type(plugin, name, type_id)
             for name, handler in extension.ffi_handlers().items():
                 if name.endswith("_python_gpu_callback"):
-                    extension.register_custom_call_target(plugin, name, handler, _XLA_PLATFORM, _TYPED)
+                    extension.register_custom_call_target(plugin, name, handler, _XLA_PLATFORM, TYPED)
         self._extension, self._loaded = extension, plugin
 
     @property
@@ -121,7 +121,7 @@ class _Plugin:
                 f"compile: {target} is {name} of jax-cuda13-plugin, which this jaxlib does not have",
                 remedy="pip install jax-cuda13-plugin of the version of jaxlib",
             )
-        self._extension.register_custom_call_target(self._loaded, target, handler, _XLA_PLATFORM, _TYPED)
+        self._extension.register_custom_call_target(self._loaded, target, handler, _XLA_PLATFORM, TYPED)
 
 
 PLUGIN: Final = _Plugin()

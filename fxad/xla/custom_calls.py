@@ -16,10 +16,9 @@ from typing import Final, final
 from fxad import lowering
 from fxad.errors import CompileError
 from fxad.lowering.jaxlib import xla_client
-from fxad.xla.cuda import PLUGIN, ROUTINES
+from fxad.xla.cuda import PLUGIN, ROUTINES, TYPED
 
 _TARGET: Final = re.compile(r'call_target_name = "([^"]*)"')
-_TYPED: Final = 1  # XLA's typed FFI
 _PREFIX: Final = MappingProxyType({"f32": "s", "f64": "d", "c64": "c", "c128": "z"})
 # Routine -> its name in LAPACK for real and for complex matrices.
 _LAPACK: Final = MappingProxyType(
@@ -75,7 +74,7 @@ class _Targets:
                 raise CompileError(
                     f"compile: {target} has no implementation in this jaxlib", remedy="install a newer jaxlib"
                 )
-            xla_client.register_custom_call_target(target, handler, platform="cpu", api_version=_TYPED)
+            xla_client.register_custom_call_target(target, handler, platform="cpu", api_version=TYPED)
             self._registered.add((target, "cpu"))
 
 

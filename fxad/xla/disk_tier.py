@@ -88,7 +88,8 @@ class CompilerConfiguration:
 
 def lowering_sources() -> list[str]:
     """Return the files of fxad that determine how a program is lowered and compiled: compiled modules if the sources
-    are not there, or one archive. `units` and `transforms/costs` decide which programs XLA compiles without fusion."""
+    are not there, or one archive. `units`, `transforms/costs` and `transforms/fusion` decide which programs XLA
+    compiles without fusion."""
     root = os.path.dirname(os.path.dirname(__file__))
     if not os.path.isdir(root):  # in an archive
         while root and not os.path.isfile(root):
@@ -96,7 +97,9 @@ def lowering_sources() -> list[str]:
         return [root] if root else []
     paths = [os.path.join(root, name) for name in os.listdir(root)]
     transforms = os.path.join(root, "transforms")
-    paths += [os.path.join(transforms, name) for name in os.listdir(transforms) if name.startswith("costs.")]
+    paths += [
+        os.path.join(transforms, name) for name in os.listdir(transforms) if name.startswith(("costs.", "fusion."))
+    ]
     for folder in ("core", "support", "primitives", "lowering", "units", "xla"):  # pathlib takes 3 ms more
         for directory, folders, names in os.walk(os.path.join(root, folder)):
             folders[:] = [name for name in folders if name != "__pycache__"]

@@ -65,21 +65,25 @@ class _DividedOperand(RefWithCleanup[Buffer]):
 
 
 @final
-class OperandResharding:
-    """Divides the operands of a call among the devices of a program.
+class ReshardingStart:
+    """The execution of a program on several devices: each device gets its parts of the operands.
 
     Cost: an operand that is divided as the program wants it is not copied. Another one goes through the host, once: its
           parts are kept while it lives, for the next call with the same array.
     """
 
-    __slots__ = ("_fits", "_ins", "_on_several", "_last", "_name")
+    __slots__ = ("_fits", "_ins", "_last", "_name", "_on_several", "_start")
 
-    def __init__(self, name: str, sharding: ProgramSharding) -> None:
-        self._name, self._on_several, self._ins = name, len(sharding.devices) > 1, sharding.ins
+    def __init__(self, start: Start, name: str, sharding: ProgramSharding) -> None:
+        self._start, self._name, self._on_several, self._ins = start, name, len(sharding.devices) > 1, sharding.ins
         self._fits: Sequence[object] = sharding.ins  # shardings that are equal to those of the program
         self._last: dict[int, _DividedOperand] = {}  # the operands of the last call that were divided
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
+        return self._start(self._operands(buffers))
+
+    def _operands(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Return the operands, divided as the program wants them."""
         if self._on_several:
             host_calls.check_may_start(self._name)
         shardings = list(map(sharding_of_buffer, buffers))
@@ -104,19 +108,6 @@ class OperandResharding:
         operand.cleanup, operand.parts = cleanup, parts
         self._last[k] = operand
         return parts
-
-
-@final
-class ReshardingStart:
-    """The execution of a program on several devices: each device gets its parts of the operands."""
-
-    __slots__ = ("_divided", "_start")
-
-    def __init__(self, start: Start, name: str, sharding: ProgramSharding) -> None:
-        self._start, self._divided = start, OperandResharding(name, sharding)
-
-    def __call__(self, buffers: Sequence[Buffer]) -> XlaResults:
-        return self._start(self._divided(buffers))
 
 
 sharding_of_buffer: Final = attrgetter("_sharding")
@@ -178,8 +169,7 @@ class XlaExecutable:
     no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
-    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_without_resharding` is
-    `start` for operands that are divided as the program wants them.
+    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`).
     """
 
     __slots__ = (

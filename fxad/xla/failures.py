@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
@@ -34,6 +34,10 @@ class BufferProducer:
     name: str
     where: str
     executable: Callable[[], CountsMemory | None] = field(compare=False, repr=False)
+
+    def named(self, name: str) -> BufferProducer:
+        """Return the producer by the name of this program in messages: equal programs share an executable."""
+        return self if name == self.name else replace(self, name=name)
 
 
 def missing_value_reason(buffer: Buffer) -> str | None:

@@ -57,7 +57,7 @@ class ArrayType:
         self.shape: Shape = aval.shape
         self.dtype: np.dtype[np.generic] = aval.dtype
         self.ndim = len(aval.shape)
-        self.weak_type = True  # see `fxad.xla.compat`
+        self.weak_type = True  # see `fxad.xla.lookups_of_jax`
 
 
 @final

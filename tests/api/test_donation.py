@@ -209,12 +209,12 @@ TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
     "device_put": ("to_numpy: the array", lambda x: fx.device_put(x, HERE)),
     "jit": ("step: argument state['m']", lambda x: fx.jit(step)({"w": x, "m": x}, x)),
     "compiled": ("f: argument x", lambda x: fx.jit(fx.trace(f, F))(x)),
-    "program": ("execute: operand 0", lambda x: fx.trace(f, F)(x)),
+    "program": ("f: argument x", lambda x: fx.trace(f, F)(x)),
     "trivial": ("same: argument x", lambda x: fx.jit(same)(x)),
     "donated again": ("f: argument x", lambda x: fx.jit(f, donate=0)(x)),
     "closed over": ("<lambda>: closed-over array 0", lambda x: fx.jit(lambda y: y + x)(ones())),
-    "grad": ("execute: operand 0", lambda x: fx.grad(lambda y: (y * y).sum())(x)),
-    "vmap": ("execute: operand 0", lambda x: fx.vmap(f)(x)),
+    "grad": ("grad_<lambda>: argument y", lambda x: fx.grad(lambda y: (y * y).sum())(x)),
+    "vmap": ("vmap_f: argument x", lambda x: fx.vmap(f)(x)),
     "scan": ("execute: operand 1", lambda x: fx.lax.scan(lambda c, y: (c + y, None), 0.0, x)),
     "interpret": ("to_numpy: the array", lambda x: fx.interpret(fx.trace(f, F), x)),
     "save": ("to_numpy: the array", lambda x: fx.save(fx.trace(lambda y: y + x, F), "never written")),
@@ -272,6 +272,23 @@ def test_an_array_given_twice_and_not_donated_takes_no_longer() -> None:
     start = DonatingStart(lambda buffers: [], tuple(range(n)), "f", str)  # type: ignore[arg-type, return-value]
     start._check(Operands([*[object() for _ in range(n)], twice, twice]))
     assert looked_at <= 2 * n
+
+
+@pytest.mark.parametrize("device", [None, fx.devices()[0]])
+def test_every_call_names_the_argument_that_is_deleted(device: fx.Device | None) -> None:
+    """Regression: a call of a program said `execute: operand 0`."""
+
+    def loss(params: dict[str, fx.Array], x: fx.Array) -> fx.Array:
+        return params["w"] * x
+
+    x, w = ones(), fx.device_put(ones(), device)
+    program = fx.trace(loss, {"w": w}, x)
+    calls: list[Any] = [program, fx.lower(program).compile(), fx.jit(loss), fx.jit(loss)]
+    calls[-1]({"w": fx.device_put(ones(), device)}, x)
+    w.delete()
+    for call in calls:
+        with pytest.raises(ExecutionError, match=r"^loss: argument params\['w'\] is deleted\n"):
+            call({"w": w}, x)
 
 
 @pytest.mark.parametrize("units", ["none", lambda body: True])

@@ -21,6 +21,7 @@ from hypothesis import given, settings, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, tree, tree_util
+from fxad.core.dataclasses import frozen_dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.tree import flatten_exactly
 
@@ -270,6 +271,19 @@ def test_equal_structures_with_other_orders_are_other_values() -> None:
     assert [list(take(s, [1.0, 2.0])) for s in (a, b, a)] == [["b", "a"], ["a", "b"], ["b", "a"]]
     assert fx.trace(added, D1) != fx.trace(added, D2)
     assert fx.trace(added, D1) == fx.trace(added, D1)
+
+
+@pytest.mark.parametrize("decorate", [dataclasses.dataclass, frozen_dataclass])
+def test_dataclasses_of_every_decorator_are_compared_by_their_fields(decorate: Any) -> None:
+    """Regression: of fxad's own, 0.0 and -0.0 were one static value."""
+
+    @decorate(frozen=True, slots=True)
+    class Scale:
+        by: float
+
+    assert Scale(0.0) == Scale(-0.0)
+    assert exact_key(Scale(0.0)) != exact_key(Scale(-0.0))
+    assert exact_key(Scale(0.0)) == exact_key(Scale(0.0))
 
 
 def test_a_call_with_keys_in_another_order_does_not_compile_again() -> None:

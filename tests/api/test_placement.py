@@ -115,7 +115,7 @@ def loss(ws, x):
 ws, v = [np.full((20, 20), 0.01, np.float32)] * 4, np.ones((4, 20), np.float32)
 run, before = fx.jit(fx.grad(loss), units=lambda body: True), count()
 run(fx.device_put(ws, b), v)
-(loaded,) = [e._loaded for e in run._executables.values()]
+(loaded,) = [h.executable._loaded for h in run._by_types.executables.values()]
 print(type(loaded).__name__, loaded.device, count() - before == len(loaded.plan.units))
 """
     assert script(START + text).splitlines() == [

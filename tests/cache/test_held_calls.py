@@ -17,10 +17,15 @@ from fxad.support.constants import CALL_BYTES, EXECUTABLE_BYTES
 FEW = 8 * EXECUTABLE_BYTES  # room for a few executables
 
 
+def executables_of(f: Any) -> list[Any]:
+    """The executables that a jitted function holds."""
+    return [held.executable for held in f._by_types.executables.values()]
+
+
 def _alive(f: Any, refs: list[weakref.ref[Any]]) -> int:
     """The executables of XLA of a function that are alive; adds those that are new to `refs`."""
     known = {r() for r in refs}
-    refs += [weakref.ref(e._loaded) for e in f._executables.values() if e._loaded not in known]
+    refs += [weakref.ref(e._loaded) for e in executables_of(f) if e._loaded not in known]
     del known
     gc.collect()
     return sum(r() is not None for r in refs)
@@ -35,7 +40,7 @@ def test_new_shapes() -> None:
         stats = mine.stats()
         assert stats.compilations == 39
         assert stats.evictions >= 30
-        assert stats.entries == len(f._executables) <= 8
+        assert stats.entries == len(executables_of(f)) <= 8
         assert stats.bytes <= FEW + FEW // 4
         assert stats.calls * CALL_BYTES <= FEW // 4
 
@@ -65,7 +70,7 @@ def test_new_static_values() -> None:
         refs: list[weakref.ref[Any]] = []
         for n in range(2, 40):
             f(np.ones(3), n)
-            refs += [weakref.ref(e._loaded) for j in [*f._jitted._young.values()] for e in j._executables.values()]
+            refs += [weakref.ref(e._loaded) for j in [*f._jitted._young.values()] for e in executables_of(j)]
         gc.collect()
         assert len({id(e) for r in refs if (e := r()) is not None}) <= 9
         assert mine.stats().bytes <= FEW + FEW // 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -320,3 +322,31 @@ def test_bad_input() -> None:
         fx.Sparse(x, wrong)
     with pytest.raises((ArgumentError, TypeError), match="Sparse"):
         fnp.sin(fx.sparse_jacobian(fnp.sin)(x))  # type: ignore[arg-type]
+
+
+def test_patterns_hold_no_arrays() -> None:
+    """Regression: the program held the arrays that a pattern was computed from, and the cache holds the program. A
+    sparse derivative lives as long as its pattern: programs held one for each pattern at other values."""
+
+    def scaled_by_large() -> tuple[Any, Any]:
+        large = fnp.ones(64)
+        program = fx.trace(lambda x: x * large, fx.Spec((64,)))
+        assert fx.sparsity(program) is fx.sparsity(program)
+        fx.lower(program).compile()
+        return program.jaxpr, weakref.ref(large)
+
+    _held, large = scaled_by_large()  # as the cache holds it
+    gc.collect()
+    assert large() is None
+
+    gather: Any = fx.trace(lambda x, i: x[i], fx.Spec((3,)), fx.Spec((3,), "int32"))
+
+    def derivative_at(i: list[int]) -> Any:
+        at = (fnp.ones(3), fnp.asarray(i))
+        assert fx.sparse_jacobian(gather, at=at) == fx.sparse_jacobian(gather, at=at)
+        return weakref.ref(fx.sparse_jacobian(gather, at=at).jaxpr)
+
+    first, second = derivative_at([0, 1, 1]), derivative_at([2, 1, 0])
+    gc.collect()
+    assert first() is None
+    assert second() is not None

@@ -131,7 +131,7 @@ def test_cheap_values_are_fused_into_each_reader(f: Callable[..., Any]) -> None:
     sums = [k.milliseconds for k in found if k.fusion is Fusion.CHEAP]
     least = min(sums)
     assert np.diff(sums) == pytest.approx(OPERATION_MS)
-    assert least <= 2 * OPERATION_MS
+    assert least - KERNEL_MS <= 2 * OPERATION_MS
     assert len([k for k in found if k.fusion is Fusion.KERNEL]) == 1
 
 

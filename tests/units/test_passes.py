@@ -187,6 +187,13 @@ def test_an_exported_program_went_through_the_passes_that_were_given() -> None:
     assert fx.load_exported(lowered.export()).digest == lowered.stages["cse"].program.digest
 
 
+def test_apply_passes_has_no_default() -> None:
+    """Regression: None ran no pass, without a word; `lower` and `jit` take it as the default pipeline."""
+    no_passes: Any = None
+    with pytest.raises(ParameterError, match=r"^apply_passes: passes must be a tuple of Pass, got None\n"):
+        fx.apply_passes(fx.trace(twice, ROWS), no_passes)
+
+
 @pytest.mark.parametrize("given_passes", [[CSE], (transforms.cse,), "default"])
 def test_passes_must_be_a_tuple_of_passes(given_passes: Any) -> None:
     program = fx.trace(twice, ROWS)

@@ -12,8 +12,8 @@ For example, `sin` has the rule x_dot * cos(x), and `cos` has the rule -x_dot * 
       rule of sin               calls cos, which is met for the first time
         function 1: cos         its body is traced
           rule of cos           calls sin: a named call of 0, which is active, so the lowlink of 1 becomes 0
-        1 is open               its lowlink is not its number: it belongs to the component of 0
-    0 is closed                 its lowlink is its number: the equation is call_with_rules[sin, module=(sin, cos)]
+        1 is open               its lowlink is not its index:  it belongs to the component of 0
+    0 is closed                 its lowlink is its index:  the equation is call_with_rules[sin, module=(sin, cos)]
 
 Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 """
@@ -36,6 +36,7 @@ from fxad.core.tree import Structure
 from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.operations.number_types import NumberType
+from fxad.operations.promotion import NumberKind
 from fxad.primitives.custom import CallWithRules, NamedCall, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.tracing.array import Array
@@ -64,9 +65,9 @@ class TracedCall:
     """One call of a function with rules, in a trace.
 
     The function is *active* while it and its rules are traced. Then it is *open* if a named call in it refers to an
-    active function with a lower number: it belongs to the component of that function. Or it is *closed*: its component
-    is complete, and `prim` is its equation, which depends on no trace around it. `number` and `lowlink` are those of
-    Tarjan's algorithm: the order in which functions are met, and the lowest number of an active function that this one
+    active function with a lower index: it belongs to the component of that function. Or it is *closed*: its component
+    is complete, and `prim` is its equation, which depends on no trace around it. `index` and `lowlink` are those of
+    Tarjan's algorithm: the order in which functions are met, and the lowest index of an active function that this one
     reaches.
     """
 
@@ -74,7 +75,7 @@ class TracedCall:
         self.rules = rules
         all_arrays = bool(rules.vmap) or any([rule.takes_arrays for rule in rules.further])
         self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args, all_arrays)
-        self.number = self.lowlink = 0
+        self.index = self.lowlink = 0
         self.body: TracedFunction | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
         self.referred = False  # a named call refers to it
@@ -105,7 +106,8 @@ class TracedCall:
         a, b = self.signature, other.signature
         if self.rules is not other.rules or not a.takes(b) or exact_key(a.in_tree) != exact_key(b.in_tree):
             return False
-        if a.numbers.keys() != b.numbers.keys() or not all([a.numbers[k].same(b.numbers[k]) for k in a.numbers]):
+        known_a, known_b = a.known_numbers, b.known_numbers
+        if known_a.keys() != known_b.keys() or not all([known_a[k].same(known_b[k]) for k in known_a]):
             return False
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
 
@@ -140,7 +142,8 @@ class TracedCall:
 
         # the function serves calls with other numbers, so no number is a constant of it
         types = [
-            DifferentiatedNumber(t) if isinstance(t, NumberType) and t.kind > 1 else t for t in self.signature.in_types
+            DifferentiatedNumber(t) if isinstance(t, NumberType) and t.kind >= NumberKind.FLOATING else t
+            for t in self.signature.in_types
         ]
         body = traced(self.signature.name, self.rules.fun, flat, types)
         assert out_tree is not None
@@ -184,7 +187,7 @@ class _Scope:
 
     def __init__(self) -> None:
         self.stack: list[TracedCall] = []
-        self.numbers = count()
+        self.indices = count()
 
     def traced(self, call: TracedCall) -> TracedCall:
         """Return the function of a call: one that is traced already, or else this one, which is traced now."""
@@ -202,18 +205,18 @@ class _Scope:
         """Return a call of a function that is active or open."""
         function.referred = True
         self._refer(function.lowlink)
-        return NamedCall(body.jaxpr, function.number)
+        return NamedCall(body.jaxpr, function.index)
 
-    def _refer(self, number: int) -> None:
+    def _refer(self, index: int) -> None:
         """Record that the active functions refer to a function around them."""
         depend_on_outer_trace()
         for function in self.stack:
             if function.is_active:
-                function.lowlink = min(function.lowlink, number)
+                function.lowlink = min(function.lowlink, index)
 
     def _trace(self, call: TracedCall) -> None:
         """Trace a function that is met for the first time."""
-        call.number = call.lowlink = number = next(self.numbers)
+        call.index = call.lowlink = index = next(self.indices)
         dependencies, place = TraceDependencies(), len(self.stack)
         self.stack.append(call)
         try:
@@ -224,17 +227,17 @@ class _Scope:
                 ]
                 too_deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
                 if too_deep:
-                    self._refer(alike[0].number)
+                    self._refer(alike[0].index)
                 call.function = _without_rules(call, body) if too_deep else self._with_rules(call, body)
         except BaseException:
             del self.stack[place:]
             raise
         record_in_outer(dependencies)
         call.on_transforms, call.end = dependencies.on_transforms, replay_position()
-        if call.lowlink == number:  # the root of its component, whose functions lie above it on the stack
+        if call.lowlink == index:  # the root of its component, whose functions lie above it on the stack
             members = [f for f in self.stack[place:] if f.prim is None]
-            module = {f.number: f.function for f in members if f.function is not None}
-            call.prim = module_call(module, number, over_stack)
+            module = {f.index: f.function for f in members if f.function is not None}
+            call.prim = module_call(module, index, over_stack)
             self.stack = [f for f in self.stack if f is call or f not in members]
 
     def _with_rules(self, call: TracedCall, body: TracedFunction) -> Function:

@@ -33,6 +33,7 @@ from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.operations.number_types import NumberType
+from fxad.operations.promotion import NumberKind
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules, TransformRule
 from fxad.runtime import SupportsDLPack
@@ -71,7 +72,7 @@ class KnownNumbers:
     def of(argument: object) -> KnownNumbers | None:
         """Those of an argument; None if there are none."""
         leaves, structure = tree.flatten(argument)
-        known = tuple([is_number(x) and number_kind(x) < 2 for x in leaves])
+        known = tuple([is_number(x) and number_kind(x) < NumberKind.FLOATING for x in leaves])
         if not any(known):
             return None
         values = tuple([x if fixed else None for x, fixed in zip(leaves, known, strict=True)])
@@ -117,9 +118,8 @@ class Signature:
     leaves for messages.
 
     `in_types` are the types of the arguments. When the function is traced, `in_avals` are those of the operands, which a
-    number has too. `numbers` are the ints and bools of an argument, by position: the function and its rules get them as
-    they are, and `in_tree` has None in place of them.
-    `names` are those of all arguments. `nondiff` are the values of those in `nondiff_argnums`, by position. Rules are
+    number has too. `known_numbers` are the ints and bools of an argument, by position: the function and its rules get
+    them as they are, and `in_tree` has None in place of them. `names` are those of all arguments. `nondiff` are the values of those in `nondiff_argnums`, by position. Rules are
     about the others: `in_tree` is the tree of their tuple.
     """
 
@@ -130,7 +130,7 @@ class Signature:
     in_types: tuple[Aval | NumberType, ...]
     in_avals: tuple[Aval, ...]
     in_paths: tuple[str, ...]
-    numbers: Mapping[int, KnownNumbers]
+    known_numbers: Mapping[int, KnownNumbers]
     out_tree: Structure = _NO_RESULTS
     out_avals: tuple[Aval, ...] = ()
 
@@ -194,7 +194,8 @@ class Signature:
         """Return the arguments that rules are about, from their leaves."""
         values: tuple[object, ...] = tree.unflatten(self.in_tree, leaves)
         return tuple([
-            self.numbers[k].fill(x) if k in self.numbers else x for k, x in zip(self.positions, values, strict=True)
+            self.known_numbers[k].fill(x) if k in self.known_numbers else x
+            for k, x in zip(self.positions, values, strict=True)
         ])  # fmt: skip
 
     @property
@@ -621,8 +622,8 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     if isinstance(bars, tuple | list):
         given = list(bars)
         for at, (k, bar) in enumerate(zip(sig.positions, bars, strict=False)):
-            if k in sig.numbers:
-                given[at] = sig.numbers[k].without_cotangents(what, sig.names[k], bar)
+            if k in sig.known_numbers:
+                given[at] = sig.known_numbers[k].without_cotangents(what, sig.names[k], bar)
         bars = given if isinstance(bars, list) else tuple(given)
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(

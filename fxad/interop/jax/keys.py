@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.api.mapped_axes import MappedAxes
+from fxad.api.mapped_axes import AxesPrefix
 from fxad.api.vmap import vmap
 from fxad.interop.jax.equations import EqnTranslation, Equation, JaxValue, Rows, array, unchanged
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, GammaSample
@@ -33,7 +33,7 @@ def _words(impl: Any) -> Any:
     return jax.ShapeDtypeStruct(impl.key_shape, np.uint32)
 
 
-def _mapped(fn: Callable[..., JaxValue], ndim: int, in_axes: MappedAxes = 0) -> Callable[..., JaxValue]:
+def _mapped(fn: Callable[..., JaxValue], ndim: int, in_axes: AxesPrefix = 0) -> Callable[..., JaxValue]:
     for _ in range(ndim):
         fn = vmap(fn, in_axes=in_axes)
     return fn

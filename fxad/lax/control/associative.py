@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from fxad.core import tree
 from fxad.core.sizes import Size
-from fxad.dtypes import bool_
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described, shown
-from fxad.ir import Aval, Lit
+from fxad.ir import BOOL_SCALAR, Lit
 from fxad.lax.control.branching import cond
 from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.scanning import scan
@@ -22,7 +21,6 @@ from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
 T = TypeVar("T")
-_FLAG: Final = Aval((), bool_)
 _Combine: TypeAlias = Callable[[list[Array], list[Array]], list[Array]]
 
 
@@ -119,13 +117,13 @@ def _in_sequence(combine: _Combine, xs: list[Array], axes: list[int]) -> list[Ar
         started, held = carry
         now = [expand_dims(x, (k,)) for x, k in zip(slices, axes, strict=True)]
         new = cond(started, combine, lambda _, now: now, held, now)
-        return (splat(Lit.of(True, _FLAG)), new), [squeeze(x, (k,)) for x, k in zip(new, axes, strict=True)]
+        return (splat(Lit.of(True, BOOL_SCALAR)), new), [squeeze(x, (k,)) for x, k in zip(new, axes, strict=True)]
 
     avals = [aval_of(x) for x in xs]
     ones = [replace_entry(a.shape, k, 1) for a, k in zip(avals, axes, strict=True)]
     first = [splat(Lit.of(0, a.with_shape(shape))) for a, shape in zip(avals, ones, strict=True)]
     rows = [front(x, k, a.ndim) for x, k, a in zip(xs, axes, avals, strict=True)]
-    _, partial = scan(step, (splat(Lit.of(False, _FLAG)), first), rows)
+    _, partial = scan(step, (splat(Lit.of(False, BOOL_SCALAR)), first), rows)
     return [back(x, k, a.ndim) for x, k, a in zip(partial, axes, avals, strict=True)]
 
 

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex, TypeVar, cast, overload
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
-from fxad.ir import Aval
+from fxad.ir import BOOL_SCALAR
 from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import TracedFunction, traced_body, traced_loop
 from fxad.primitives.control.while_ import While
@@ -83,5 +83,5 @@ def _check_predicate(cond: TracedFunction) -> None:
     (aval,) = cond.jaxpr.out_avals
     if aval.dtype is not dtypes.bool_:
         raise DTypeError(f"{what} {aval}, not a bool", remedy="compare: x != 0")
-    if aval is not Aval((), dtypes.bool_):
+    if aval is not BOOL_SCALAR:
         raise ShapeError(f"{what} {aval}, a bool for each element", remedy="reduce it with any() or all()")

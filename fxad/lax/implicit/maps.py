@@ -48,7 +48,7 @@ class TreeType:
         if all(self.moving):
             return self
         kept = [x for x in zip(self.avals, self.paths, strict=True) if x[0].inexact]
-        leaf, none = tree.structure(0), tree.structure(None)
+        leaf, none = tree.LEAF, tree.structure(None)
         whole = tree.with_subtrees(self.structure, [leaf if a.inexact else none for a in self.avals])
         return TreeType(whole, tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
 

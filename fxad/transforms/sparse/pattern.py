@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.core.weak import WeakTable
+from fxad.core.weak import WeakKeyTable, WeakTable
 from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
@@ -94,6 +94,11 @@ class Pattern:
         m, n = matrix.shape
         order = np.lexsort((i, o))
         return cls.of(table(o[order], i[order]), [(int(m),)], [(int(n),)])
+
+    def derivatives_of(self, jaxpr: Jaxpr) -> dict[Any, Any]:
+        """Return the table of the derivatives of a program by this pattern, which lives as long as both."""
+        of_programs: WeakKeyTable[Jaxpr, dict[Any, Any]] = self._memo.setdefault("derivatives", WeakKeyTable())
+        return of_programs.setdefault(jaxpr, {})
 
     @property
     def row_shapes(self) -> tuple[Shape, ...]:
