@@ -231,7 +231,9 @@ def test_jit_takes_units() -> None:
     for units in ("auto", "none"):
         f = fx.jit(fx.value_and_grad(loss), units=units)
         results.append(fx.tree.leaves(f(params, x)))
-        kinds.append(type(next(iter(f._by_types.executables.values())).executable._loaded))
+        (held,) = f._by_types.executables.values()
+        assert held.executable is not None
+        kinds.append(type(held.executable._loaded))
     assert kinds == [runtime.LinkedExecutable, runtime.XlaExecutable]
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
