@@ -63,7 +63,7 @@ def _as_given(emit: Emit, lhs: Atom, rhs: Atom, prim: DotGeneral) -> Atoms:
 def dot(
     lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
-    """Return vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
+    """Return the product of vectors or matrices: the sum over the last axis of lhs and the first of rhs."""
     return _matmul("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
 
 

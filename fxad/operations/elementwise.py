@@ -138,7 +138,7 @@ def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
 
 
 def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
-    """Return `prim`, which returns integral values: integers and bools are returned unchanged."""
+    """Return x rounded by `prim`, whose results are integral. Integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import maximum
+from fxad.core.sizes import maximum, minimum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype
@@ -186,10 +186,10 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> At
 
 
 def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:
-    """P, L and U with x = P L U, or P L and U."""
+    """Return P, L and U with x = P L U, or P L and U."""
     x = promote_for_lapack("lu", emit, x)
     batch, m, n = matrix_shape("lu", x.aval, ARGUMENT)
-    k, one = min(m, n), emit.one
+    k, one = minimum(m, n), emit.one
     factors, pivots = emit(LU, x)
     order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
     columns = mx.columns(one, factors, 0, k)
@@ -238,7 +238,7 @@ def _det_polynomial(emit: Emit, a: Atom, n: int) -> Atom:
 
 
 def slogdet(emit: Emit, a: Atom) -> Atoms:
-    """Sign and logarithm of the absolute value of the determinant."""
+    """Return the sign and the logarithm of the absolute value of the determinant."""
     a = promote_for_lapack("slogdet", emit, a)
     square_shape("slogdet", a.aval, ARGUMENT)
     return emit(SLOGDET, a, *lu_factors(emit, a))

@@ -141,7 +141,7 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
-    """Return binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
+    """Search each place in a window of the keys, whose first half is skipped if its last key qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)

@@ -147,7 +147,7 @@ class Inlined(Operations):
             body.caller.update(zip(body.outs, results, strict=True))
 
     def _add(self, eqn: Eqn, top: _WalkedBody) -> list[_WalkedBody]:
-        """Add an equation. Returns the bodies to walk next."""
+        """Add an equation. Return the bodies to walk next."""
         prim, values = eqn.prim, top.values
         ins = self.read(eqn.ins, values)
         has_bodies = self._bodies.get(type(prim))

@@ -76,7 +76,7 @@ def peak(jaxpr: Jaxpr) -> Peak:
 
 
 def _program(jaxpr: Jaxpr) -> _CountedBody:
-    """Refuse nothing: operands and results of a program are memory of the caller."""
+    """Return a program whose operands and results are not counted: they are memory of the caller."""
     return _CountedBody(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
 
 

@@ -87,7 +87,7 @@ def vmap(
     spmd: tuple[str, ...] = (),
     devices: bool = False,
 ) -> tuple[Jaxpr, Dims]:
-    """Map a program over a new axis of length `size`. Returns the program and the batch axis of each result.
+    """Map a program over a new axis of length `size`. Return the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
     axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped

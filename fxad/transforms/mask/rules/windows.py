@@ -292,7 +292,7 @@ def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
 
 
 def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Mask a reduction of windows: the initial values are the identity of the body: they fill the padding."""
+    """Mask a reduction by a body. The initial values are the identity of the body, so they fill the padding."""
     _check_body(ctx, prim)
     n = len(args) // 2
     values = [ctx.filled(x, a.shape, i, prim.axes) for x, a, i in zip(args[:n], ins[:n], args[n:], strict=True)]
