@@ -13,7 +13,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import FxadError
 from fxad.scipy import stats
-from fxad.transforms.sparse.checks import decompression
+from fxad.transforms.sparse.decompression import decompression
 from fxad.transforms.sparse.coloring import color
 
 X = fnp.asarray(np.linspace(0.3, 1.7, 6))
