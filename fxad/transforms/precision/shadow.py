@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf, log10, sqrt
-from typing import Any, Final, cast, final, overload
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLoc
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.primitives.linalg.lu import Lu
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import ShownRows, Table
 from fxad.transforms.locate import describe, innermost, lines_of
 from fxad.transforms.precision import double_double
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
@@ -68,7 +68,7 @@ class ShadowRow:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Shadow(Shown, Sequence[ShadowRow]):
+class Shadow(ShownRows[ShadowRow]):
     """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of
     the program.
 
@@ -84,19 +84,6 @@ class Shadow(Shown, Sequence[ShadowRow]):
     results: tuple[NDArray, ...]
     exact: tuple[NDArray, ...]
     approximate: tuple[str, ...]
-
-    @overload
-    def __getitem__(self, k: int) -> ShadowRow: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[ShadowRow]: ...
-    def __getitem__(self, k: int | slice) -> ShadowRow | Sequence[ShadowRow]:
-        return self.rows[k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[ShadowRow]:
-        return iter(self.rows)
 
     @property
     def relative(self) -> float:

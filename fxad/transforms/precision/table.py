@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf, isfinite, isnan, log10, sqrt
-from typing import Final, final, overload
+from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import ShownRows, Table
 from fxad.transforms.locate import body_label, describe, innermost, lines_of
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
 from fxad.transforms.precision.retype import unit_roundoff
@@ -73,7 +73,7 @@ class RoundingError:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RoundingErrors(Shown, Sequence[RoundingError]):
+class RoundingErrors(ShownRows[RoundingError]):
     """The rounding errors of a program for some operands, a row for each equation that rounds, in the order of the
     program. `print` shows the largest ones first.
 
@@ -88,19 +88,6 @@ class RoundingErrors(Shown, Sequence[RoundingError]):
     size: float
     operands: tuple[NDArray, ...]
     stopped: bool = False
-
-    @overload
-    def __getitem__(self, k: int) -> RoundingError: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[RoundingError]: ...
-    def __getitem__(self, k: int | slice) -> RoundingError | Sequence[RoundingError]:
-        return self.rows[k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[RoundingError]:
-        return iter(self.rows)
 
     @property
     def relative(self) -> float:

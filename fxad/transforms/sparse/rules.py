@@ -477,7 +477,7 @@ RULES: Final[Mapping[type[Primitive], SparsityRule]] = MappingProxyType(
         Gather: _gather, DynamicSlice: _dynamic_slice, Index: _index, DynamicUpdateSlice: _update,
         ScatterFamily: _scatter, Contraction: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
         SelectAndGatherAdd: _window, SelectAndScatterAdd: _add_to_windows, Cumulative: _cumulative,
-        CumSum: _prefix_sum, LinearRecurrence: _prefix_sum, Fft: _fft, TriangularSolve: _triangular, LinearSystem: _solve,
-        Matrixwise: _matrixwise, Ormqr: _ormqr,
+        CumSum: _prefix_sum, LinearRecurrence: _prefix_sum, Fft: _fft, TriangularSolve: _triangular,
+        LinearSystem: _solve, Matrixwise: _matrixwise, Ormqr: _ormqr,
     }
 )  # fmt: skip

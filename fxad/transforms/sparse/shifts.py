@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, is_valid, one_sided
 from fxad.transforms.sparse.csr import BoolArray, Csr, Ints, MatrixShape, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, is_valid, one_sided
 from fxad.transforms.sparse.greedy import greedy_columns
 
 _MOST_PIECES: Final = 256  # boxes of a stencil; a pattern with more is none

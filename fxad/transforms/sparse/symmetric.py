@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from fxad.transforms.sparse.decompression import Coloring, one_sided
 from fxad.transforms.sparse.csr import Colors, Csr, Ints, alone_in_line, components, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.decompression import Coloring, one_sided
 from fxad.transforms.sparse.greedy import ONE_BY_ONE, greedy_columns, smallest_last
 
 _MOST_PATHS: Final = 100_000_000  # pairs of neighbours of a column, about ten seconds
