@@ -11,7 +11,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, Var
-from fxad.operations.arguments import to_int
+from fxad.operations.arguments import to_int, with_atoms
 from fxad.operations.promotion import (
     broadcast,
     common_shape,
@@ -419,8 +419,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float
     """Return True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom,
     one of the first arguments."""
     *atoms, relative, absolute, equal_nan = args
-    given = iter(atoms)
-    rtol, atol = [next(given) if v is None else v for v in (relative, absolute)]
+    rtol, atol = with_atoms((relative, absolute), atoms)
     x, y = promote_and_broadcast("isclose", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)

@@ -40,9 +40,9 @@ def accumulation_dtype(dtype: DType) -> DType:
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
 
 
-def count_dtype(op: str, x: Aval, axis: AxisLike) -> DType:
+def count_dtype(x: Aval, axes: tuple[int, ...]) -> DType:
     """Return the dtype of a number of elements along axes: int32, or int64 if the number may not fit."""
-    return index_dtype((product([x.shape[a] for a in normalize_axes(op, axis, x.ndim)]),))
+    return index_dtype((product([x.shape[a] for a in axes]),))
 
 
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
@@ -64,7 +64,8 @@ def sum(emit: Emit, x: Atom, axis: AxisLike = None, keepdims: bool = False, dtyp
     """Return the sum over axes."""
     if dtype is None:
         is_count = x.aval.dtype is dtypes.bool_
-        dtype = count_dtype("sum", x.aval, axis) if is_count else accumulation_dtype(x.aval.dtype)
+        axes = normalize_axes("sum", axis, x.aval.ndim)
+        dtype = count_dtype(x.aval, axes) if is_count else accumulation_dtype(x.aval.dtype)
     return _reduce("sum", emit, x, ReduceSum, axis, keepdims, dtype)
 
 
@@ -107,7 +108,7 @@ def all(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
 
 def count_nonzero(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
-    dtype = count_dtype("count_nonzero", x.aval, axis)
+    dtype = count_dtype(x.aval, normalize_axes("count_nonzero", axis, x.aval.ndim))
     return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtype)
 
 

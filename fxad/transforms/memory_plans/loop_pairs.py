@@ -30,7 +30,7 @@ from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
 
-DEPTHS: Final = (2, 3, 4)
+SEGMENT_DEPTHS: Final = (2, 3, 4)  # levels of nested segments
 
 
 @final
@@ -117,7 +117,7 @@ def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
         return ()
     n = max([prim.length for prim in pairs if isinstance(prim, Scan) and not prim.upto], default=1)
     out: list[tuple[int, ...]] = [(1,)]
-    for depth in DEPTHS:
+    for depth in SEGMENT_DEPTHS:
         sizes, m = [], n
         for wanted in balanced(n, depth):
             m = near_divisor(m, wanted)

@@ -42,7 +42,7 @@ from fxad.transforms.memory_plans.loop_pairs import divided, divisions
 
 SMALL: Final = 64  # a value that is so many times smaller than the largest residual is stored
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
-DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
+GROUP_DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
 MAX_BYTES_RATIO: Final = 0.85  # of the estimated bytes of a schedule that is tried to those of the one before
 EXPANDED: Final = 2  # a value that is so many times larger than its operands is computed late
 
@@ -302,7 +302,9 @@ def _schedules(flat: Jaxpr) -> list[tuple[float, SegmentSchedule]]:
         # the derivative of the last segment comes first: its values are stored
         if parts == 1:
             out.append(SegmentSchedule(turn, cuts, n // 2, (leaves,), forward))
-        out += [SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in DEPTHS]
+        out += [
+            SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in GROUP_DEPTHS
+        ]
     halves = _Halves(flat, turn)
     return [(_Rematerialization(halves, s).microseconds, s) for s in dict.fromkeys(out)]
 
