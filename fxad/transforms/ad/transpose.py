@@ -52,6 +52,10 @@ class TransposeBuilder(Builder):
     def recur(self, body: Jaxpr, linear: Flags) -> Jaxpr:
         return transpose(body, linear)
 
+    def take_back(self) -> None:
+        """Remove the last equation, whose results nothing reads."""
+        self.n -= len(self.eqns.pop().outs)
+
 
 def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Flags:
     """Return flags for the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
@@ -117,8 +121,7 @@ def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) ->
     last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
     if last.prim is not NEG or last.outs[0] is not ct or list(ct_env.values()).count(ct) > 1:
         return False
-    ctx.eqns.pop()
-    ctx.n -= 1
+    ctx.take_back()
     ct_env[eqn.outs[0]] = last.ins[0]
     return True
 

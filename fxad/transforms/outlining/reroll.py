@@ -142,8 +142,12 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
             later.append(at)
         if eqn.prim.effects:
             moves_later.append(needs)
-    in_order = not body.effects and moves_later == sorted(moves_later)  # the others stand before the calls
-    return _CallChain(body, tuple(calls), carry, tuple(later)) if in_order or not moves_later else None
+    # the equations between the calls run before the scan, or after it if they read results of a call
+    only_calls_have_effects = not moves_later
+    others_in_order = not body.effects and moves_later == sorted(moves_later)
+    if only_calls_have_effects or others_in_order:
+        return _CallChain(body, tuple(calls), carry, tuple(later))
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------ writing scans

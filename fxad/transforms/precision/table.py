@@ -12,7 +12,7 @@ from fxad.support.tables import ShownRows, Table
 from fxad.transforms.locate import body_label, describe, innermost, lines_of
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
 from fxad.transforms.precision.retype import unit_roundoff
-from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
+from fxad.transforms.precision.rounding import Path, Site, Sum, applied_body
 
 _CANCELLATION: Final = 100.0  # operands this many times larger than their difference: two digits
 _SHOWN: Final = 30  # rows of the text
@@ -170,7 +170,8 @@ def table_of(
 
 def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) -> RoundingError:
     around, eqn, inside = located(jaxpr, site.path)
-    error_sum, squares, size_squares, operand_squares = [float(x) for x in sums]
+    size_squares, operand_squares = float(sums[Sum.SIZE_SQUARES]), float(sums[Sum.OPERAND_SQUARES])
+    error_sum, squares = float(sums[Sum.ERROR]), float(sums[Sum.ERROR_SQUARES])
     unit = _roundoff(eqn)
     signed = scale * unit * error_sum
     size_of_sum = abs(error_sum) if single and not site.estimated else _root(squares)
@@ -225,6 +226,3 @@ def body_of(prim: Primitive, number: int) -> Jaxpr:
     assert isinstance(prim, HigherOrder), "an equation with bodies"
     applied = applied_body(prim)
     return prim.layout.bodies[number].jaxpr if applied is None else applied
-
-
-assert len(SUMS) == 4, "the sums that a row reads"
