@@ -118,7 +118,9 @@ def triangular_solve(
 
 def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Atoms:
     """Return the x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
-    prim = TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal)
+    prim = TriangularSolve(
+        left_side=True, lower_a=lower, transpose_a=trans != 0, conjugate_a=trans == 2, unit_diagonal=unit_diagonal
+    )
     return _solve_columns("solve_triangular", emit, a, b, 1, lambda a, columns: emit.one(prim, a, columns))
 
 
@@ -160,8 +162,11 @@ def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
 
 def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:
     """Return the x with a x = b, for the Cholesky factor of a."""
-    first = TriangularSolve(True, lower, not lower, not lower, False)
-    second = TriangularSolve(True, lower, lower, lower, False)
+    # a = L L^H or U^H U: two systems, the first with L or U^H, the second with L^H or U
+    first, second = [
+        TriangularSolve(left_side=True, lower_a=lower, transpose_a=t, conjugate_a=t, unit_diagonal=False)
+        for t in (not lower, lower)
+    ]
 
     def solve(factor: Atom, columns: Atom) -> Atom:
         return emit.one(second, factor, emit.one(first, factor, columns))

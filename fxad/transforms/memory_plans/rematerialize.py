@@ -500,7 +500,7 @@ class _Rematerialization:
             ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
             b.source = block.eqns[-1].source
             body = subprogram(block.eqns, ins, block.results, "block")
-            env.update(zip(block.results, b(Remat(body, True), *substitute(ins, env)), strict=True))
+            env.update(zip(block.results, b(Remat(body, opaque=True), *substitute(ins, env)), strict=True))
         return dce(b.build(substitute(self.halves.flat.outs, env), self.halves.flat.name))
 
     def crossings(self) -> tuple[Crossing, ...]:

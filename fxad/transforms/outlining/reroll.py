@@ -205,9 +205,8 @@ def _scanned(
     order = [*consts, *carry, *stacked]
     operands: dict[int, Atom] = {p: step.input(body.ins[p].aval) for p in order}
     outs = step.inline(body, [operands[p] for p in range(len(columns))])
-    prim = Scan(
-        step.build([outs[r] for r in (*carry.values(), *ys)], body.name), length, reverse, 1, len(consts), len(carry)
-    )
+    one_call = step.build([outs[r] for r in (*carry.values(), *ys)], body.name)
+    prim = Scan(one_call, length, reverse=reverse, unroll=1, n_consts=len(consts), n_carry=len(carry))
     results = b(prim, *[columns[p][0] for p in (*consts, *carry)], *xs)
     last = dict(zip(carry.values(), results, strict=False))
     whole = dict(zip(ys, results[len(carry) :], strict=True))

@@ -309,7 +309,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
         sizes = prim.sizes(x.shape, updates.shape)
         if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
             return table(elements, values.numbers(len(elements)))
-        gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
+        gather = Gather(*prim.windows.numbers, sizes, prim.mode, indices_sorted=False, unique_indices=False)
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)
         return table(read[places] - 1, places)

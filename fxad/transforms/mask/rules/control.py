@@ -76,7 +76,9 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     body = _with_sizes_at(ctx, prim.body, prim.n_consts)
     steps = Steps(body, prim.n_consts + len(extra), prim.n_carry)
     padded = ctx.padded_size(prim.length)
-    masked = Scan(steps.body, padded, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
+    masked = Scan(
+        steps.body, padded, reverse=prim.reverse, unroll=1, n_consts=steps.n_consts, n_carry=steps.n_carry, upto=True
+    )
     return ctx(masked, count, *consts, *extra, *carry, *xs)
 
 

@@ -21,7 +21,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.gather_scatter import Gather, ScatterAdd
+from fxad.primitives.gather_scatter import ScatterAdd, gather_along_axis, scatter_along_axis
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
 from fxad.primitives.reduce_window import (
     ReduceWindowMax,
@@ -373,9 +373,9 @@ def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -
     total, at = prod(x.shape), ctx.one(ExpandDims((at.aval.ndim,)), at)
     if gathers:
         flat = padded_to(ctx, emit_reshape(ctx, values, (total,)), 0, 1)
-        return ctx.one(Gather((), (0,), (), (), (0,), (1,), "drop", False, False), flat, at)
+        return ctx.one(gather_along_axis(flat.aval.shape, 0, mode="drop"), flat, at)
     zeros = Lit.zero(x.with_shape((total,)))
-    scatter = ScatterAdd((), (0,), (), (), (0,), "drop", False, False)
+    scatter = scatter_along_axis(ScatterAdd, 1, 0, "drop")
     return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
 
 
