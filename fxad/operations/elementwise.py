@@ -16,8 +16,8 @@ from fxad.operations.promotion import (
     broadcast,
     common_shape,
     convert,
+    promote_all,
     promote_and_broadcast,
-    promote_dtypes,
     to_inexact_dtype,
 )
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, REM, SUB
@@ -42,15 +42,6 @@ from fxad.primitives.elementwise.logic import (
 from fxad.primitives.elementwise.powers import ABS, HYPOT
 from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round, emit_where
 from fxad.primitives.elementwise.trigonometric import ATAN2
-
-
-def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
-    """Any number of operands in their common dtype and shape."""
-    dtype, shape = xs[0].aval.dtype, xs[0].aval.shape
-    for x in xs[1:]:
-        dtype, shape = promote_dtypes(op, dtype, x.aval.dtype), common_shape(op, shape, x.aval.shape)
-    return tuple([broadcast(emit, convert(emit, x, dtype), shape) for x in xs])
-
 
 # ------------------------------------------------------------------------------------------- one primitive, mostly
 

@@ -12,8 +12,8 @@ from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.arguments import one_or_more
 from fxad.operations.arithmetic import remainder
 from fxad.operations.axes import normalize_axis_index
-from fxad.operations.elementwise import is_nonzero, promote_all
-from fxad.operations.promotion import broadcast, common_shape, convert
+from fxad.operations.elementwise import is_nonzero
+from fxad.operations.promotion import broadcast, common_shape, convert, promote_all
 from fxad.operations.updates import fit_update
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumSum

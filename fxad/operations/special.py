@@ -6,8 +6,7 @@ import math
 from typing import Final
 
 from fxad.ir import Atom, Atoms, Emit, Primitive
-from fxad.operations.elementwise import promote_all
-from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
+from fxad.operations.promotion import broadcast, convert, promote_all, to_inexact_dtype
 from fxad.primitives.elementwise import beta, gamma
 from fxad.primitives.elementwise.arithmetic import REM
 from fxad.primitives.elementwise.bessel import BesselIOverPower

@@ -130,16 +130,6 @@ def retyped(jaxpr: Jaxpr, types: Types) -> Jaxpr:
     return b.build([wide(a) for a in jaxpr.outs], jaxpr.name)
 
 
-# significant bits of the floating dtypes, the implicit one included
-_BITS: Final = MappingProxyType(
-    {
-        dtypes.float64: 53, dtypes.complex128: 53, dtypes.float32: 24, dtypes.complex64: 24, dtypes.float16: 11,
-        dtypes.bfloat16: 8, dtypes.float8_e4m3fn: 4, dtypes.float8_e4m3fnuz: 4, dtypes.float8_e4m3b11fnuz: 4,
-        dtypes.float8_e5m2: 3, dtypes.float8_e5m2fnuz: 3,
-    }
-)  # fmt: skip
-
-
 def unit_roundoff(dtype: DType) -> float:
     """Return half the distance from 1 to the next number of a dtype."""
-    return 2.0 ** -_BITS[dtype]
+    return 2.0 ** -dtypes.SIGNIFICAND_BITS[dtype]
