@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Sliced, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
+from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Shape, Var, source_text
 
@@ -111,7 +112,7 @@ class TypeOfResult(Protocol):
     @property
     def shape(self) -> Shape: ...
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> DType: ...
 
 
 def run_by_layout(

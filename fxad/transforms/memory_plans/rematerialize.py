@@ -431,8 +431,8 @@ class _Rematerialization:
         self.crossing = [v for v in made_by if v in halves.first_after or v in between]
         always = {v for v, k in made_by.items() if v in halves.results or halves.before[k].prim.effects}
         self.fixed = {v for v in self.crossing if v in always}
-        self.available: set[Atom] = always | {v for v, k in made_by.items() if k >= cuts[schedule.recomputed]}
-        self.available.update(small, [v for v in halves.residuals if v not in in_order])
+        self.available: set[Atom] = {v for v, k in made_by.items() if k >= cuts[schedule.recomputed]}
+        self.available.update(always, small, [v for v in halves.residuals if v not in in_order])
         self.available.update(*[self.between[s] for s in stored_between])
         self.available.update([v for v in self.crossing if v.index in schedule.kept])
         self.available.difference_update([v for v in self.crossing if v.index in schedule.dropped])
