@@ -171,7 +171,7 @@ from .tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as as
 from .tracing.program import Program as Program, ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec, trace as trace
 from .transforms.memory import checkpoint_policies as checkpoint_policies, policies as policies
 from .transforms.precision.cast import sensitive_operations as sensitive_operations
-from .transforms.sparse.coloring import Coloring as Coloring
+from .transforms.sparse.decompression import Coloring as Coloring
 from .transforms.sparse.pattern import Pattern as Pattern
 from .xla.profiler import profile as profile
 

@@ -248,6 +248,15 @@ def real_part(dtype: DType) -> DType:
     return float64 if dtype == complex128 else dtype
 
 
+# the implicit bit included; of a complex dtype those of each part
+SIGNIFICAND_BITS: Final = MappingProxyType(
+    {
+        float64: 53, complex128: 53, float32: 24, complex64: 24, float16: 11, bfloat16: 8, float8_e4m3fn: 4,
+        float8_e4m3fnuz: 4, float8_e4m3b11fnuz: 4, float8_e5m2: 3, float8_e5m2fnuz: 3,
+    }
+)  # fmt: skip
+
+
 def accumulated(dtype: DType) -> DType:
     """Return the dtype that sums and products of this dtype are accumulated in: float32 for floats below 32 bits."""
     return float32 if dtype in FLOATING and dtype.itemsize < 4 else dtype

@@ -218,7 +218,7 @@ class FxadError(Exception):
             self.caller, self.function = _caller()
 
     def located(self, *, equation: str = "", where: str = "") -> Self:
-        """Fill in the equation and the user's line where they are not known yet; returns the same error."""
+        """Fill in the equation and the user's line where they are not known yet, and return the same error."""
         self.equation = self.equation or equation
         self.where = self.where or where
         return self

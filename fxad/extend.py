@@ -150,7 +150,7 @@ def call(jaxpr: Jaxpr, *args: object) -> tuple[Array, ...]:
 def rule_for(prim: Primitive, transformation: str) -> TransformRule | None:
     """Return the rule that a function states for a transformation (`custom_rule`), given the equation that calls it.
 
-    Returns None if there is none. Its programs need no context: the transformation may write them anywhere.
+    Return None if there is none. Its programs need no context: the transformation may write them anywhere.
 
     If the rule raised an error while it was traced, it has no programs, and `error` and `remedy` say why.
     """

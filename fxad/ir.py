@@ -461,10 +461,10 @@ class Emit(Protocol):
     """The interface of a builder in rules: it adds equations."""
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
-        """Add an equation; returns its results."""
+        """Add an equation, and return its results."""
 
     def one(self, prim: Primitive, *args: Atom) -> Var:
-        """Add an equation with a single result; returns it."""
+        """Add an equation with a single result, and return it."""
 
 
 class Batching(Emit, Protocol):
@@ -495,7 +495,7 @@ class BatchCtx(Batching, Protocol):
         """Return True if devices run the indices of the mapped axis."""
 
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
-        """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
+        """Batch a body. Return the batched body and the batch axis of each result (None: not batched)."""
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
         """Return a batching rule at the size of the mapped axis. The rule was traced for any size, and calls it
@@ -633,7 +633,7 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        """Return types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and
+        """Return the types of the results. Raises: ShapeError, DTypeError, ArgumentError with operation, difference and
         values."""
 
     @abstractmethod
@@ -647,13 +647,13 @@ class Primitive(metaclass=Abstract):
 
     @abstractmethod
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        """Return results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at
+        """Batch the equation. `dims[i]` is the batch axis of `args[i]` (None: not batched); at
         least one operand is batched, or the equation uses the mapped axis. Return the results and their batch axes."""
 
     @abstractmethod
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        """Return results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of
-        such results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
+        """Return the results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those
+        of such results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
 
 
 class Linear(Primitive):
@@ -667,7 +667,7 @@ class Linear(Primitive):
 
     @abstractmethod
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        """Return cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not
+        """Return the cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not
         `Zero`. A cotangent has exactly the type of its operand."""
 
 

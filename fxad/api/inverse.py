@@ -91,7 +91,7 @@ def _trace_from_results(
     others: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> tuple[Program[..., object], tuple[object, ...], dict[str, Any]]:
-    """Trace a function, with chosen arguments of the types of `results` and the other arguments `others`. Returns the
+    """Trace a function, with chosen arguments of the types of `results` and the other arguments `others`. Return the
     program, and its other arguments, with None for static ones.
 
     Raises: ArgumentError if the results of the function have other types.

@@ -150,7 +150,7 @@ class _Held(Generic[P, R]):
         return CALL_BYTES + sum([b.nbytes for b in self.program.bound if isinstance(b, np.ndarray)])
 
     def release(self, reason: ReleaseReason) -> bool:
-        """Drop it, if it was not used since the last request for this reason. Returns True if it is dropped."""
+        """Drop it, if it was not used since the last request for this reason. Return True if it is dropped."""
         by_types = self._by_types()
         if by_types is None:
             return True
@@ -187,7 +187,7 @@ class _ByTypes(Generic[P, R]):
 
     def release(self, held: _Held[P, R], reason: ReleaseReason) -> bool:
         """Drop a program or an executable. That of the fast path, whose calls are not counted, is only removed from it.
-        Returns True if it is dropped."""
+        Return True if it is dropped."""
         if self._fast is held:
             self._use_no_fast_path()
             held.reference_bits = _ALL_REASONS & ~reason

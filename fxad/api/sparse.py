@@ -29,7 +29,7 @@ from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, fit_leaves, leaves_of_call, trace_for_call
 from fxad.tracing.static_args import Argnums
 from fxad.tracing.tracer import Tracer
-from fxad.transforms.sparse.coloring import Coloring, Decompression, decompression
+from fxad.transforms.sparse.decompression import Coloring, Decompression, decompression
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
 
 P = ParamSpec("P")

@@ -135,7 +135,7 @@ class Builder:
         return outs
 
     def one(self, prim: Primitive, *args: Atom) -> Var:
-        """Add an equation with a single result; returns it."""
+        """Add an equation with a single result, and return it."""
         return self(prim, *args)[0]
 
     def copy(self, eqn: Eqn, ins: tuple[Atom, ...], prim: Primitive | None = None) -> tuple[Var, ...]:
@@ -162,7 +162,7 @@ class Builder:
             env.update(zip(eqn.outs, self.copy(eqn, ins) if outs is None else outs, strict=True))
 
     def inline(self, jaxpr: Jaxpr, args: Sequence[Atom], rule: EqnRewrite | None = None) -> tuple[Atom, ...]:
-        """Add the equations of `jaxpr` over `args`. Returns the atoms of its results. `rule`: see `rewrite`."""
+        """Add the equations of `jaxpr` over `args`. Return the atoms of its results. `rule`: see `rewrite`."""
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         self.extend(jaxpr.eqns, env, rule)
         return substitute(jaxpr.outs, env)

@@ -91,7 +91,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
 def prune(jaxpr: Jaxpr, used: Flags) -> tuple[Jaxpr, Flags]:
     """Return the program with only the results marked in `used`, and without the operands that these do not read.
 
-    Returns the program and flags for the operands that remain.
+    Return the program and flags for the operands that remain.
     """
     outs = select_by_flags(jaxpr.outs, used)
     return drop_unread_operands(dce(jaxpr.with_outs(outs)))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from fxad.core.layout import BranchIndex, Count, InParallel, Layout, OneOf, Role, Sliced, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
+from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_text
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Shape, Var, source_text
 
 # Called after every equation with its number, itself and its results.
 Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
@@ -105,8 +106,17 @@ def last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
 RunBody: TypeAlias = Callable[[int, int | None, list[NDArray]], Sequence[NDArray] | None]
 
 
+class TypeOfResult(Protocol):
+    """What a loop reads of the type of a result: an `Aval`, or a type whose dtype has fields."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def dtype(self) -> DType: ...
+
+
 def run_by_layout(
-    layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
+    layout: Layout, args: Sequence[NDArray], outs: Sequence[TypeOfResult], run_body: RunBody
 ) -> list[NDArray] | None:
     """Return results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
     `run_body` returned None."""
@@ -126,7 +136,7 @@ def run_by_layout(
 
 
 def _run_steps(
-    layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
+    layout: Layout, args: Sequence[NDArray], outs: Sequence[TypeOfResult], run_body: RunBody
 ) -> list[NDArray] | None:
     """Return `run_by_layout` for a loop. `state` holds the operands, with the present value of each carry in its
     place."""

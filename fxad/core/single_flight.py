@@ -110,7 +110,7 @@ class SingleFlight:
     def _attempt(
         self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _RunningCall
     ) -> T | None:
-        """Do the work of a key; returns None if another thread is doing it."""
+        """Do the work of a key; return None if another thread is doing it."""
         while (running := self._running.setdefault(key, own)) is not own:
             remove_dead(self._running, key)
             if self._running.get(key) is running:
@@ -119,7 +119,7 @@ class SingleFlight:
         return make() if result is None else result
 
     def _wait(self, key: Hashable) -> bool:
-        """Wait for the thread that does the work of a key. Returns False if this thread must not wait."""
+        """Wait for the thread that does the work of a key. Return False if this thread must not wait."""
         running = self._running.get(key)
         if running is None:
             return True

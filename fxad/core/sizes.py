@@ -646,7 +646,7 @@ def _bit_length(a: int, _: int = 0) -> int:
 
 
 def _refuse_operand(a: object, sign: str, b: object) -> object:
-    """Refuse an operation of a size and another operand, on either side. Returns NotImplemented for an operand whose
+    """Refuse an operation of a size and another operand, on either side. Return NotImplemented for an operand whose
     class may know the operation. Raises: SizeError."""
     reflected = type(b) is Size
     other = a if reflected else b

@@ -214,7 +214,7 @@ class _StructureCheck:
             self.conditions.append(f"keys_of({v}) == {self._name(exact_keys_of_mapping(mapping))}")
 
     def _add_instance(self, structure: Structure, flatten_node: Callable[[Any], object], v: str) -> list[str]:
-        """Add the conditions for an instance of a registered class. Returns the expressions of its children."""
+        """Add the conditions for an instance of a registered class. Return the expressions of its children."""
         static, n = outermost_node(structure).static, structure.num_children
         if static is _NO_STATIC_DATA and structure.num_nodes == n + 1 and structure.num_leaves == n:
             return ["None"] * n  # the class says all: there are no static data, and leaves may be anything
@@ -832,7 +832,7 @@ def _register_vectors() -> None:
 
 
 def _register_records(values: Sequence[object]) -> bool:
-    """Register new pyrsistent record classes among the types of leaves. Returns True if there were any. A container
+    """Register new pyrsistent record classes among the types of leaves. Return True if there were any. A container
     that the caller has selected as a leaf is not new."""
     # by type, not by leaf: each call runs this code
     persistent = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]

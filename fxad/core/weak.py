@@ -52,7 +52,7 @@ class WeakTable(Generic[K, V]):
         return None if ref is None else ref()
 
     def put(self, key: K, value: V) -> V:
-        """Store `value` under `key`, unless the key has an object. Returns the stored object."""
+        """Store `value` under `key`, unless the key has an object. Return the stored object."""
         # the cleanup removes the entry only if its object is dead: a live one may have replaced it
         cleanup = partial(remove_dead, self._refs, key)  # made first, so no signal leaves a reference without it
         ref = RefWithCleanup(value, CLEANUP)
@@ -85,7 +85,7 @@ class WeakKeyTable(Generic[T, V]):
         return None if item is None else item[1]
 
     def setdefault(self, key: T, value: V) -> V:
-        """Store a value, unless the key has one. Returns the stored value."""
+        """Store a value, unless the key has one. Return the stored value."""
         # the entry goes before the memory of the key is used again, so no other object has its id
         cleanup = partial(self._items.pop, id(key), None)
         ref = RefWithCleanup(key, CLEANUP)

@@ -365,8 +365,8 @@ def fast_path(dispatcher: Dispatcher, general: _UserCall, *, ordered: bool = Fal
 
 
 def _call_of_any_arrays(dispatcher: Dispatcher, general: _UserCall, ordered: bool) -> _UserCall:
-    """Any argument and result trees, for a program that is not loaded for the default device, or that returns numbers
-    of host functions."""
+    """Return the call for any argument and result trees, for a program that is not loaded for the default device, or
+    that returns numbers of host functions."""
     in_tree, avals, call_arrays = dispatcher.program.in_tree, dispatcher.avals, dispatcher.call_arrays
     has_structure = dispatcher.has_structure(ordered)
 

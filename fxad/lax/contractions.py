@@ -52,7 +52,7 @@ def dot_general(
     if {aval_of(x).dtype for x in (lhs, rhs)} == {dtypes.bool_}:
         return binder().apply(contractions.dot_of_bools, (lhs, rhs), (replace(prim, preferred=None), preferred))[0]
     if how in ALGORITHMS:
-        return binder().apply(precise, (lhs, rhs), (_as_given, how, prim))[0]
+        return binder().apply(precise, (lhs, rhs), (prim, _as_given, how))[0]
     return binder().bind(replace(prim, precision=how), (lhs, rhs))[0]
 
 
@@ -63,7 +63,7 @@ def _as_given(emit: Emit, lhs: Atom, rhs: Atom, prim: DotGeneral) -> Atoms:
 def dot(
     lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
-    """Return vectors and matrices: the sum over the last axis of lhs and the first of rhs. Operands promote."""
+    """Return the product of vectors or matrices: the sum over the last axis of lhs and the first of rhs."""
     return _matmul("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
 
 
@@ -71,7 +71,7 @@ def _matmul(op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, p
     how = to_precision(op, precision, algorithms=True)
     if not how:
         return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
-    return binder().apply(precise, (lhs, rhs), (contractions.matmul, how, preferred))[0]
+    return binder().apply(precise, (lhs, rhs), (preferred, contractions.matmul, how))[0]
 
 
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:

@@ -26,7 +26,7 @@ class Threaded:
     result: int
 
     def bind(self, b: Builder, value: Atom, ins: Sequence[Atom]) -> tuple[Atom, tuple[Atom, ...]]:
-        """Add the equation. Returns the value after it, and the other results."""
+        """Add the equation. Return the value after it, and the other results."""
         outs = b(self.prim, *ins[: self.operand], value, *ins[self.operand :])
         return outs[self.result], (*outs[: self.result], *outs[self.result + 1 :])
 

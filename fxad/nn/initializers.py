@@ -38,7 +38,7 @@ def zeros(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.fl
 
 
 def ones(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.float32) -> Array:  # noqa: ARG001
-    """Return Ones; the key is not used."""
+    """Return ones; the key is not used."""
     return fnp.ones(as_shape(shape), dtype=dtypes.as_dtype(dtype))
 
 

@@ -29,7 +29,7 @@ def _with_precision(
 ) -> Array:
     """Return an operation whose products have a precision."""
     how = to_precision(name, precision, algorithms=True)
-    return apply_op(name, precise, operands, op, how, *static) if how else apply_op(name, op, operands, *static)
+    return apply_op(name, precise, operands, *static, op, how) if how else apply_op(name, op, operands, *static)
 
 
 def matmul(

@@ -169,7 +169,7 @@ class _Distinct(NamedTuple):
 
 
 def _distinct_rows(new: Array, n: int, size: int) -> _Distinct:
-    """Return number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from
+    """Number the distinct ones of n sorted rows; `new` is True for each row, after the first, that differs from
     the row before."""
     number = cumulative_sum(concat([full((1,), False), new]), dtype=dtypes.int32)
     wanted = arange(size)

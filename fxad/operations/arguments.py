@@ -16,7 +16,7 @@ import numpy as np
 
 from fxad.core.sizes import Size, dimension
 from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text, shown
-from fxad.ir import Shape
+from fxad.ir import Atom, Shape
 from fxad.operations.aval_attributes import Typed
 
 P = ParamSpec("P")
@@ -126,6 +126,12 @@ def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[
     if type(values) is int:
         return values
     return to_int(op, what, values) if is_one_integer(values) else to_ints(op, what, values)  # type: ignore[arg-type]  # both check it
+
+
+def with_atoms(static: Iterable[T | None], atoms: Iterable[Atom]) -> list[T | Atom]:
+    """Return static values, with the next one of some atoms in place of each None."""
+    rest = iter(atoms)
+    return [next(rest) if v is None else v for v in static]
 
 
 def flag(op: str, what: str, value: object) -> bool:

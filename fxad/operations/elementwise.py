@@ -11,13 +11,13 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, Var
-from fxad.operations.arguments import to_int
+from fxad.operations.arguments import to_int, with_atoms
 from fxad.operations.promotion import (
     broadcast,
     common_shape,
     convert,
+    promote_all,
     promote_and_broadcast,
-    promote_dtypes,
     to_inexact_dtype,
 )
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, REM, SUB
@@ -42,15 +42,6 @@ from fxad.primitives.elementwise.logic import (
 from fxad.primitives.elementwise.powers import ABS, HYPOT
 from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round, emit_where
 from fxad.primitives.elementwise.trigonometric import ATAN2
-
-
-def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
-    """Any number of operands in their common dtype and shape."""
-    dtype, shape = xs[0].aval.dtype, xs[0].aval.shape
-    for x in xs[1:]:
-        dtype, shape = promote_dtypes(op, dtype, x.aval.dtype), common_shape(op, shape, x.aval.shape)
-    return tuple([broadcast(emit, convert(emit, x, dtype), shape) for x in xs])
-
 
 # ------------------------------------------------------------------------------------------- one primitive, mostly
 
@@ -138,7 +129,7 @@ def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
 
 
 def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
-    """Return `prim`, which returns integral values: integers and bools are returned unchanged."""
+    """Return x rounded by `prim`, whose results are integral. Integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
 
@@ -419,8 +410,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float
     """Return True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity. A tolerance None is an atom,
     one of the first arguments."""
     *atoms, relative, absolute, equal_nan = args
-    given = iter(atoms)
-    rtol, atol = [next(given) if v is None else v for v in (relative, absolute)]
+    rtol, atol = with_atoms((relative, absolute), atoms)
     x, y = promote_and_broadcast("isclose", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)

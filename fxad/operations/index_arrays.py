@@ -12,15 +12,15 @@ from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.arguments import one_or_more
 from fxad.operations.arithmetic import remainder
 from fxad.operations.axes import normalize_axis_index
-from fxad.operations.elementwise import is_nonzero, promote_all
-from fxad.operations.promotion import broadcast, common_shape, convert
+from fxad.operations.elementwise import is_nonzero
+from fxad.operations.promotion import broadcast, common_shape, convert, promote_all
 from fxad.operations.updates import fit_update
-from fxad.primitives.axes import other_axes, replace_entry
+from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumSum
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
-from fxad.primitives.gather_scatter import Scatter
+from fxad.primitives.gather_scatter import Scatter, scatter_along_axis
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Iota, emit_reshape
 
@@ -72,7 +72,7 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
         return missing
     rank = emit.one(CumSum(0, False), convert(emit, mask, dtype))
     at = emit_where(emit, mask, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
-    scatter = Scatter((), (0,), (), (), (0,), "drop", False, False)
+    scatter = scatter_along_axis(Scatter, 1, 0, "drop")
     return emit.one(scatter, missing, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 
 
@@ -146,6 +146,5 @@ def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, 
     at, value = broadcast(emit, indices, shape), fit_update("put_along_axis", emit, values, x.aval, shape)
     if 0 in shape:
         return (x,)
-    others = other_axes((k,), len(shape))
-    scatter = Scatter((), (k,), others, others, (k,), mode, False, False)
+    scatter = scatter_along_axis(Scatter, len(shape), k, mode)
     return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), at), value)

@@ -94,10 +94,10 @@ def plan(
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for an invalid index;
             TracerError for a mask or a bound that is not known while tracing.
     """
-    name = hashable_index(index)
-    if name is None:
+    of_index = hashable_index(index)
+    if of_index is None:
         return _build_plan(shape, index, checked, wraps)
-    key = shape, name, checked, wraps
+    key = shape, of_index, checked, wraps
     plan = _plans.get(key)
     if plan is None:
         plan = _build_plan(shape, index, checked, wraps)
@@ -360,16 +360,16 @@ class _PlanBuilder:
         start = first if s.start is None else _clamped(s.start, n, least, greatest)
         stop = end if s.stop is None else _clamped(s.stop, n, least, greatest)
         length = stop - start if forward else start - stop
-        if forward and type(stride) is Size:
-            # the place of the last element is no simple expression: the window ends at `stop`
+        # the place of the last element is no simple expression if the step is a size: then the window ends at `stop`
+        ends_at_stop = forward and type(stride) is Size
+        if ends_at_stop:
             span = maximum(length, 0)
-            count = (span + stride - 1) // stride
         else:
-            count = maximum(0, (length + stride - 1) // stride)
-            span = maximum((count - 1) * stride + 1, 0)  # from the first element to the last one
-            # the same number in another form: the size of a `Slice` with this span
-            count = (span + stride - 1) // stride
-            stride = stride if count != 1 else 1
+            last = maximum(0, (length + stride - 1) // stride) - 1
+            span = maximum(last * stride + 1, 0)  # from the first element to the last one
+        count = (span + stride - 1) // stride  # in the form that `Slice` gives to the size of its result
+        if not ends_at_stop and count == 1:
+            stride = 1
         if not forward:
             self.reversed.append(self.axis)
             start = start + 1 - span

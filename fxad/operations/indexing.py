@@ -11,6 +11,7 @@ from fxad import dtypes
 from fxad.core.sizes import maximum, minimum
 from fxad.errors import AxisError, DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape, Zero
+from fxad.operations.arguments import with_atoms
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.index_plan import IndexPlan
 from fxad.operations.promotion import broadcast, common_shape
@@ -96,11 +97,11 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
     for a in atoms:
         if a.aval.dtype not in dtypes.INTEGER or a.aval.shape:
             raise DTypeError(f"dynamic_slice: a start index must be an integer without axes, got {a.aval}")
-    dtype, rest = index_dtype(shape), iter(atoms)
+    dtype = index_dtype(shape)
     scalar = Aval((), dtype)
     return [
-        normalize_index(emit, next(rest), n, dtype)
-        if k is None
-        else Lit.of(maximum(minimum(k, n), -n - 1) + (n if k < 0 else 0), scalar)
-        for k, n in zip(fixed, shape, strict=True)
+        normalize_index(emit, start, n, dtype)
+        if isinstance(start, Atom)
+        else Lit.of(maximum(minimum(start, n), -n - 1) + (n if start < 0 else 0), scalar)
+        for start, n in zip(with_atoms(fixed, atoms), shape, strict=True)
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import maximum
+from fxad.core.sizes import maximum, minimum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype
@@ -118,7 +118,9 @@ def triangular_solve(
 
 def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Atoms:
     """Return the x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
-    prim = TriangularSolve(True, lower, trans != 0, trans == 2, unit_diagonal)
+    prim = TriangularSolve(
+        left_side=True, lower_a=lower, transpose_a=trans != 0, conjugate_a=trans == 2, unit_diagonal=unit_diagonal
+    )
     return _solve_columns("solve_triangular", emit, a, b, 1, lambda a, columns: emit.one(prim, a, columns))
 
 
@@ -160,8 +162,11 @@ def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
 
 def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:
     """Return the x with a x = b, for the Cholesky factor of a."""
-    first = TriangularSolve(True, lower, not lower, not lower, False)
-    second = TriangularSolve(True, lower, lower, lower, False)
+    # a = L L^H or U^H U: two systems, the first with L or U^H, the second with L^H or U
+    first, second = [
+        TriangularSolve(left_side=True, lower_a=lower, transpose_a=t, conjugate_a=t, unit_diagonal=False)
+        for t in (not lower, lower)
+    ]
 
     def solve(factor: Atom, columns: Atom) -> Atom:
         return emit.one(second, factor, emit.one(first, factor, columns))
@@ -186,10 +191,10 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> At
 
 
 def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:
-    """P, L and U with x = P L U, or P L and U."""
+    """Return P, L and U with x = P L U, or P L and U."""
     x = promote_for_lapack("lu", emit, x)
     batch, m, n = matrix_shape("lu", x.aval, ARGUMENT)
-    k, one = min(m, n), emit.one
+    k, one = minimum(m, n), emit.one
     factors, pivots = emit(LU, x)
     order = mx.column(one, emit.one(LuPivotsToPermutation(m, True), pivots))
     columns = mx.columns(one, factors, 0, k)
@@ -238,7 +243,7 @@ def _det_polynomial(emit: Emit, a: Atom, n: int) -> Atom:
 
 
 def slogdet(emit: Emit, a: Atom) -> Atoms:
-    """Sign and logarithm of the absolute value of the determinant."""
+    """Return the sign and the logarithm of the absolute value of the determinant."""
     a = promote_for_lapack("slogdet", emit, a)
     square_shape("slogdet", a.aval, ARGUMENT)
     return emit(SLOGDET, a, *lu_factors(emit, a))

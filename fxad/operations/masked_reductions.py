@@ -7,7 +7,6 @@ come here: `fxad.numpy.nans` computes it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final, TypeAlias, cast, final
@@ -25,6 +24,7 @@ from fxad.operations.axes import AxisLike, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import (
     accumulation_dtype,
+    count_dtype,
     reduce_axes,
     restore_axes,
     root_of_squares,
@@ -35,7 +35,6 @@ from fxad.operations.reductions import (
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GT
 from fxad.primitives.elementwise.select import emit_where
-from fxad.primitives.index import index_dtype
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
@@ -113,10 +112,6 @@ def plan_masked_reduction(
     return (*[initial] * spec.has_initial, *[mask] * has_mask), spec
 
 
-def _count_dtype(x: Atom, axes: tuple[int, ...]) -> DType:
-    return index_dtype((math.prod([x.aval.shape[a] for a in axes]),))
-
-
 def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
     return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
@@ -180,7 +175,7 @@ def _reduce_extremum_or_sum(
     reduction, combine = cast("tuple[Callable[[tuple[int, ...]], Primitive], Primitive]", _COMBINE[spec.kind])
     dtype = _result_dtype(spec.name, x.aval.dtype, spec.dtype)
     if x.aval.dtype is dtypes.bool_ and dtype is dtypes.int32 and spec.dtype is None:
-        dtype = _count_dtype(x, axes)
+        dtype = count_dtype(x.aval, axes)
     x = convert(emit, x, dtype)
     if spec.kind in ("max", "min"):
         if initial is None:
@@ -214,7 +209,7 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
     zero = Lit.of(0, x.aval)
     kept = _select_kept(emit, x, mask, zero)
     total = reduce_axes(emit, kept, ReduceSum, axes)
-    count = reduce_axes(emit, convert(emit, mask, _count_dtype(mask, axes)), ReduceSum, axes)
+    count = reduce_axes(emit, convert(emit, mask, count_dtype(mask.aval, axes)), ReduceSum, axes)
     if spec.kind == "mean":
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway

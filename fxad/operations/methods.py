@@ -58,7 +58,7 @@ class Methods(Operators):
         initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Sum over axes; narrow integers and bools in 32 bits."""
+        """Return the sum over axes; narrow integers and bools in 32 bits."""
         return self._reduce(
             "sum", reductions.sum, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
         )
@@ -72,7 +72,7 @@ class Methods(Operators):
         initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Return product over axes; narrow integers and bools in 32 bits."""
+        """Return the product over axes; narrow integers and bools in 32 bits."""
         return self._reduce(
             "prod", reductions.prod, axis, out, keepdims, initial=initial, where=where, further=(optional_dtype(dtype),)
         )
@@ -86,7 +86,7 @@ class Methods(Operators):
         *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Return mean over axes; of integers as float32."""
+        """Return the mean over axes; of integers as float32."""
         return self._reduce("mean", reductions.mean, axis, out, keepdims, where=where, further=(optional_dtype(dtype),))
 
     def var(
@@ -100,8 +100,8 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
         correction: float = masked_reductions.NO_CORRECTION,
     ) -> Self:
-        """Return variance over axes: mean squared distance from the mean, divided by the count less `correction` or
-        `ddof`."""
+        """Return the variance over axes: the sum of squared distances from the mean, divided by the count less
+        `correction` or `ddof`."""
         subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
         return self._reduce(
             "var", reductions.var, axis, out, keepdims, where=where, further=(optional_dtype(dtype), subtracted)
@@ -132,7 +132,7 @@ class Methods(Operators):
         initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Return greatest element over axes; nan if any element is nan."""
+        """Return the greatest element over axes; nan if any element is nan."""
         return self._reduce("max", reductions.max, axis, out, keepdims, initial=initial, where=where)
 
     def min(
@@ -143,7 +143,7 @@ class Methods(Operators):
         initial: Self | NDArray | NumberLike | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
-        """Return least element over axes; nan if any element is nan."""
+        """Return the least element over axes; nan if any element is nan."""
         return self._reduce("min", reductions.min, axis, out, keepdims, initial=initial, where=where)
 
     def any(
@@ -364,7 +364,7 @@ class Methods(Operators):
     # --------------------------------------------------------------------------------- along an axis, and diagonals
 
     def sort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
-        """Return sorted along an axis; None flattens. It is a new array, and always stable."""
+        """Return the array sorted along an axis; None flattens. It is a new array, and the sort is always stable."""
         flag("sort", "stable", stable)
         return self._apply(sorting.sort, (), (axis, flag("sort", "descending", descending)))
 

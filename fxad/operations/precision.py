@@ -165,14 +165,11 @@ def _algorithm(op: str, precision: PrecisionLike) -> str:
 def precise(emit: Emit, *args: object) -> Atoms:
     """Run another operation, with a precision for its products.
 
-    `args` are those of the other operation, with two more between its operands and its static values:
-    (*operands, operation, precision, *static). The operation is the first callable after the operands.
+    `args` are those of the other operation, then two more static values: the operation and the precision.
     """
-    at = next(k for k, a in enumerate(args) if callable(a) and not isinstance(a, Atom))
-    op, precision, *static = args[at:]
-    return cast("Callable[Concatenate[Emit, ...], Atoms]", op)(
-        _Precise(emit, cast("str", precision)), *args[:at], *static
-    )
+    *given, operation, precision = args
+    op = cast("Callable[Concatenate[Emit, ...], Atoms]", operation)
+    return op(_Precise(emit, cast("str", precision)), *given)
 
 
 class _Precise:

@@ -206,6 +206,14 @@ def promote_and_broadcast(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, 
     return broadcast(emit, convert(emit, x, dtype), shape), broadcast(emit, convert(emit, y, dtype), shape)
 
 
+def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    """Return one operand or more in their common dtype and shape."""
+    dtype, shape = xs[0].aval.dtype, xs[0].aval.shape
+    for x in xs[1:]:
+        dtype, shape = promote_dtypes(op, dtype, x.aval.dtype), common_shape(op, shape, x.aval.shape)
+    return tuple([broadcast(emit, convert(emit, x, dtype), shape) for x in xs])
+
+
 def scalar_literal(value: Scalar, like: Aval | None = None) -> Lit:
     """Return a Python scalar as a literal: of the shape of the array operand, or 0-d."""
     if like is None:

@@ -7,9 +7,8 @@ Moments of floats below 32 bits are computed in float32: a sum or a count may ov
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from math import nan, prod as product
+from math import nan, prod as product  # `prod` is a reduction here
 
 from fxad import dtypes
 from fxad.core.sizes import Size, maximum
@@ -41,9 +40,9 @@ def accumulation_dtype(dtype: DType) -> DType:
     return dtypes.uint32 if dtype in dtypes.UNSIGNED and dtype.itemsize < 4 else dtype
 
 
-def count_dtype(op: str, x: Aval, axis: AxisLike) -> DType:
+def count_dtype(x: Aval, axes: tuple[int, ...]) -> DType:
     """Return the dtype of a number of elements along axes: int32, or int64 if the number may not fit."""
-    return index_dtype((math.prod([x.shape[a] for a in normalize_axes(op, axis, x.ndim)]),))
+    return index_dtype((product([x.shape[a] for a in axes]),))
 
 
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
@@ -62,15 +61,16 @@ def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], k
 
 
 def sum(emit: Emit, x: Atom, axis: AxisLike = None, keepdims: bool = False, dtype: DType | None = None) -> Atoms:
-    """Sum over axes."""
+    """Return the sum over axes."""
     if dtype is None:
         is_count = x.aval.dtype is dtypes.bool_
-        dtype = count_dtype("sum", x.aval, axis) if is_count else accumulation_dtype(x.aval.dtype)
+        axes = normalize_axes("sum", axis, x.aval.ndim)
+        dtype = count_dtype(x.aval, axes) if is_count else accumulation_dtype(x.aval.dtype)
     return _reduce("sum", emit, x, ReduceSum, axis, keepdims, dtype)
 
 
 def prod(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None) -> Atoms:
-    """Return product over axes."""
+    """Return the product over axes."""
     return _reduce("prod", emit, x, ReduceProd, axis, keepdims, dtype or accumulation_dtype(x.aval.dtype))
 
 
@@ -87,12 +87,12 @@ def _extremum(
 
 
 def max(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
-    """Return greatest element over axes; nan if any element is nan."""
+    """Return the greatest element over axes; nan if any element is nan."""
     return _extremum("max", emit, x, ReduceMax, axis, keepdims)
 
 
 def min(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
-    """Return least element over axes; nan if any element is nan."""
+    """Return the least element over axes; nan if any element is nan."""
     return _extremum("min", emit, x, ReduceMin, axis, keepdims)
 
 
@@ -108,7 +108,7 @@ def all(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
 
 def count_nonzero(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool) -> Atoms:
     """Return the number of nonzero elements, as int32, or as int64 if it may not fit."""
-    dtype = count_dtype("count_nonzero", x.aval, axis)
+    dtype = count_dtype(x.aval, normalize_axes("count_nonzero", axis, x.aval.ndim))
     return _reduce("count_nonzero", emit, convert(emit, x, dtypes.bool_), ReduceSum, axis, keepdims, dtype)
 
 
@@ -138,14 +138,14 @@ def to_moment_dtype(emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom,
 
 
 def mean(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None) -> Atoms:
-    """Return mean over axes."""
+    """Return the mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
     wide, dtype = to_moment_dtype(emit, x, dtype)
     return restore_axes("mean", emit, convert(emit, _mean(emit, wide, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> Atom:
-    """Sum over axes, divided by the number of elements minus `correction`; nan if that is not positive."""
+    """Return the sum over axes, divided by the number of elements minus `correction`; nan if that is not positive."""
     total = reduce_axes(emit, x, ReduceSum, axes)
     count = product([x.aval.shape[a] for a in axes])
     if type(count) is Size:
@@ -158,7 +158,7 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> 
 
 
 def var(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
-    """Return variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
+    """Return the variance over axes: the sum of squared distances from the mean, divided by count - `correction`."""
     return _spread("var", emit, x, axis, keepdims, dtype, correction)
 
 
@@ -241,7 +241,7 @@ def _arg_extremum(
 
 
 def cumulate_flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Atoms:
-    """NumPy's rule: for axis None the array is flattened."""
+    """Return sums or products by NumPy's rule: for axis None the array is flattened."""
     if axis is None:
         x, axis = emit_reshape(emit, x, (x.aval.size,)), 0
     return _cumulate(emit, x, product, axis, dtype)
@@ -258,7 +258,7 @@ def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None
 def cumulate_array_api(
     emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool
 ) -> Atoms:
-    """Return the array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
+    """Return sums or products by the array API's rule: axis None is for vectors only; `include` prepends 0 or 1."""
     name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
     if axis is None and x.aval.ndim != 1:
         raise ShapeError(f"{name}: an array with {x.aval.ndim} axes needs an axis", remedy="pass axis=")

@@ -126,7 +126,7 @@ def squeeze(emit: Emit, x: Atom, axis: AxisLike) -> Atoms:
 
 
 def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Atoms:
-    """Return new axes of size 1, at `axis` of the result."""
+    """Return x with new axes of size 1, at `axis` of the result."""
     count = len(axis) if isinstance(axis, tuple) else 1
     axes = normalize_axes("expand_dims", axis, x.aval.ndim + count)
     return (emit_rearrange(emit, ExpandDims(axes), x) if axes else x,)

@@ -141,12 +141,12 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
-    """Return binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
+    """Search each place in a window of the keys, whose first half is skipped if its last key qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)
     body = _binary_search_step(keys.aval, wanted.aval, places, side)
-    scan = Scan(body, rounds, False, rounds if unrolled else 1, 2, 2)
+    scan = Scan(body, rounds, reverse=False, unroll=rounds if unrolled else 1, n_consts=2, n_carry=2)
     return emit(scan, keys, wanted, Lit.of(0, places), Lit.of(n, places))[0]
 
 

@@ -6,8 +6,7 @@ import math
 from typing import Final
 
 from fxad.ir import Atom, Atoms, Emit, Primitive
-from fxad.operations.elementwise import promote_all
-from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
+from fxad.operations.promotion import broadcast, convert, promote_all, to_inexact_dtype
 from fxad.primitives.elementwise import beta, gamma
 from fxad.primitives.elementwise.arithmetic import REM
 from fxad.primitives.elementwise.bessel import BesselIOverPower
@@ -46,17 +45,17 @@ def betaln(emit: Emit, a: Atom, b: Atom) -> Atoms:
 
 
 def gamma_log_pdf(emit: Emit, a: Atom, x: Atom) -> Atoms:
-    """Return log of the density of the gamma distribution at x, with all digits also for a large a."""
+    """Return the logarithm of the density of the gamma distribution at x, with all digits also for a large a."""
     return (emit_formula(emit, "gamma_log_pdf", gamma.gamma_log_pdf, *_atoms("gamma_log_pdf", emit, a, x)),)
 
 
 def beta_log_pdf(emit: Emit, a: Atom, b: Atom, x: Atom) -> Atoms:
-    """Return log of the density of the beta distribution at x, with all digits also for a large a or b."""
+    """Return the logarithm of the density of the beta distribution at x, with all digits also for a large a or b."""
     return (emit_formula(emit, "beta_log_pdf", beta.beta_log_pdf, *_atoms("beta_log_pdf", emit, a, b, x)),)
 
 
 def multigammaln(emit: Emit, a: Atom, d: int) -> Atoms:
-    """Return log of the multivariate gamma function of dimension d."""
+    """Return the logarithm of the multivariate gamma function of dimension d."""
     (f,) = _formulas("multigammaln", emit, a)
     total = f.like(d * (d - 1) / 4 * math.log(math.pi))
     if d > _UNROLLED:
@@ -222,7 +221,7 @@ def _log_ndtr(x: Formula) -> Formula:
 
 
 def log_ndtr(emit: Emit, x: Atom) -> Atoms:
-    """Return log of ndtr, finite also where ndtr underflows to 0."""
+    """Return the logarithm of ndtr, finite also where ndtr underflows to 0."""
     return (emit_formula(emit, "log_ndtr", lambda args: (_log_ndtr(*args),), *_atoms("log_ndtr", emit, x)),)
 
 

@@ -126,7 +126,7 @@ class _IndexedWindows:
     unique_and_sorted: bool  # the indices are unique and sorted
 
     def promises(self, index_mode: IndexMode) -> tuple[bool, bool]:
-        """Return if the indices are sorted, and if they are unique: known from the plan, or promised by the user."""
+        """Return whether the indices are sorted, and whether they are unique: by the plan, or by the user's promise."""
         return index_mode.indices_sorted or self.unique_and_sorted, index_mode.unique_indices or self.unique_and_sorted
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
+from fxad.operations.arguments import with_atoms
 from fxad.primitives import elementwise as ew
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.fold import Reduce, ReduceWindow
@@ -75,8 +76,7 @@ def _combine_initial(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
 def _initial_values(atoms: list[Atom], lits: tuple[Lit | None, ...]) -> tuple[list[Atom], list[Atom]]:
     """Return the operands and their initial values: static ones, or the operands that follow."""
     n = len(lits)
-    rest = iter(atoms[n:])
-    return atoms[:n], [next(rest) if k is None else k for k in lits]
+    return atoms[:n], with_atoms(lits, atoms[n:])
 
 
 def reduce(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, tuple[int, ...], tuple[Lit | None, ...]]) -> Atoms:

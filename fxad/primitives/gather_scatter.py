@@ -7,7 +7,7 @@ and gather, so second derivatives need no further rules. `dimension_numbers` say
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar, Final, Self, final
+from typing import ClassVar, Final, Self, TypeVar, final
 
 import numpy as np
 
@@ -57,6 +57,8 @@ from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Squeeze, broadcast_to_axis, move_axis
 from fxad.primitives.stablehlo import bool_attribute, i64_array, zeros_constant
 from fxad.support.constants import ELEMENTS_PER_UPDATE
+
+S = TypeVar("S", bound="ScatterFamily")
 
 # the names of the dimension numbers in the attributes of StableHLO
 _GATHER_NAMES: Final = (
@@ -204,6 +206,21 @@ def gather_along_axis(
         mode=mode,
         indices_sorted=False,
         unique_indices=unique_indices,
+    )
+
+
+def scatter_along_axis(kind: type[S], ndim: int, axis: int, mode: str) -> S:
+    """Return the scatter of elements to places along an axis: the other direction of `gather_along_axis`."""
+    others = other_axes((axis,), ndim)
+    return kind(
+        update_window_dims=(),
+        inserted_window_dims=(axis,),
+        operand_batching_dims=others,
+        scatter_indices_batching_dims=others,
+        scatter_dims_to_operand_dims=(axis,),
+        mode=mode,
+        indices_sorted=False,
+        unique_indices=False,
     )
 
 

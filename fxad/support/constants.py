@@ -3,7 +3,7 @@
     python -m benchmarks.constants      measures them again, and prints each beside its value here
 
 Measured on 2 CPU cores (x86_64) of 2026 with jaxlib 0.10.2. The rules compare estimates with thresholds, so a factor of
-two in a constant seldom changes a decision. Limits that are choices, such as cache sizes, are not here.
+two in a constant seldom changes a decision. Limits of caches and of searches, which are choices, are not here.
 """
 
 from __future__ import annotations

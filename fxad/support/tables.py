@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Final, Protocol, final
+from operator import index
+from typing import Final, Protocol, SupportsIndex, TypeVar, cast, final, overload
 
 from fxad.core.dataclasses import dataclass
+from fxad.errors import FxadError
+
+Row = TypeVar("Row", covariant=True)
 
 ROWS: Final = 50  # of a table, in HTML
 LINES: Final = 60  # of a text, in HTML
@@ -87,6 +91,35 @@ class Shown(ABC):
         if head:
             yield text(head)
         yield from [table.rich() for table in tables]
+
+
+class ShownRows(Shown, Sequence[Row]):
+    """A value with rows: the sequence of these, shown as a table."""
+
+    __slots__ = ()
+
+    rows: tuple[Row, ...]
+
+    @overload
+    def __getitem__(self, k: int) -> Row: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[Row]: ...
+    def __getitem__(self, k: int | slice) -> Row | Sequence[Row]:
+        return self.rows[k]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+
+def as_row_number(k: object) -> int | None:
+    """Return the int of an integer; None for another value, also for a bool."""
+    try:
+        return index(cast("SupportsIndex", None if isinstance(k, bool) else k))
+    except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
+        return None
 
 
 def cut(text: str) -> str:

@@ -16,7 +16,7 @@ def known_operands(program: Jaxpr, args: Sequence[NDArray]) -> list[NDArray | No
 
 def check_equal(a: Jaxpr, b: Jaxpr, args: Sequence[NDArray], *, bits: bool = False) -> bool:
     """Check that two programs are equal, as functions of real numbers or bit for bit, for all floating operands and the
-    integers and bools of `args`. Returns False if that is not decided."""
+    integers and bools of `args`. Return False if that is not decided."""
     return isinstance(verdict(a, b, known_operands(a, args), bits=bits), Proof)
 
 

@@ -196,6 +196,6 @@ EQUAL_PAIRS: Final[Mapping[str, DrawPairs]] = MappingProxyType(
 
 
 def check_equal_pairs(law: str, case: Case) -> int:
-    """Check that no pair of programs that transformations make equal is found different. Returns the number of pairs
+    """Check that no pair of programs that transformations make equal is found different. Return the number of pairs
     that are not decided. `law` is one of `EQUAL_PAIRS`."""
     return sum([not isinstance(verdict(*pair), Proof) for pair in EQUAL_PAIRS[law](case)])

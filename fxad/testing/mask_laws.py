@@ -38,7 +38,7 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     - sizes masked one after the other, and at once, give the same;
     - a batch over sizes gives the results of its examples.
 
-    Returns False for a program that mask refuses. `compiled`: compare in XLA too.
+    Return False for a program that mask refuses. `compiled`: compare in XLA too.
     """
     program = case.program
     try:

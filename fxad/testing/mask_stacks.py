@@ -239,7 +239,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
     """Check that `mask` commutes with every transformation: T(mask(f)) and mask(T(f)) give T(f) at the sizes, on the
     valid part, and zeros in the padding, for each stack T. So the cotangent of padding is zero.
 
-    Returns False for a program that mask refuses.
+    Return False for a program that mask refuses.
     """
     try:
         outer = _sizes_first(case.program, case.own)

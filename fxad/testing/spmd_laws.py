@@ -56,7 +56,7 @@ def in_lockstep(program: Jaxpr, args: HostArrays, mesh: MeshAxes | None = None) 
 
 @law
 def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
-    """Return vmap = runs in lockstep; no axis is left. Return False for a program that vmap refuses."""
+    """Check that vmap = runs in lockstep; no axis is left. Return False for a program that vmap refuses."""
     program, args = case.program, stacked_operands(case, mesh)
     try:
         batched = over_axes(program, mesh)
@@ -73,7 +73,7 @@ def check_collectives(case: Case, mesh: MeshAxes | None = None) -> bool:
 
 @law
 def check_collective_gradients(case: Case, mesh: MeshAxes | None = None) -> bool:
-    """Return vmap(vjp f) = vjp(vmap f). Return False for a program that vmap refuses."""
+    """Check that vmap(vjp f) = vjp(vmap f). Return False for a program that vmap refuses."""
     mesh = mesh or mesh_of(case.program)
     program, flags, args = case.program, differentiable_flags(case), stacked_operands(case, mesh)
     if not any(flags):
@@ -134,7 +134,7 @@ def flat(values: HostArrays, mesh: MeshAxes) -> list[NDArray]:
 
 @law
 def check_devices(case: Case, mesh: MeshAxes | None = None, *, compiled: bool = False) -> bool:
-    """Return devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
+    """Check that devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
     each other. Return False for a program that vmap or `shard_map` refuses.
 
     `compiled` needs as many devices as the axes have indices.

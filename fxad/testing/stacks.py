@@ -176,7 +176,7 @@ def names_up_to(depth: int, names: Iterable[str]) -> st.SearchStrategy[tuple[str
 @law
 def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> Case:
     """Check the law of every step for the program that the previous steps lead to. The final results equal those
-    without the rewriting steps. `compiled`: compare in XLA too. Returns the last program."""
+    without the rewriting steps. `compiled`: compare in XLA too. Return the last program."""
     plain: Case | None = case
     for k, name in enumerate(stack):
         step = STEPS[name]

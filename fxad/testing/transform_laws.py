@@ -41,7 +41,7 @@ Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 
 def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
     """Check the laws of every transformation T: `typecheck(T(f))`; computing T(f) again returns the same object; f is
-    unchanged; `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
+    unchanged; `parse(to_text(T(f))) is T(f)`. Return T(f)."""
     before = to_text(jaxpr)
     out = transform(jaxpr)
     typecheck(out)

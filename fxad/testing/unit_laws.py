@@ -85,7 +85,7 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
 
 @law
 def check_recompute(case: Case, seed: int) -> int:
-    """Return for random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal
+    """Check for random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal
     pieces stay equal, and no piece runs more costly equations. Return the number of changed bodies."""
     program = split_into_calls(case.program, seed)
     units = arbitrary_units(program, seed)

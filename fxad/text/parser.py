@@ -159,13 +159,13 @@ class _Parser:
         self.at += 1
 
     def accept(self, token: str) -> bool:
-        """Step over `token` if it is the current one. Returns True if it was."""
+        """Step over `token` if it is the current one. Return True if it was."""
         accepted = self.tokens[self.at] == token
         self.at += accepted
         return accepted
 
     def take_kind(self, wanted: str, what: str) -> str:
-        """Step over a token of a kind; returns it."""
+        """Step over a token of a kind, and return it."""
         token = self.tokens[self.at]
         if token_kind(token) != wanted:
             self.expected(what)
@@ -240,7 +240,7 @@ class _Parser:
         return self.quoted(label[1 : label.rindex('"') + 1])
 
     def binding(self) -> tuple[int, str, Aval]:
-        """Parse `%0: f32[3]`. Returns the index of its token, the name and the type."""
+        """Parse `%0: f32[3]`. Return the index of its token, the name and the type."""
         at = self.at
         name = self.take_kind("variable", "a value as in '%0'")
         self.take(":")
@@ -356,7 +356,7 @@ class _Parser:
         return lit
 
     def element(self) -> str:
-        """Step over the element of a literal, or over one part of it; returns the token."""
+        """Step over the element of a literal, or over one part of it, and return the token."""
         token = self.tokens[self.at]
         if token_kind(token) not in ("number", "word", "size"):
             self.expected("a value as in '%0' or '1.0:f32[]'")

@@ -52,20 +52,20 @@ class Binder(Protocol):
     """The destination of operations: the program being traced, or a device."""
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """Run a primitive on the arguments, or add it as an equation, without promotion. Returns the results."""
+        """Run a primitive on the arguments, or add it as an equation, without promotion. Return the results."""
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        """Run an operation on array arguments, or add its equations. Returns the results."""
+        """Run an operation on array arguments, or add its equations. Return the results."""
 
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label, name: str = ""
     ) -> tuple[Array, ...]:
-        """Run a whole program on its operands, or add it as one equation. Returns the results. For messages, `path`
+        """Run a whole program on its operands, or add it as one equation. Return the results. For messages, `path`
         gives the name of an operand, and `name` is that of the program, by default that of its jaxpr."""
 
     def paste(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
         """Run the short program of a function of the library, or add its equations, with the user's line as their
-        source. Returns the results."""
+        source. Return the results."""
 
     def staging(self) -> bool:
         """Return True if operations of the calling code become equations."""
@@ -230,7 +230,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return numpy_of_jax.asarray(self.__array__()) if sharded else numpy_of_jax.from_dlpack(_Lent(self))
 
     def block_until_ready(self) -> Array:
-        """Wait until the value has been computed; returns the array itself."""
+        """Wait until the value has been computed, and return the array itself."""
         runtime.block(self._buffer)
         return self
 

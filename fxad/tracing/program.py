@@ -530,7 +530,7 @@ def trace_tree(
 def trace_leaves(
     f: Callable[..., object], in_tree: Structure, avals: Sequence[ArgumentType], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
-    """Trace `f`. Returns the parts of a `Program`: the jaxpr, the values of its leading operands, and the tree of the
+    """Trace `f`. Return the parts of a `Program`: the jaxpr, the values of its leading operands, and the tree of the
     results; and the leaves that `f` returned, which tell a Python number from an array. `role` describes `f` in
     messages."""
     out_tree: Structure | None = None

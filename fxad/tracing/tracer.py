@@ -936,7 +936,7 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
 def trace_flat(
     fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[ArgumentType], name: str
 ) -> tuple[Jaxpr, tuple[object, ...]]:
-    """Trace a function of flat arguments. Returns the program, with captured operands first, and their values.
+    """Trace a function of flat arguments. Return the program, with captured operands first, and their values.
     An argument of a `NumberType` is a number; the program decides the dtype of its operand.
     The values are copies of the arrays that others can write to, made when `fn` uses them.
 

@@ -1,6 +1,6 @@
 """Transformations: pure functions from jaxpr to jaxpr, memoised by value.
 
-`vmap`, `specialize`, `inverse` and the table of inverse rules are not exported here. Import them from their files.
+`vmap` and `specialize` have the names of their modules, so they are not exported here: import them from these.
 """
 
 from fxad.core.lazy_exports import lazy_exports

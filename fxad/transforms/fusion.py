@@ -42,6 +42,10 @@ ValueNumber: TypeAlias = int
 # An operation: its primitive, its operands and its results.
 Op: TypeAlias = tuple[Primitive, tuple[ValueNumber, ...], range]
 
+# In place of the number of the one equation whose kernel reads a value.
+_UNREAD: Final = -1
+_SEVERAL: Final = -2
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class Inlined(Operations):
             body.caller.update(zip(body.outs, results, strict=True))
 
     def _add(self, eqn: Eqn, top: _WalkedBody) -> list[_WalkedBody]:
-        """Add an equation. Returns the bodies to walk next."""
+        """Add an equation. Return the bodies to walk next."""
         prim, values = eqn.prim, top.values
         ins = self.read(eqn.ins, values)
         has_bodies = self._bodies.get(type(prim))
@@ -253,9 +257,11 @@ def _unfusible_joins(
         fusion = costs[type(prim)][0]
         own_kernel = fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION
         reads_until = {a: a if a in in_memory else latest[a] for a in ins}
-        for a in ins if not own_kernel and len(reads_until) > 1 else ():
+        joins_values = not own_kernel and len(reads_until) > 1
+        for a in ins:
             if (
-                count[a] > 1
+                joins_values
+                and count[a] > 1
                 and a in reads.joins
                 and a not in in_memory
                 and any([reads_until[b] > a for b in ins if b != a])
@@ -274,8 +280,8 @@ def _unfusible_joins(
 def _in_memory(program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[ValueNumber]:
     """Return the results of fusible equations that no reader computes again, beside those of large expressions."""
     found = _unfusible_joins(program, reads, costs)
-    # The equation whose kernel reads a value, or `_SEVERAL`; -1 before it has readers. Readers come first.
-    kernel = [-1] * len(program.avals)
+    # the equation whose kernel reads a value, `_SEVERAL` or, before its readers are seen, `_UNREAD`
+    kernel = [_UNREAD] * len(program.avals)
     for k in reversed(range(len(program.ops))):
         prim, ins, outs = program.ops[k]
         fusion = costs[type(prim)][0]
@@ -284,18 +290,15 @@ def _in_memory(program: Operations, reads: _Reads, costs: Mapping[type[Primitive
             kernels = {kernel[out] for out in outs}
             if any([out in reads.from_memory or not reads.count[out] for out in outs]):
                 kernels.add(k)
-            kernels.discard(-1)
+            kernels.discard(_UNREAD)
             if found.isdisjoint(outs):
                 read_by = _SEVERAL if len(kernels) > 1 else kernels.pop()
                 if read_by == _SEVERAL and fusion is Fusion.EXPENSIVE:
                     found.update(outs)
                     read_by = k
         for a in ins:
-            kernel[a] = read_by if kernel[a] in (-1, read_by) else _SEVERAL
+            kernel[a] = read_by if kernel[a] in (_UNREAD, read_by) else _SEVERAL
     return found
-
-
-_SEVERAL: Final = -2
 
 
 @final

@@ -21,11 +21,11 @@ from typing import TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.flags import select_by_flags
+from fxad.core.layout import Sliced, Times, UpTo
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
 from fxad.transforms.fusion import Flat, Fusions
 
 
@@ -76,7 +76,7 @@ def peak(jaxpr: Jaxpr) -> Peak:
 
 
 def _program(jaxpr: Jaxpr) -> _CountedBody:
-    """Refuse nothing: operands and results of a program are memory of the caller."""
+    """Return a program whose operands and results are not counted: they are memory of the caller."""
     return _CountedBody(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
 
 
@@ -157,15 +157,21 @@ def _bytes_in_memory(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
 
 def _sliced_bytes(eqn: Eqn) -> int:
     """Return the bytes of the slices of a step that are copied: bodies within the step read or compute them."""
-    prim = eqn.prim
-    if not isinstance(prim, Scan):  # the rows of a `while` are not counted
+    if not isinstance(eqn.prim, HigherOrder):
         return 0
-    step = _without_calls(prim.body)
-    within = [e for e in step.eqns if isinstance(e.prim, HigherOrder)]
-    read, computed = {a for e in within for a in e.ins}, {v for e in within for v in e.outs}
-    slices_read = [v for v in step.ins[prim.n_consts + prim.n_carry :] if v in read]
-    slices_computed = [a for a in step.outs[prim.n_carry :] if a in computed]
-    return sum([a.aval.nbytes for a in (*slices_read, *slices_computed)])
+    layout, total = eqn.prim.layout, 0
+    for k in layout.running:
+        if not isinstance(layout.bodies[k].runs, Times | UpTo):  # the rows of a `while` are not counted
+            continue
+        step = _without_calls(layout.bodies[k].jaxpr)
+        within = [e for e in step.eqns if isinstance(e.prim, HigherOrder)]
+        read, computed = {a for e in within for a in e.ins}, {v for e in within for v in e.outs}
+        in_roles = [layout.operand_roles[p] for p in layout.operand_indices(k)]
+        out_roles = [layout.result_roles[p] for p in layout.result_indices(k) if p is not None]
+        slices = [a for a, role in zip(step.ins, in_roles, strict=True) if type(role) is Sliced and a in read]
+        slices += [a for a, role in zip(step.outs, out_roles, strict=True) if type(role) is Sliced and a in computed]
+        total += sum([a.aval.nbytes for a in slices])
+    return total
 
 
 def _spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:

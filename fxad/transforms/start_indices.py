@@ -30,8 +30,8 @@ PrimitiveAndOperands: TypeAlias = tuple[Primitive, Atoms]
 class DynamicForm:
     """How an equation with static start indices becomes one with start indices as operands.
 
-    starts:       the start indices of the equation.
     key:          equal for two equations if they have the same dynamic form.
+    starts:       the start indices of the equation.
     with_dynamic: the primitive and the operands of the dynamic form, given the equation and the mask of the start
                   indices that become operands. Slices and paddings ignore the mask: all become operands.
     """

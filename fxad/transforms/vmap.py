@@ -65,11 +65,11 @@ def vmap_named(
             only.
     """
     if devices and axis is not None and (has_ppermute(jaxpr) or axis in dict(mesh_of_maps(jaxpr))):
-        return vmap(jaxpr, size, in_dims, out_dims, axis, (), True)
+        return vmap(jaxpr, size, in_dims, out_dims, axis, devices=True)
     named = axis if axis is not None and has_axis(jaxpr.free_axes, axis) else None
     if spmd and runs_on_devices(jaxpr):
-        return vmap(jaxpr, size, in_dims, out_dims, named, spmd, False)
-    return vmap(jaxpr, size, in_dims, out_dims, named, (), devices)
+        return vmap(jaxpr, size, in_dims, out_dims, named, spmd)
+    return vmap(jaxpr, size, in_dims, out_dims, named, devices=devices)
 
 
 def has_axis(axes: FreeAxes, name: str) -> bool:
@@ -87,7 +87,7 @@ def vmap(
     spmd: tuple[str, ...] = (),
     devices: bool = False,
 ) -> tuple[Jaxpr, Dims]:
-    """Map a program over a new axis of length `size`. Returns the program and the batch axis of each result.
+    """Map a program over a new axis of length `size`. Return the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
     axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped

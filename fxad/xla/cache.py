@@ -94,7 +94,7 @@ class HeldCall(Protocol):
     """A program or an executable that a jitted function holds for arguments of some types."""
 
     def release(self, reason: ReleaseReason) -> bool:
-        """Drop it, if it was not used since the last request for this reason. Returns True if it is dropped."""
+        """Drop it, if it was not used since the last request for this reason. Return True if it is dropped."""
 
 
 class ReleaseReason(IntFlag):
@@ -398,7 +398,7 @@ class Cache:
         return cached.executable
 
     def _compiled(self, key: CacheKey, tier: DiskTier | None) -> tuple[CachedExecutable, bool]:
-        """Compile a program and store it on disk. Returns the executable, and True if it was stored."""
+        """Compile a program and store it on disk. Return the executable, and True if it was stored."""
         jaxpr, (options, device) = key
         start = time.perf_counter()
         compilation = compile_uncached(jaxpr, options, device)
@@ -440,7 +440,7 @@ class Cache:
         return self._contents.counts().compilations
 
     def count_compiled_at(self, line: str) -> int:
-        """Count a program that a jitted function has compiled for a call at a line of the user. Returns the number."""
+        """Count a program that a jitted function has compiled for a call at a line of the user. Return the number."""
         at = self._contents.compiled_at
         number = (at.get(line) or 0) + 1
         at.put(line, number)

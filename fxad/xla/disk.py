@@ -96,7 +96,7 @@ class Directory:
         return None
 
     def write(self, key: str, stored: DiskEntry) -> bool:
-        """Store or replace the entry of a key. Returns True on success."""
+        """Store or replace the entry of a key. Return True on success."""
         head = json.dumps({"key": key, **stored.header}, sort_keys=True).encode()
         body = [len(head).to_bytes(_LENGTH, "little"), head, stored.payload]
         size = _BEGIN + len(head) + len(stored.payload)

@@ -266,7 +266,7 @@ class DiskTier:
         compilation: Compilation,
         seconds: float,
     ) -> bool:
-        """Store an executable that took `seconds` to compile. Returns True if it was stored."""
+        """Store an executable that took `seconds` to compile. Return True if it was stored."""
         key = self._key(jaxpr, device, options)
         entry = None if key is None else to_disk_entry(compilation, serialized(compilation.executable), seconds)
         return key is not None and entry is not None and self.directory.write(key, entry)

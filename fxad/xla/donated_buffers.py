@@ -77,7 +77,7 @@ def taken_by(call: DonatingCall, record: DonationRecord | None) -> Taken:
 
 
 def take_for_donation(buffer: Buffer, taken: Taken) -> bool:
-    """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps the entry.
+    """Take a buffer for donation. Return True if no other call has taken it. The buffer keeps the entry.
 
     If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
     other threads have released their pins of the buffer.

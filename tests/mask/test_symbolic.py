@@ -13,7 +13,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax, nn, random, text
+from fxad import lax, nn, random, scipy, text
 from fxad.core.sizes import Reader, maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
 from fxad.transforms.specialize import size_names
@@ -131,6 +131,18 @@ def test_symbolic_sizes_in_indices_and_samplers() -> None:
 
     drawn = fx.trace(draw, fx.Spec((2,), "uint32"), spec(X, "float32"))
     assert fx.specialize(drawn, n=4).jaxpr is fx.trace(draw, fx.Spec((2,), "uint32"), fx.Spec((4, 3))).jaxpr
+
+
+def test_factors_of_a_matrix_of_two_sizes() -> None:
+    """The smaller size is not decided. A gradient extends every factor to a square, also one that is square."""
+    factors = fx.trace(scipy.linalg.lu, fx.Spec("n, m"))
+    gradient = fx.trace(total(scipy.linalg.lu), fx.Spec("n, m"))
+    for n, m in ((4, 7), (6, 5), (3, 3)):
+        x = np.random.default_rng(n).normal(size=(n, m)).astype("float32")
+        assert fx.specialize(factors, n=n, m=m).jaxpr is fx.trace(scipy.linalg.lu, fx.Spec((n, m))).jaxpr
+        np.testing.assert_array_equal(
+            fx.interpret(fx.specialize(gradient, n=n, m=m), x), fx.interpret(fx.trace(total(scipy.linalg.lu), x), x)
+        )
 
 
 def test_a_program_is_called_at_any_size() -> None:

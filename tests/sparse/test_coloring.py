@@ -14,8 +14,9 @@ from hypothesis import given, settings, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ParameterError, ShapeError
-from fxad.transforms.sparse.coloring import KINDS, SYMMETRIC, Coloring, color, color_grid, decompression, is_valid
+from fxad.transforms.sparse.coloring import color, color_grid
 from fxad.transforms.sparse.csr import csr_of
+from fxad.transforms.sparse.decompression import KINDS, SYMMETRIC, Coloring, decompression, is_valid
 from fxad.transforms.sparse.shifts import color_band, color_known_stencil, stencil_of, stencil_pattern
 
 Dense = npt.NDArray[Any]

@@ -13,8 +13,8 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import FxadError
 from fxad.scipy import stats
-from fxad.transforms.sparse.checks import decompression
 from fxad.transforms.sparse.coloring import color
+from fxad.transforms.sparse.decompression import decompression
 
 X = fnp.asarray(np.linspace(0.3, 1.7, 6))
 EYE = fx.Pattern.from_scipy(np.eye(6))

@@ -86,7 +86,7 @@ class TracedCall:
         self.start = self.end = replay_position()
 
     def run(self) -> Any:
-        """Bind the equation. Returns the results in the tree of the function."""
+        """Bind the equation. Return the results in the tree of the function."""
         scope = _scope.get()
         if scope is None:
             with _scope(_Scope()):

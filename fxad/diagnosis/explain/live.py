@@ -95,7 +95,7 @@ class _Walk:
         self._read(root, None)
 
     def _computation(self, number: int, operands: tuple[_BuffersOfResult, ...]) -> _BuffersOfResult:
-        """Walk a computation. Returns the node of its root."""
+        """Walk a computation. Return the node of its root."""
         computation = self.module.computations[number]
         for i in computation.instructions:
             self.nodes[i.id] = self._instruction(i, operands)

@@ -124,7 +124,7 @@ class Equation:
         return self.translation.run(closed, (), args)
 
     def function(self, jaxpr: ClosedJaxpr | OpenJaxpr) -> Callable[..., tuple[JaxValue, ...]]:
-        """Return `run` of this jaxpr as a function that returns arrays."""
+        """Return the function that runs a jaxpr in a parameter and returns arrays."""
 
         def translated(*args: JaxValue) -> tuple[JaxValue, ...]:
             return arrays(self.run(jaxpr, args))
@@ -172,7 +172,7 @@ def _raised_here(error: Exception) -> bool:
     return traceback.tb_frame.f_globals.get("__package__") == __package__
 
 
-# Translates an equation, given its operands. Returns its result, or the sequence of its results.
+# Translates an equation, given its operands. Return its result, or the sequence of its results.
 EqnTranslation: TypeAlias = Callable[..., object]
 Rows: TypeAlias = Mapping[str, EqnTranslation]  # by the name of the primitive in JAX
 
@@ -261,5 +261,5 @@ def with_params(fn: Callable[..., object], *names: str, **fixed: object) -> EqnT
 
 
 def unchanged(eqn: Equation, *xs: JaxValue) -> tuple[Array, ...]:
-    """Return the row of an equation that returns its operands."""
+    """Return the operands: the row of an operation that changes nothing."""
     return arrays(xs)

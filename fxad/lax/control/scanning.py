@@ -192,7 +192,7 @@ def fori_loop(
     *,
     unroll: int | bool | None = None,
 ) -> Any:
-    """Return `val = body_fun(i, val)` for i from `lower` to `upper`, exclusive; return the last `val`.
+    """Compute `val = body_fun(i, val)` for i from `lower` to `upper`, exclusive; return the last `val`.
 
     `init_val` is any pytree of arrays, which keeps its structure, shapes and dtypes. A bare Python number in it takes
     the dtype that `body_fun` returns for it. i is int32 if both bounds fit, or has the dtype of a bound that is an

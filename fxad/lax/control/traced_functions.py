@@ -79,7 +79,7 @@ def traced_body(
 def common_operands(bodies: Sequence[TracedFunction]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:
     """Return the bodies over the same operands: the union of their captured values, then the arguments.
 
-    Returns the jaxprs and the values of the leading operands.
+    Return the jaxprs and the values of the leading operands.
     """
     values: dict[int, object] = {}
     for body in bodies:

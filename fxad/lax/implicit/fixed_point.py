@@ -43,7 +43,7 @@ def fixed_point_iteration(
 ) -> tuple[Any, Convergence]:
     """Apply `f` until x converges: |f(x) - x| <= max(tol |f(x)|, atol), at most `maxiter` times.
 
-    Returns (x, `Convergence`), whose residual is f(x) - x. Integers in x are updated too, but do not count in the norm.
+    Return (x, `Convergence`), whose residual is f(x) - x. Integers in x are updated too, but do not count in the norm.
     This is an ordinary loop: for derivatives of the fixed point see `custom_fixed_point`.
 
     Raises: TreeError, ShapeError, DTypeError when `f` returns another type.

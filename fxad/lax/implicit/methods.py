@@ -40,7 +40,7 @@ _NONE = int(Breakdown.NONE)
 def conjugate_gradients(
     apply: VectorMap, precondition: VectorMap, r: Array, target: Array, limit: Array
 ) -> MethodResult:
-    """Return for a Hermitian definite matrix, with a Hermitian definite preconditioner.
+    """Solve a system with a Hermitian definite matrix and a Hermitian definite preconditioner.
 
     Source: Hestenes, Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952)
     """
@@ -72,7 +72,7 @@ def conjugate_gradients(
 
 
 def bicgstab(apply: VectorMap, precondition: VectorMap, r: Array, target: Array, limit: Array) -> MethodResult:
-    """Return for any matrix; two products with it in a step.
+    """Solve a system with any matrix; a step takes two products with it.
 
     Source: van der Vorst, Bi-CGSTAB: A Fast and Smoothly Converging Variant of Bi-CG (1992)
     """

@@ -70,7 +70,7 @@ def carry_fixpoint(carry: Flags, step: Callable[[Flags], tuple[T, Flags]]) -> tu
     """Mark carries until no mark is added.
 
     `step`, applied to the marks of the carries, returns a value, and the marks of the results of a step, of which the
-    first are the carries. Returns the value and these marks for the fixpoint, and the fixpoint.
+    first are the carries. Return the value and these marks for the fixpoint, and the fixpoint.
     """
     while True:
         value, outs = step(carry)

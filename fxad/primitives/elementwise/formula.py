@@ -115,7 +115,7 @@ class Formula:
         return Formula(self._emit, self._emit.one(ReduceOr(axes), self.atom))
 
     def exp(self) -> Formula:
-        """Return e to the power of it."""
+        """Return e to the power of this value."""
         return self.apply(EXP)
 
     def expm1(self) -> Formula:

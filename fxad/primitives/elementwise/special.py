@@ -339,7 +339,7 @@ def _polygamma(n: float, x: float) -> float:
 
 
 def _hurwitz(s: int, q: float) -> float:
-    """Return sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin."""
+    """Return the sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin."""
     if math.isinf(q):
         return 0.0
     if q < 0:  # the terms below 0 are those of 1 - f, 2 - f, ..., 0 - q

@@ -141,13 +141,13 @@ def _unpacked(hlo: Hlo, packed: HloValue, x: Aval, im: HloValue, out: Aval) -> H
 
 
 def _column_at(hlo: Hlo, value: HloValue, x: Aval, offset: int) -> HloValue:
-    """Column j + offset at column j, and zeros where there is none."""
+    """Return column j + offset at column j, and zeros where there is none."""
     return pad_axis(hlo, value, x, x.ndim - 1, -offset, offset)
 
 
 def _gtsv(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) -> tuple[HloValue, ...]:
-    """Return cuSPARSE returns the solution alone. It reads the elements of the diagonals that LAPACK ignores. Systems
-    that are too small are continued by rows of the identity."""
+    """Call cuSPARSE, which returns the solution alone. It reads the elements of the diagonals that LAPACK ignores.
+    Systems that are too small are continued by rows of the identity."""
     (dl, d, du, b), (_, line, _, matrix) = args, ins
     last, rows = line.ndim - 1, matrix.ndim - 2
     more = max(_LEAST_TRIDIAGONAL - line.shape[last], 0)

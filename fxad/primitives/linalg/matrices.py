@@ -171,7 +171,7 @@ def rows(one: One[X], a: X, start: int, limit: int) -> X:
 
 
 def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
-    """Return zeros below and to the right."""
+    """Return a with zeros below and to the right."""
     if more_rows == 0 and more_columns == 0:
         return a
     n = len(a.aval.shape)

@@ -99,7 +99,7 @@ def zero_tangents(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...])
 
 
 def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
-    """Apply the jvp rule of every equation that a tangent reaches, and copy the other equations. Returns the results of
+    """Apply the jvp rule of every equation that a tangent reaches, and copy the other equations. Return the results of
     the primal program.
 
     `tangents` holds the nonzero tangents of the operands. This function adds those of all other variables.

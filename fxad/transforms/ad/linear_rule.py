@@ -73,6 +73,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple
     except (NotLinearError, NotDifferentiableError):
         if not reaches_unchecked_eqn(live_rule, flags):
             raise
+    # no adjoint: the rule applies a loop without a bound or a host function to the tangents, as one `linear_call`
     if split is None or not has_adjoint(split.linear):
         forward, push = split_by_dependence(live_rule, n_out, n_tangents)
         _, linear_push = cotangent_maps(push, n_tangents, what, "the tangents")

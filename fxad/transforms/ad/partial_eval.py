@@ -52,7 +52,7 @@ def partial_eval(jaxpr: Jaxpr, known: Flags) -> Halves:
 
 
 def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """Inline the calls, and splits the equations, that have a known part and an unknown one. Return the program and a
+    """Inline the calls, and split the equations, that have a known part and an unknown one. Return the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
     known_values: set[Atom] = set(select_by_flags(jaxpr.ins, known))

@@ -415,7 +415,9 @@ class _BoundedLoop:
         b = Builder.resume(jaxpr)
         count = b.one(ADD, b.input(INT32_SCALAR), Lit.of(1, INT32_SCALAR))
         body = b.build((*outs[:n_carry], count, *outs[n_carry:], *predicate), jaxpr.name)
-        return Scan(body, self.most, False, 1, len(jaxpr.ins) - n_carry, n_carry + 1, upto=True)
+        return Scan(
+            body, self.most, reverse=False, unroll=1, n_consts=len(jaxpr.ins) - n_carry, n_carry=n_carry + 1, upto=True
+        )
 
     def separate_predicate(self) -> tuple[Jaxpr, tuple[int, ...]]:
         """Return the program of a predicate that the step does not return, and the operands of the loop that it

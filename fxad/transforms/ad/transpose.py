@@ -52,6 +52,10 @@ class TransposeBuilder(Builder):
     def recur(self, body: Jaxpr, linear: Flags) -> Jaxpr:
         return transpose(body, linear)
 
+    def take_back(self) -> None:
+        """Remove the last equation, whose results nothing reads."""
+        self.n -= len(self.eqns.pop().outs)
+
 
 def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Flags:
     """Return flags for the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
@@ -74,7 +78,7 @@ def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Flags:
 def backward(
     ctx: TransposeBuilder, jaxpr: Jaxpr, linear: Sequence[bool], known: Sequence[Atom], cts: Sequence[Cotangent]
 ) -> list[Cotangent]:
-    """Add the adjoint of `jaxpr` to `ctx`. Returns the cotangents of the operands marked in `linear`.
+    """Add the adjoint of `jaxpr` to `ctx`. Return the cotangents of the operands marked in `linear`.
 
     `known` are the values of the other operands, `cts` the cotangents of the results. Equations that do not depend on a
     marked operand are copied and run forward.
@@ -117,8 +121,7 @@ def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) ->
     last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
     if last.prim is not NEG or last.outs[0] is not ct or list(ct_env.values()).count(ct) > 1:
         return False
-    ctx.eqns.pop()
-    ctx.n -= 1
+    ctx.take_back()
     ct_env[eqn.outs[0]] = last.ins[0]
     return True
 
@@ -126,7 +129,7 @@ def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) ->
 def _backward_negated_eqn(
     ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
 ) -> None:
-    """Transpose a broadcast whose cotangent lost its negation: negates the cotangent of the operand."""
+    """Transpose a broadcast whose cotangent lost its negation: negate the cotangent of the operand."""
     (a,) = eqn.ins
     total = ct_env.pop(a, None)
     backward_eqn(ctx, eqn, linear_values, env, ct_env)
@@ -145,7 +148,7 @@ class FixedValues(Protocol):
 def backward_eqn(
     ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
 ) -> None:
-    """Add the adjoint of one equation to `ctx`. Takes the cotangents of its results out of `ct_env`, and adds those of
+    """Add the adjoint of one equation to `ctx`. Take the cotangents of its results out of `ct_env`, and add those of
     its operands to it.
 
     `linear_values` are the values that depend on the linear operands of the program; `env` has the other values.

@@ -29,7 +29,7 @@ class Vjp:
 def _pull_back(
     b: TransposeBuilder, lin: LinearizedBody, residuals: Sequence[Atom], cts: Mapping[int, Cotangent]
 ) -> list[Atom]:
-    """Add the transpose of a linear program to a builder. Returns the cotangents of its tangents. `cts` has the
+    """Add the transpose of a linear program to a builder. Return the cotangents of its tangents. `cts` has the
     cotangents of the floating and complex results of the primal program, by the number of the result."""
     nonzero_cts = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
     return instantiate(backward(b, lin.linear, leading(lin.n_tangents, len(lin.linear.ins)), residuals, nonzero_cts))

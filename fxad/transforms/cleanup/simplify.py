@@ -77,7 +77,7 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
 
 
 def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-    """Simplify the bodies of an equation, then the equation. Returns its results."""
+    """Simplify the bodies of an equation, then the equation. Return its results."""
     simplified = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
     assert isinstance(simplified, HigherOrder), "bodies of the same types make the same primitive"
     layout = simplified.layout
@@ -106,7 +106,7 @@ def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]
 
 
 def _call_of_branch(b: Builder, layout: Layout, k: int, ins: tuple[Atom, ...]) -> list[Atom]:
-    """Add a call of branch k. Returns the results of the equation."""
+    """Add a call of branch k. Return the results of the equation."""
     values = b(Call(layout.bodies[k].jaxpr), *[ins[p] for p in layout.operand_indices(k)])
     found = dict(zip(layout.result_indices(k), values, strict=True))
     return [found[q] for q in range(len(found))]

@@ -468,7 +468,7 @@ def _transpose_split(
 
 
 def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx) -> None:
-    """Emit the ivjp of an equation, if its results have cotangents. Adds the operands that it reconstructs to the
+    """Emit the ivjp of an equation, if its results have cotangents. Add the operands that it reconstructs to the
     values, and the cotangents of its operands to `ct_env`."""
     eqn = cut.ivjp_eqn.eqn
     popped = [ct_env.pop(t.var, None) if isinstance(t, Lin) else None for t in cut.tangents_out]

@@ -127,7 +127,7 @@ class _Rewriting:
         return self._with_choices(sums) if sums else None
 
     def _masked_sums(self) -> dict[Atom, _MaskedSum]:
-        """Return the sums of masked values, by their results, and records the supports of all values."""
+        """Return the sums of masked values, by their results, and record the supports of all values."""
         sums: dict[Atom, _MaskedSum] = {}
         for eqn in self.graph.eqns:
             if isinstance(eqn.prim, Add | Sub | Mul | Neg):

@@ -71,7 +71,7 @@ def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _merged_in_bodies(jaxpr: Jaxpr) -> Jaxpr:
-    """Merge chains in bodies first. Then inlines calls of one reversible equation, and rewrites loops over one."""
+    """Merge chains in bodies, then inline calls of one reversible equation, and rewrite loops over one."""
     return rewrite(jaxpr, _merge_in_eqn)
 
 

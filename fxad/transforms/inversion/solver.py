@@ -234,7 +234,7 @@ class _Search:
                 self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})
 
     def _mark_known(self, v: Atom, computed_by: Eqn | BackwardStep | None) -> None:
-        """Record how a value is computed (None: it is known from the start), and queues the equations and parts that
+        """Record how a value is computed (None: it is known from the start), and queue the equations and parts that
         may determine other values now."""
         if isinstance(v, Lit) or v in self.computed_by:
             return
@@ -280,7 +280,7 @@ class _Search:
     # -------------------------------------------------------------------------------------------- running backwards
 
     def _invert(self, k: int) -> None:
-        """Run an equation backwards, and records its unknown operands or the reason for the refusal."""
+        """Run an equation backwards, and record its unknown operands or the reason for the refusal."""
         eqn = self.graph.eqns[k]
         b = self._builder(self.measured)
         solved = self._apply_rule(b, eqn)
@@ -387,7 +387,7 @@ class _Search:
         self._add_step(eqns, b, {v: value})
 
     def _emit_part(self, b: StepBuilder, v: Var, path: InvertedEqns) -> PartialValue | None:
-        """Emit the equations of a part into the builder of a step: applies the rules along its path once more. Returns
+        """Emit the equations of a part into the builder of a step: apply the rules along its path once more. Returns
         the part, over atoms of this builder; None if a value on the path is known by now."""
         first, *rest = [self.graph.eqns[k] for k in path]
         solved = self._apply_rule(b, first)

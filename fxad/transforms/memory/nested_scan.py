@@ -41,14 +41,19 @@ def _nested(
     consts, state = b.inputs(avals[:n_consts]), b.inputs(avals[n_consts : n_consts + n_carry])
     xs = b.inputs([a.with_shape((n, *a.shape)) for a in avals[n_consts + n_carry :]])
     if not sizes:
-        return b.build(b(Scan(step, n, reverse, unroll, n_consts, n_carry), *consts, *state, *xs), step.name)
+        return b.build(
+            b(Scan(step, n, reverse=reverse, unroll=unroll, n_consts=n_consts, n_carry=n_carry), *consts, *state, *xs),
+            step.name,
+        )
     m, inner_sizes = sizes[0], sizes[1:]
     trips, left = divmod(n, m)
     # the steps that are left over run last
     start = left if reverse else 0
     part = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, inner_sizes))
     blocks = [row_block(b, x, start, start + trips * m, (trips, m)) for x in xs]
-    outs: Sequence[Var] = b(Scan(part, trips, reverse, 1, n_consts, n_carry), *consts, *state, *blocks)
+    outs: Sequence[Var] = b(
+        Scan(part, trips, reverse=reverse, unroll=1, n_consts=n_consts, n_carry=n_carry), *consts, *state, *blocks
+    )
     carry, ys = outs[:n_carry], [b.one(Reshape((trips * m, *y.aval.shape[2:])), y) for y in outs[n_carry:]]
     if left:
         tail = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < left]))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import index
-from typing import Final, SupportsIndex, cast, final, overload
+from typing import Final, SupportsIndex, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, FxadError, described, shown
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import ShownRows, Table, as_row_number
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline
@@ -66,7 +65,7 @@ class Residual:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Residuals(Shown, Sequence[Residual]):
+class Residuals(ShownRows[Residual]):
     """The residuals of a program: arguments first, then in the order of computation. `print` shows a table.
 
     `without(k, ...)` and `keep(k, ...)` return a copy in which rows are computed again, or stored. Such a copy is a
@@ -78,19 +77,6 @@ class Residuals(Shown, Sequence[Residual]):
     wrt: Flags
     rows: tuple[Residual, ...]
     names: tuple[str, ...] = ()
-
-    @overload
-    def __getitem__(self, k: int) -> Residual: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[Residual]: ...
-    def __getitem__(self, k: int | slice) -> Residual | Sequence[Residual]:
-        return self.rows[k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Residual]:
-        return iter(self.rows)
 
     @property
     def bytes(self) -> int:
@@ -149,14 +135,6 @@ class Residuals(Shown, Sequence[Residual]):
 
     def _shown(self) -> tuple[str, Sequence[Table]]:
         return f"Residuals of {self.jaxpr.name}: {self._total}", [self._table]
-
-
-def as_row_number(k: object) -> int | None:
-    """Return the int of an integer; None for another value, also for a bool."""
-    try:
-        return index(cast("SupportsIndex", None if isinstance(k, bool) else k))
-    except (TypeError, FxadError):  # an array may have `__index__`, and not be an integer
-        return None
 
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def live_ins_and_outs(
 
 @by_value
 def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
-    """Inline the calls of a program, and splits its other bodies into segments."""
+    """Inline the calls of a program, and split its other bodies into segments."""
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         if type(eqn.prim) is Call:

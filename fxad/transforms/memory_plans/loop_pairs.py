@@ -15,6 +15,7 @@ devices are handled as a loop of one step: the second one runs the body of the f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, final
 
 from fxad.core.builder import Builder, substitute
@@ -30,7 +31,7 @@ from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
 
-DEPTHS: Final = (2, 3, 4)
+SEGMENT_DEPTHS: Final = (2, 3, 4)  # levels of nested segments
 
 
 @final
@@ -117,7 +118,7 @@ def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
         return ()
     n = max([prim.length for prim in pairs if isinstance(prim, Scan) and not prim.upto], default=1)
     out: list[tuple[int, ...]] = [(1,)]
-    for depth in DEPTHS:
+    for depth in SEGMENT_DEPTHS:
         sizes, m = [], n
         for wanted in balanced(n, depth):
             m = near_divisor(m, wanted)
@@ -250,7 +251,12 @@ class _LoopPair:
         x = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in blocks])
         results = inner(_of_length(self.first, m), *c, *state, *x)
         segment = inner.build([*results, *state], f"segment_{self.first.body.name}")
-        outs = b(Scan(segment, trips, self.first.reverse, 1, len(consts), n_carry), *consts, *carry, *blocks)
+        outs = b(
+            Scan(segment, trips, reverse=self.first.reverse, unroll=1, n_consts=len(consts), n_carry=n_carry),
+            *consts,
+            *carry,
+            *blocks,
+        )
         at = len(outs) - n_carry
         stored: Atoms = outs[at:]
         carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:at]]
@@ -291,7 +297,14 @@ class _LoopPair:
             _, kept = self.forward(inner, again, m, sizes[1:])
             outs = self.backward(inner, again, kept, (*c2, *d, *x2), m, sizes[1:])
             segment = inner.build(outs, f"segment_{self.second.body.name}")
-            loop = Scan(segment, trips, self.second.reverse, 1, len(first_consts) + len(consts), n_carry)
+            loop = Scan(
+                segment,
+                trips,
+                reverse=self.second.reverse,
+                unroll=1,
+                n_consts=len(first_consts) + len(consts),
+                n_carry=n_carry,
+            )
             outs = b(loop, *first_consts, *consts, *carry, *states, *first_blocks, *blocks)
             return outs[:n_carry], tuple([_joined(b, y) for y in outs[n_carry:]])
 
@@ -320,7 +333,7 @@ class _LoopPair:
         ins = b.inputs(first.body.in_avals)
         outs = b.inline(first.body, ins)
         steps = b.build([*outs, *ins[first.n_consts : first.n_consts + first.n_carry]], first.body.name)
-        return Scan(steps, n, first.reverse, first.unroll, first.n_consts, first.n_carry, first.upto)
+        return replace(first, body=steps, length=n)
 
     def _steps_again(self, b: Builder, first_ins: Atoms, states: Atoms, ins: Atoms, n: int) -> Atoms:
         """Add n steps of the second loop, each of which runs its step of the first again from the carry before it."""
@@ -338,7 +351,7 @@ class _LoopPair:
         outs = step.inline(second.body, (*c2, *d, *x2, *again[len(again) - self.n_stacks :]))
         steps = step.build(outs, second.body.name)
         n_consts = len(consts_1) + len(consts_2)
-        loop = Scan(steps, n, second.reverse, second.unroll, n_consts, second.n_carry, second.upto)
+        loop = replace(second, body=steps, length=n, n_consts=n_consts)
         return b(loop, *count, *consts_1, *consts_2, *carry, *states, *xs_1, *xs_2)
 
     def _split(self, scan: Scan, ins: Atoms) -> tuple[Atoms, Atoms, Atoms]:
@@ -347,7 +360,7 @@ class _LoopPair:
 
 
 def _of_length(scan: Scan, n: int) -> Scan:
-    return Scan(scan.body, n, scan.reverse, scan.unroll, scan.n_consts, scan.n_carry)
+    return replace(scan, length=n, upto=False)
 
 
 def _rows(n: int, main: int, reverse: bool) -> tuple[range, range]:

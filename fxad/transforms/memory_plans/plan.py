@@ -14,10 +14,9 @@ from fxad.core.passes import Pass, Passes
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, source_location
 from fxad.primitives.marks import without_budgets
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import Shown, Table, as_row_number
 from fxad.transforms.costs import time_of
 from fxad.transforms.liveness import peak_bytes
-from fxad.transforms.memory.residuals import as_row_number
 from fxad.transforms.memory_plans.rematerialize import (
     Crossing,
     Recomputation,

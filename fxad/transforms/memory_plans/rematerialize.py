@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count, pairwise
-from typing import Final, TypeAlias, final
+from typing import Final, Self, TypeAlias, final
 
 from fxad.core.builder import Builder, live_ins, rewrite, subprogram, substitute
 from fxad.core.dataclasses import dataclass
@@ -42,7 +42,7 @@ from fxad.transforms.memory_plans.loop_pairs import divided, divisions
 
 SMALL: Final = 64  # a value that is so many times smaller than the largest residual is stored
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
-DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
+GROUP_DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
 MAX_BYTES_RATIO: Final = 0.85  # of the estimated bytes of a schedule that is tried to those of the one before
 EXPANDED: Final = 2  # a value that is so many times larger than its operands is computed late
 
@@ -187,7 +187,8 @@ class SegmentSchedule:
             for start, stop in groups:
                 borders = [start, *[k for k in level if start < k < stop], stop]
                 inner += pairwise(borders)
-                (returned.setdefault(stop - 1, set()) if depth else stored).update(borders[1:-1])
+                saved = returned.setdefault(stop - 1, set()) if depth else stored
+                saved.update(borders[1:-1])
             groups = inner
         return stored, returned
 
@@ -302,9 +303,11 @@ def _schedules(flat: Jaxpr) -> list[tuple[float, SegmentSchedule]]:
         # the derivative of the last segment comes first: its values are stored
         if parts == 1:
             out.append(SegmentSchedule(turn, cuts, n // 2, (leaves,), forward))
-        out += [SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in DEPTHS]
+        out += [
+            SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in GROUP_DEPTHS
+        ]
     halves = _Halves(flat, turn)
-    return [(_Rematerialization(halves, s).microseconds, s) for s in dict.fromkeys(out)]
+    return [(_Rematerialization.of(halves, s).microseconds, s) for s in dict.fromkeys(out)]
 
 
 def _smallest_schedules(flat: Jaxpr) -> list[SegmentSchedule]:
@@ -361,7 +364,7 @@ def scheduled(flat: Jaxpr, schedule: SegmentSchedule) -> Jaxpr:
 
     Law: same value; effects stay, in order.
     """
-    return _Rematerialization(_Halves(flat, schedule.turn), schedule).program()
+    return _Rematerialization.of(_Halves(flat, schedule.turn), schedule).program()
 
 
 @final
@@ -408,13 +411,13 @@ class _Rematerialization:
     """A flat program under a schedule, as `blocks`.
 
     `segment_of` is the segment of each residual: the last one that reads it, or the one that computes it. `available`
-    are the values from before the turn that need not be computed again, at the place that is reached.
+    are the values from before the turn that need not be computed again: at first those that are stored; an interval
+    adds those that it returns. `again` are the segments in whose intervals each equation before the turn runs again.
     """
 
     def __init__(self, halves: _Halves, schedule: SegmentSchedule) -> None:
-        self.halves, self.schedule = halves, schedule
-        cuts, made_by, before = schedule.cuts, halves.made_by, halves.before
-        self.cuts = cuts
+        self.halves, self.schedule, self.cuts = halves, schedule, schedule.cuts
+        cuts, made_by = schedule.cuts, halves.made_by
         segment = [s for s, (a, b) in enumerate(pairwise(cuts)) for _ in range(a, b)]
         self.segment_of = {v: segment[max(made_by[v], halves.last_before.get(v, 0))] for v in halves.residuals}
         largest = max([v.aval.nbytes for v in halves.residuals], default=0)
@@ -424,26 +427,37 @@ class _Rematerialization:
         self.starts = self._starts(in_order)
         self.between = self._values_between()
         stored_between, self.returned = schedule.saves()
-        results, stored_from = halves.results, cuts[schedule.recomputed]
-        self.available: set[Atom] = {
-            v for v, k in made_by.items() if k >= stored_from or v in results or before[k].prim.effects
-        }
-        self.available.update(small, [v for v in halves.residuals if v not in in_order])
-        for s in stored_between:
-            self.available |= self.between[s]
         between = set[Atom]().union(*self.between)
         self.crossing = [v for v in made_by if v in halves.first_after or v in between]
-        self.fixed = {v for v in self.crossing if v in results or before[made_by[v]].prim.effects}
+        always = {v for v, k in made_by.items() if v in halves.results or halves.before[k].prim.effects}
+        self.fixed = {v for v in self.crossing if v in always}
+        self.available: set[Atom] = {v for v, k in made_by.items() if k >= cuts[schedule.recomputed]}
+        self.available.update(always, small, [v for v in halves.residuals if v not in in_order])
+        self.available.update(*[self.between[s] for s in stored_between])
         self.available.update([v for v in self.crossing if v.index in schedule.kept])
         self.available.difference_update([v for v in self.crossing if v.index in schedule.dropped])
-        # the segments in whose intervals each equation before the turn runs again
-        self.again: list[list[int]] = [[] for _ in before]
+        self.again: list[list[int]] = [[] for _ in halves.before]
         self.blocks: list[_PlannedBlock] = []
-        for start, stop in pairwise(schedule.forward):
+        self.forward_blocks = 0
+
+    @classmethod
+    def of(cls, halves: _Halves, schedule: SegmentSchedule) -> Self:
+        """Return the program under a schedule, with its blocks."""
+        out = cls(halves, schedule)
+        out._add_first_half()
+        out._add_second_half()
+        return out
+
+    def _add_first_half(self) -> None:
+        for start, stop in pairwise(self.schedule.forward):
             self._run_together(start, stop)
         self.forward_blocks = len(self.blocks)
+
+    def _add_second_half(self) -> None:
+        """Add the intervals of the segments, the last segment first."""
+        ends = [len(self.halves.after), *self.starts]
         for s in reversed(range(len(self.starts))):
-            self._interval(s, self.starts[s], self.starts[s - 1] if s else len(halves.after))
+            self._interval(s, self.starts[s], ends[s])
 
     def _starts(self, in_order: set[Var]) -> list[int]:
         """Return where the interval of each segment starts, in equations after the turn."""
@@ -486,7 +500,7 @@ class _Rematerialization:
             ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
             b.source = block.eqns[-1].source
             body = subprogram(block.eqns, ins, block.results, "block")
-            env.update(zip(block.results, b(Remat(body, True), *substitute(ins, env)), strict=True))
+            env.update(zip(block.results, b(Remat(body, opaque=True), *substitute(ins, env)), strict=True))
         return dce(b.build(substitute(self.halves.flat.outs, env), self.halves.flat.name))
 
     def crossings(self) -> tuple[Crossing, ...]:
@@ -589,7 +603,7 @@ class Crossing:
 
 def crossings(flat: Jaxpr, schedule: SegmentSchedule) -> tuple[Crossing, ...]:
     """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
-    return _Rematerialization(_Halves(flat, schedule.turn), schedule).crossings()
+    return _Rematerialization.of(_Halves(flat, schedule.turn), schedule).crossings()
 
 
 def plain_schedule(flat: Jaxpr) -> SegmentSchedule:

@@ -108,7 +108,7 @@ class _Match:
         self.operands: dict[int, Atom] = {}
 
     def drop_mismatches(self) -> bool:
-        """Drop equations that do not match the body, and records the operands of the others. Return True if any were
+        """Drop equations that do not match the body, and record the operands of the others. Return True if any were
         dropped."""
         self.operands = {}
         before = len(self.places)

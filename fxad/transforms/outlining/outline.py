@@ -187,7 +187,7 @@ class _RepeatSearch:
         return sorted([*starts, *non_overlapping(outside, length)])
 
     def _shared(self, starts: Sequence[int], length: int) -> Iterator[SharedBody]:
-        """Yield bodies for equal sequences if they pay, and takes the places of these sequences."""
+        """Yield bodies for equal sequences if they pay, and take the places of these sequences."""
         cost = self.cost(starts[0], length)
         if _saving(len(starts), cost) <= 0:
             return

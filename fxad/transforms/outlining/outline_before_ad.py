@@ -22,7 +22,7 @@ from fxad.transforms.outlining.outline import outline
 def outline_before_ad(jaxpr: Jaxpr, min_equations: int = LONG_PROGRAM, min_cost: float = UNIT_MICROSECONDS) -> Jaxpr:
     """Return the program with repeated sequences as calls, if one of the calls takes at least `min_cost` microseconds.
 
-    Returns the same program if no call does, or if it has fewer than `min_equations` equations.
+    Return the same program if no call does, or if it has fewer than `min_equations` equations.
 
     Law:  same value; existing calls are kept.
     Cost: that of `outline`; nothing for a short program.

@@ -142,8 +142,12 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
             later.append(at)
         if eqn.prim.effects:
             moves_later.append(needs)
-    in_order = not body.effects and moves_later == sorted(moves_later)  # the others stand before the calls
-    return _CallChain(body, tuple(calls), carry, tuple(later)) if in_order or not moves_later else None
+    # the equations between the calls run before the scan, or after it if they read results of a call
+    only_calls_have_effects = not moves_later
+    others_in_order = not body.effects and moves_later == sorted(moves_later)
+    if only_calls_have_effects or others_in_order:
+        return _CallChain(body, tuple(calls), carry, tuple(later))
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------ writing scans
@@ -201,9 +205,8 @@ def _scanned(
     order = [*consts, *carry, *stacked]
     operands: dict[int, Atom] = {p: step.input(body.ins[p].aval) for p in order}
     outs = step.inline(body, [operands[p] for p in range(len(columns))])
-    prim = Scan(
-        step.build([outs[r] for r in (*carry.values(), *ys)], body.name), length, reverse, 1, len(consts), len(carry)
-    )
+    one_call = step.build([outs[r] for r in (*carry.values(), *ys)], body.name)
+    prim = Scan(one_call, length, reverse=reverse, unroll=1, n_consts=len(consts), n_carry=len(carry))
     results = b(prim, *[columns[p][0] for p in (*consts, *carry)], *xs)
     last = dict(zip(carry.values(), results, strict=False))
     whole = dict(zip(ys, results[len(carry) :], strict=True))

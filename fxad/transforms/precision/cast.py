@@ -50,7 +50,7 @@ _SENSITIVE: Final = (
     Log2, LogSoftmax, Pow, ReduceProd, ReduceSum, ReduceWindowSum, Rsqrt, Sinh, Softmax, Tan,
 )  # fmt: skip
 # Operations whose meaning depends on the dtype, and solvers, which stop by tolerances of their dtype.
-_OF_THEIR_DTYPE: Final = (
+_BOUND_TO_DTYPE: Final = (
     BitcastConvertType, Fold, GammaSample, HostCall, LinearSolve, Matrixwise, Nextafter, ReducePrecision, Root,
 )  # fmt: skip
 
@@ -177,7 +177,9 @@ class _Caster:
             return None
         if isinstance(self.keep, Decisions):
             key = self.digest, k
-            return True if key in self.keep.cast else False if key in self.keep.kept else None
+            if key in self.keep.cast:
+                return True
+            return False if key in self.keep.kept else None
         return not decided(self.keep, eqn)
 
     def add(self, k: int, eqn: Eqn) -> None:
@@ -191,14 +193,13 @@ class _Caster:
         b, prim = self.b, eqn.prim
         if isinstance(prim, Call | Remat):
             body = cast_body(prim.body, self.types, self.keep, tuple([self.is_low(a) for a in eqn.ins]))
-            entered = Call(body.jaxpr) if isinstance(prim, Call) else Remat(body.jaxpr, prim.opaque)
-            return b(entered, *[self.own(a) for a in eqn.ins])
-        if isinstance(prim, HigherOrder) and not isinstance(prim, _OF_THEIR_DTYPE):
+            return b(prim.with_bodies((body.jaxpr,)), *[self.own(a) for a in eqn.ins])
+        if isinstance(prim, HigherOrder) and not isinstance(prim, _BOUND_TO_DTYPE):
             return b.copy(eqn, self._in_own_dtype(eqn), self._with_cast_bodies(prim))
         if isinstance(prim, ConvertElementType):
             return b(prim, self.own(eqn.ins[0]))
         changes = any([v.aval.dtype in self.low for v in eqn.outs])
-        if changes and not isinstance(prim, _OF_THEIR_DTYPE) and not prim.effects:
+        if changes and not isinstance(prim, _BOUND_TO_DTYPE) and not prim.effects:
             floating = [a for a in eqn.ins if a.aval.dtype in self.low]
             chosen = self.chosen(k, eqn)
             low = bool(floating) and chosen is not False

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isfinite, sqrt
-from operator import index
-from typing import Final, SupportsIndex, cast, final, overload
+from typing import Final, SupportsIndex, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, FxadError, shown
+from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, SourceLocation
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import ShownRows, Table, as_row_number
 from fxad.transforms.costs import microseconds
 from fxad.transforms.locate import innermost
 from fxad.transforms.precision.cast import Decisions
@@ -50,7 +49,7 @@ class PlannedEquation:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PrecisionPlan(Shown, Sequence[PlannedEquation]):
+class PrecisionPlan(ShownRows[PlannedEquation]):
     """Which equations of a program compute in `dtype`: a table to print and to edit, in the order of the program.
 
     `fx.cast(program, plan.dtype, keep=plan)` applies it. `error` is the relative error of the compiled program that was
@@ -63,19 +62,6 @@ class PrecisionPlan(Shown, Sequence[PlannedEquation]):
     tolerance: float
     rows: tuple[PlannedEquation, ...]
     error: float | None = None
-
-    @overload
-    def __getitem__(self, k: int) -> PlannedEquation: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[PlannedEquation]: ...
-    def __getitem__(self, k: int | slice) -> PlannedEquation | Sequence[PlannedEquation]:
-        return self.rows[k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[PlannedEquation]:
-        return iter(self.rows)
 
     @property
     def decisions(self) -> Decisions:
@@ -96,11 +82,8 @@ class PrecisionPlan(Shown, Sequence[PlannedEquation]):
     def _with(self, what: str, numbers: tuple[SupportsIndex, ...], is_cast: bool) -> PrecisionPlan:
         rows = list(self.rows)
         for number in numbers:
-            try:
-                k = index(cast("SupportsIndex", None if isinstance(number, bool) else number))
-            except (TypeError, FxadError):
-                k = len(rows)
-            if not -len(rows) <= k < len(rows):
+            k = as_row_number(number)
+            if k is None or not -len(rows) <= k < len(rows):
                 raise ArgumentError(
                     f"plan_precision: {what}: {shown(number)} is not the number of one of {len(rows)} rows",
                     remedy="rows are numbered from 0, as print(plan) shows them",

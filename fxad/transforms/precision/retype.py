@@ -37,7 +37,7 @@ _WIDEST: Final = frozenset({dtypes.float64, dtypes.complex128})
 # Rounding is all that these operations do, so their exact result is their operand.
 ROUNDS: Final = (ConvertElementType, ReducePrecision)
 # Operations whose result in another dtype is another draw, or is unknown.
-_OF_THEIR_DTYPE: Final = (HostCall, GammaSample)
+_UNKNOWN_IN_OTHERS: Final = (HostCall, GammaSample)
 
 
 def wider(avals: Sequence[Aval]) -> Types | None:
@@ -70,7 +70,7 @@ def evaluated(b: Builder, prim: Primitive, ins: Atoms, outs: Sequence[Aval], typ
     mapping = dict(types)
     if isinstance(prim, ROUNDS) and outs[0].inexact:
         return (converted(b, ins[0], mapping.get(outs[0].dtype, outs[0].dtype)),)
-    if any([isinstance(p, _OF_THEIR_DTYPE) for p in _that_run(prim)]):
+    if any([isinstance(p, _UNKNOWN_IN_OTHERS) for p in _that_run(prim)]):
         return None
     wide = _in_types(prim, types)
     try:
@@ -130,16 +130,6 @@ def retyped(jaxpr: Jaxpr, types: Types) -> Jaxpr:
     return b.build([wide(a) for a in jaxpr.outs], jaxpr.name)
 
 
-# significant bits of the floating dtypes, the implicit one included
-_BITS: Final = MappingProxyType(
-    {
-        dtypes.float64: 53, dtypes.complex128: 53, dtypes.float32: 24, dtypes.complex64: 24, dtypes.float16: 11,
-        dtypes.bfloat16: 8, dtypes.float8_e4m3fn: 4, dtypes.float8_e4m3fnuz: 4, dtypes.float8_e4m3b11fnuz: 4,
-        dtypes.float8_e5m2: 3, dtypes.float8_e5m2fnuz: 3,
-    }
-)  # fmt: skip
-
-
 def unit_roundoff(dtype: DType) -> float:
     """Return half the distance from 1 to the next number of a dtype."""
-    return 2.0 ** -_BITS[dtype]
+    return 2.0 ** -dtypes.SIGNIFICAND_BITS[dtype]

@@ -2,8 +2,8 @@
 
 A *site* is an equation that rounds, in a program or in one of its bodies. `with_accumulators` gives the program one
 further operand for each site. Behind each such equation stands a *tap*: a function with a custom derivative that
-returns the result unchanged, and whose pullback gives the accumulator of the site the sums of `SUMS` over the elements
-of the result. Reverse mode passes cotangents through loops, branches and recomputations, and adds what several steps
+returns the result unchanged, and whose pullback gives the accumulator of the site its sums over the elements of the
+result (`Sum`). Reverse mode passes cotangents through loops, branches and recomputations, and adds what several steps
 give to one accumulator. So no code here knows a control-flow primitive.
 
 An accumulator is -0.0 when the program runs, and a tap adds its first element to the result. The compiler does not know
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import IntEnum, unique
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -47,17 +48,20 @@ from fxad.transforms.precision.retype import converted
 # The position of an equation: the numbers of the equations and bodies around it, from the outside in, then its own.
 Path: TypeAlias = tuple[int, ...]
 
-# What a pullback sums over the elements of a result y with the adjoint a, the rounding error e in units of roundoff and
-# the operands x.
-SUMS: Final = (
-    "error",  # a e
-    "error_squares",  # (a e)^2
-    "size_squares",  # (a y)^2
-    "operand_squares",  # (a x)^2 for the first operand of a sum or difference, which is large where it cancels
-)
+
+@unique
+class Sum(IntEnum):
+    """What a pullback sums over the elements of a result y with the adjoint a, the rounding error e in units of
+    roundoff and the operands x. The value is the place in an accumulator that has all sums."""
+
+    ERROR = 0  # a e
+    ERROR_SQUARES = 1  # (a e)^2
+    SIZE_SQUARES = 2  # (a y)^2
+    OPERAND_SQUARES = 3  # (a x)^2 for the first operand of a sum or difference, which is large where it cancels
+
+
 _SAMPLE: Final = 4096  # elements, evenly spaced, of which a tap tells cancellation
-ACCUMULATOR: Final = Aval((len(SUMS),), dtypes.float64)
-_ERROR: Final = (0,)  # the sums of an equation whose error is unknown
+ACCUMULATOR: Final = Aval((len(Sum),), dtypes.float64)
 _SCALAR: Final = Aval((), dtypes.float64)
 _ELEMENT: Final = Aval((1,), dtypes.float64)
 
@@ -65,11 +69,11 @@ _ELEMENT: Final = Aval((1,), dtypes.float64)
 @final
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An equation that rounds. `sums` are the numbers of the sums of its accumulator. `measured`: its error is known,
-    or at least its size if it is `estimated`."""
+    """An equation that rounds. `sums` are those of its accumulator, in order. `measured`: its error is known, or at
+    least its size if it is `estimated`."""
 
     path: Path
-    sums: tuple[int, ...] = _ERROR
+    sums: tuple[Sum, ...] = (Sum.ERROR,)
     measured: bool = True
     estimated: bool = False
 
@@ -130,13 +134,14 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
             continue
         if isinstance(prim, BY_FACTORS):  # the derivative is taken by the matrix alone
             ins = tuple([b.one(STOP_GRADIENT, a) if n in factors_of(prim) else a for n, a in enumerate(ins)])
-        if isinstance(prim, HigherOrder) and (bodies := _bodies_with_sites(prim, wants)):
-            entered, further = _entered(prim, bodies)
+        form = _enterable(prim)
+        if form is not None and (bodies := _bodies_with_sites(form, wants)):
+            entered, further = _entered(form, bodies)
             atoms: dict[int, list[Atom]] = {}
             for group, body, paths in further:
                 own = [accumulator_for(replace(site, path=(k, body, *site.path))) for site in paths]
                 atoms.setdefault(group, []).extend(own)
-            outs: Sequence[Atom] = b(entered, *_with_further(prim, ins, atoms))
+            outs: Sequence[Atom] = b(entered, *_with_further(form, ins, atoms))
         else:
             outs = b.copy(eqn, ins)
             if rounds(eqn):
@@ -157,15 +162,19 @@ def applied_body(prim: Primitive) -> Jaxpr | None:
     return None if any([isinstance(p, HostCall) for p in all_prims(prim.applied)]) else prim.applied
 
 
+def _enterable(prim: Primitive) -> HigherOrder | None:
+    """Return the primitive, or a call of the program that it applies, if the errors of the equation are those of the
+    equations in its bodies."""
+    if (applied := applied_body(prim)) is not None:
+        return Call(applied)
+    if not isinstance(prim, HigherOrder) or isinstance(prim, Applied) or not prim.layout.transparent:
+        return None
+    return prim
+
+
 def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumulators]:
     """Return the bodies of an equation that have sites, by number, if they can take further constants."""
-    if (applied := applied_body(prim)) is not None:
-        inner = with_accumulators(applied, wants)
-        return {0: inner} if inner.jaxpr is not applied else {}
-    layout = prim.layout
-    if not layout.transparent or isinstance(prim, Applied):
-        return {}
-    found = {}
+    layout, found = prim.layout, {}
     for k in layout.running:
         if layout.group_of(k, Constant) is not None:
             inner = with_accumulators(layout.bodies[k].jaxpr, wants)
@@ -179,8 +188,6 @@ def _entered(
 ) -> tuple[Primitive, list[tuple[int, int, tuple[Site, ...]]]]:
     """Return the primitive over bodies with accumulators, which are further constants; and, for each body that has
     some, the group of operands that they extend, the number of the body, and its sites."""
-    if applied_body(prim) is not None:
-        return Call(inner[0].jaxpr), [(0, 0, inner[0].sites)]
     layout = prim.layout
     further: list[tuple[int, int, tuple[Site, ...]]] = []
     for k, inside in inner.items():
@@ -209,8 +216,6 @@ def _entered(
 
 def _with_further(prim: HigherOrder, ins: Atoms, atoms: dict[int, list[Atom]]) -> Atoms:
     """Return the operands of an equation with further ones at the end of their groups."""
-    if applied_body(prim) is not None:
-        return (*ins, *atoms[0])
     layout = prim.layout
     groups = [[*[ins[k] for k in layout.operands_of(g)], *atoms.get(g, ())] for g in range(len(layout.operands))]
     return tuple([a for group in groups for a in group])
@@ -237,9 +242,9 @@ def _tapped(
 
 def _tap(
     eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], wants: Wants
-) -> tuple[CallWithRules, tuple[int, ...], bool] | None:
-    """Return the function (floating results, operands that are no literals, accumulator) -> results, the numbers of the
-    sums of its accumulator, and True if the errors are estimates. None if the error of the equation is unknown.
+) -> tuple[CallWithRules, tuple[Sum, ...], bool] | None:
+    """Return the function (floating results, operands that are no literals, accumulator) -> results, the sums of its
+    accumulator, and True if the errors are estimates. None if the error of the equation is unknown.
 
     The function is the identity of the results. Its derivative rule has the errors as residuals: `push` adds them for
     the tangent of the accumulator, and `pull` gives the accumulator their sums, weighted by the cotangents.
@@ -263,8 +268,13 @@ def _tap(
     found = local_errors(probe, eqn, operands, same)
     if found is None:
         return None
-    chosen = (True, wants.squares or found.estimated, sized, summed)
-    sums = tuple([k for k, c in enumerate(chosen) if c])
+    wanted = {
+        Sum.ERROR: True,
+        Sum.ERROR_SQUARES: wants.squares or found.estimated,
+        Sum.SIZE_SQUARES: sized,
+        Sum.OPERAND_SQUARES: summed,
+    }
+    sums = tuple([s for s in Sum if wanted[s]])
     accumulator = Aval((len(sums),), dtypes.float64)
 
     b, _, same = begun(accumulator)
@@ -301,7 +311,7 @@ def _push_of_tap(avals: Sequence[Aval], accumulator: Aval, residuals: Sequence[A
 def _pull_of_tap(
     avals: Sequence[Aval],
     residuals: Sequence[Aval],
-    sums: tuple[int, ...],
+    sums: tuple[Sum, ...],
     wants: Wants,
     sized: bool,
     summed: bool,
@@ -338,12 +348,12 @@ def _sum(b: Builder, x: Atom) -> Atom:
 
 
 def _sums(
-    b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None, wanted: tuple[int, ...], wants: Wants
+    b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None, wanted: tuple[Sum, ...], wants: Wants
 ) -> Atom:
-    """Return the wanted ones of `SUMS` for one result."""
+    """Return the wanted sums for one result."""
     weighted = _times(b, ct, e)
     sums = [_sum(b, weighted)]
-    if 1 in wanted:
+    if Sum.ERROR_SQUARES in wanted:
         sums.append(_sum(b, b.one(MUL, weighted, weighted)))
     for size in [x for x in (y, operand) if x is not None]:
         a, x = (ct, size) if wants.sizes else (_sampled(b, ct), _sampled(b, size))
@@ -377,8 +387,9 @@ def _times(b: Builder, ct: Atom, x: Atom) -> Atom:
 def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
     """Return the program (operands, an accumulator, weights of the floating results) -> (results, their size, sums).
 
-    The size is the Euclidean norm of the floating results, in float64. `sums` is f64[sites, SUMS], relative to the size
-    and in units of roundoff. The accumulator is f64[SUMS], filled with -0.0. Weights have the types of the results.
+    The size is the Euclidean norm of the floating results, in float64. `sums` is f64[sites, 4], with a column for each
+    `Sum`, relative to the size and in units of roundoff. The accumulator is f64[4], filled with -0.0. Weights have the
+    types of the results.
 
     Law:    to first order, the sum of `error` over the sites, each times its roundoff, is the sum of weight times error
             over the results, divided by their size.
@@ -400,17 +411,17 @@ def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
     cts = [_divided(b, w, scale) for w in weights]
     found = b.inline(vjp_of_program.backward, [*cts, *forward[n_out:]]) if n_sites else ()
     rows = [_row_of_all(b, row, site) for row, site in zip(found, inner.sites, strict=True)]
-    empty: Atom = Lit.zero(Aval((0, len(SUMS)), dtypes.float64))
+    empty: Atom = Lit.zero(Aval((0, len(Sum)), dtypes.float64))
     sums = empty if not rows else rows[0] if len(rows) == 1 else b.one(Concatenate(0), *rows)
     return dce(b.build([*results, size, sums], f"rounding_errors_{jaxpr.name}"))
 
 
 def _row_of_all(b: Builder, sums: Atom, site: Site) -> Atom:
-    """Return the sums of a site in a row of `SUMS`, with 0 for those that it does not have."""
+    """Return the sums of a site in a row of all sums, with 0 for those that it does not have."""
     zero: Atom = Lit.zero(_ELEMENT)
-    at = {k: n for n, k in enumerate(site.sums)}
-    row = [b.one(Slice((at[k],), (at[k] + 1,), (1,)), sums) if k in at else zero for k in range(len(SUMS))]
-    return b.one(Reshape((1, len(SUMS))), b.one(Concatenate(0), *row))
+    at = {s: n for n, s in enumerate(site.sums)}
+    row = [b.one(Slice((at[s],), (at[s] + 1,), (1,)), sums) if s in at else zero for s in Sum]
+    return b.one(Reshape((1, len(Sum))), b.one(Concatenate(0), *row))
 
 
 def _zero() -> Lit:

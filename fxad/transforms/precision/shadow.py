@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf, log10, sqrt
-from typing import Any, Final, cast, final, overload
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from fxad.core.builder import single_equation
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run, run_by_layout
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.primitives.linalg.lu import Lu
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import ShownRows, Table
 from fxad.transforms.locate import describe, innermost, lines_of
 from fxad.transforms.precision import double_double
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
@@ -68,7 +68,7 @@ class ShadowRow:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Shadow(Shown, Sequence[ShadowRow]):
+class Shadow(ShownRows[ShadowRow]):
     """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of
     the program.
 
@@ -84,19 +84,6 @@ class Shadow(Shown, Sequence[ShadowRow]):
     results: tuple[NDArray, ...]
     exact: tuple[NDArray, ...]
     approximate: tuple[str, ...]
-
-    @overload
-    def __getitem__(self, k: int) -> ShadowRow: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[ShadowRow]: ...
-    def __getitem__(self, k: int | slice) -> ShadowRow | Sequence[ShadowRow]:
-        return self.rows[k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[ShadowRow]:
-        return iter(self.rows)
 
     @property
     def relative(self) -> float:
@@ -159,20 +146,20 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     )
 
 
-def with_causes_of(table: RoundingErrors, shadow: Shadow) -> RoundingErrors:
+def with_causes_of(table: RoundingErrors, run_beside: Shadow) -> RoundingErrors:
     """Return a table whose error is not finite, with the causes of that: those of a shadow run."""
-    run_at = {row.path: row for row in shadow}
+    row_at = {row.path: row for row in run_beside}
     not_finite = Cause(CauseKind.NOT_FINITE)
     rows = []
     for r in table.rows:
-        run = run_at.get(r.path)
+        beside = row_at.get(r.path)
         causes = list(r.found)
-        if run is not None:
-            flows = [c for c in run.found if c.flows]
+        if beside is not None:
+            flows = [c for c in beside.found if c.flows]
             if not_finite in causes:
                 causes.remove(not_finite)
                 if Cause(CauseKind.OVERFLOW) not in flows:
-                    causes.insert(0, Cause(CauseKind.INFINITE_DERIVATIVE) if run.finite else not_finite)
+                    causes.insert(0, Cause(CauseKind.INFINITE_DERIVATIVE) if beside.finite else not_finite)
             causes = list(dict.fromkeys([*flows, *causes]))
         rows.append(replace(r, found=tuple(causes)))
     return replace(table, rows=tuple(rows))
@@ -202,7 +189,7 @@ def _both(x: NDArray) -> NDArray:
 @final
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """The shape and the structured dtype of a result: the part of `Aval` that loops read."""
+    """The shape and the structured dtype of a result: a `TypeOfResult`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -296,7 +283,7 @@ class _ShadowInterpreter:
         def run_body(at: int, _step: int | None, args: list[NDArray]) -> list[NDArray]:
             return self.run(layout.bodies[at].jaxpr, args, (*path, at))
 
-        return run_by_layout(layout, ins, cast("list[Aval]", outs), run_body)
+        return run_by_layout(layout, ins, outs, run_body)
 
     def _run_equation(self, eqn: Eqn, ins: list[NDArray], path: Path) -> list[NDArray]:
         low = [np.asarray(x) for x in eqn.prim.impl(*[_low(x) for x in ins])]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf, isfinite, isnan, log10, sqrt
-from typing import Final, final, overload
+from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import ShownRows, Table
 from fxad.transforms.locate import body_label, describe, innermost, lines_of
 from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
 from fxad.transforms.precision.retype import unit_roundoff
-from fxad.transforms.precision.rounding import SUMS, Path, Site, applied_body
+from fxad.transforms.precision.rounding import Path, Site, Sum, applied_body
 
 _CANCELLATION: Final = 100.0  # operands this many times larger than their difference: two digits
 _SHOWN: Final = 30  # rows of the text
@@ -73,7 +73,7 @@ class RoundingError:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RoundingErrors(Shown, Sequence[RoundingError]):
+class RoundingErrors(ShownRows[RoundingError]):
     """The rounding errors of a program for some operands, a row for each equation that rounds, in the order of the
     program. `print` shows the largest ones first.
 
@@ -88,19 +88,6 @@ class RoundingErrors(Shown, Sequence[RoundingError]):
     size: float
     operands: tuple[NDArray, ...]
     stopped: bool = False
-
-    @overload
-    def __getitem__(self, k: int) -> RoundingError: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[RoundingError]: ...
-    def __getitem__(self, k: int | slice) -> RoundingError | Sequence[RoundingError]:
-        return self.rows[k]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[RoundingError]:
-        return iter(self.rows)
 
     @property
     def relative(self) -> float:
@@ -183,7 +170,8 @@ def table_of(
 
 def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) -> RoundingError:
     around, eqn, inside = located(jaxpr, site.path)
-    error_sum, squares, size_squares, operand_squares = [float(x) for x in sums]
+    size_squares, operand_squares = float(sums[Sum.SIZE_SQUARES]), float(sums[Sum.OPERAND_SQUARES])
+    error_sum, squares = float(sums[Sum.ERROR]), float(sums[Sum.ERROR_SQUARES])
     unit = _roundoff(eqn)
     signed = scale * unit * error_sum
     size_of_sum = abs(error_sum) if single and not site.estimated else _root(squares)
@@ -238,6 +226,3 @@ def body_of(prim: Primitive, number: int) -> Jaxpr:
     assert isinstance(prim, HigherOrder), "an equation with bodies"
     applied = applied_body(prim)
     return prim.layout.bodies[number].jaxpr if applied is None else applied
-
-
-assert len(SUMS) == 4, "the sums that a row reads"

@@ -30,16 +30,8 @@ from typing import Final
 import numpy as np
 
 from fxad.errors import ParameterError, shown
-from fxad.transforms.sparse.checks import (
-    KINDS,
-    SYMMETRIC,
-    Coloring,
-    Decompression,
-    decompression,
-    is_valid,
-    one_sided,
-)
 from fxad.transforms.sparse.csr import Colors, Csr, Ints, MatrixShape, frozen
+from fxad.transforms.sparse.decompression import KINDS, SYMMETRIC, Coloring, one_sided
 from fxad.transforms.sparse.greedy import greedy_columns
 from fxad.transforms.sparse.shifts import (
     Stencil,
@@ -52,7 +44,8 @@ from fxad.transforms.sparse.shifts import (
 )
 from fxad.transforms.sparse.symmetric import color_symmetric, dense_lines
 
-__all__ = ["KINDS", "SYMMETRIC", "Coloring", "Decompression", "color", "color_grid", "decompression", "is_valid"]
+_SMALL: Final = 10_000  # entries of a pattern for which each kind is tried
+_LARGE: Final = 2_000_000  # entries of a stencil that is not searched
 
 
 def color(
@@ -106,10 +99,6 @@ def color_grid(
         return best
     greedy = _GREEDY[kind](Csr(*stencil_pattern(offsets, grid, around), (size, size)))
     return best if best is not None and best.products <= greedy.products else greedy
-
-
-_SMALL: Final = 10_000  # entries of a pattern for which each kind is tried
-_LARGE: Final = 2_000_000  # entries of a stencil that is not searched
 
 
 def _color(pattern: Csr, kind: str, offsets: tuple[int, ...] | None = None, stencil: Stencil | None = None) -> Coloring:

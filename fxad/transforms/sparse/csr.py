@@ -11,19 +11,13 @@ import numpy.typing as npt
 from fxad.errors import ParameterError, ShapeError
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
-
-
 Colors: TypeAlias = npt.NDArray[np.int32]
-
-
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-
-
 MatrixShape: TypeAlias = tuple[int, int]
 
 
 def scipy_sparse() -> Any:
-    """SciPy is imported when the first pattern is coloured: its import takes longer than that of fxad."""
+    """Return SciPy, imported when the first pattern is coloured: its import takes longer than that of fxad."""
     return importlib.import_module("scipy.sparse")
 
 

@@ -12,6 +12,9 @@ import numpy.typing as npt
 from fxad.transforms.sparse.csr import Colors, Csr, Ints, no_colors, scipy_sparse
 
 _MOST_WORK: Final = 1_000_000_000  # comparisons of a greedy colouring, about twenty seconds
+_MOST_ENTRIES: Final = 5_000_000  # of the graph of columns that share a row, if it is made
+ONE_BY_ONE: Final = 1_500  # nodes of a graph that is ordered, and coloured, one node at a time
+_ROUNDS: Final = 200  # of `smallest_last` on a large graph, after which each takes off a part of the rest
 
 
 def greedy_columns(pattern: Csr) -> Colors:
@@ -65,9 +68,6 @@ def _crowding(pattern: Csr) -> npt.NDArray[np.float64]:
     return np.bincount(j, weights, pattern.shape[1]).astype(np.float64)
 
 
-_MOST_ENTRIES: Final = 5_000_000  # of the graph of columns that share a row, if it is made
-
-
 def _meeting(matrix: Any) -> Csr:
     """Return the graph of the columns that share a row."""
     ones = matrix.astype(np.int32)
@@ -112,7 +112,3 @@ def _class_order(colors: Colors, weight: npt.NDArray[Any], k: int) -> Ints:
     else:
         rank = np.random.default_rng(k).permutation(number)
     return np.lexsort((-weight, rank[colors]))
-
-
-ONE_BY_ONE: Final = 1_500
-_ROUNDS: Final = 200

@@ -18,8 +18,9 @@ from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
-from fxad.transforms.sparse.coloring import SYMMETRIC, Coloring, color
+from fxad.transforms.sparse.coloring import color
 from fxad.transforms.sparse.csr import Csr
+from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
     Box,
@@ -68,7 +69,7 @@ class Pattern:
             indptr, indices = csr(Relation(frozenset(), entries.tables), m, n)
             tables = (
                 np.diff(indptr).astype("<u4").tobytes(),
-                indices.astype("<u4" if n < 1 << 32 else "<u8").tobytes(),
+                indices.astype(_dtype_of_columns(n)).tobytes(),
             )
         boxes = tuple([tuple(b) for b in sorted(entries.boxes)])
         return cls.of_key((tuple(row_shapes), tuple(column_shapes), boxes, tables), tuple(notes))
@@ -129,10 +130,8 @@ class Pattern:
     def _listed(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the number of listed entries of each row, and their columns."""
         counts, indices = self.key[3]
-        wide = len(indices) > 4 * int(np.frombuffer(counts, "<u4").sum(dtype=np.int64))
-        return np.frombuffer(counts, "<u4").astype(np.int64), np.frombuffer(indices, "<u8" if wide else "<u4").astype(
-            np.int64
-        )
+        columns = np.frombuffer(indices, _dtype_of_columns(self.shape[1]))
+        return np.frombuffer(counts, "<u4").astype(np.int64), columns.astype(np.int64)
 
     def _csr(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if "csr" not in self._memo:
@@ -229,11 +228,11 @@ class Pattern:
 
     def color(self, kind: str | None = None, *, symmetric: bool = False) -> Coloring:
         """Return a colouring; without `kind` the one that needs the fewest products."""
-        name = f"color {kind} {symmetric}"
-        if name not in self._memo:
+        request = ("color", kind, symmetric)
+        if request not in self._memo:
             m, n = self.shape
             stencil = stencil_of(self.key[2], n) if m == n and self.key[2] and not self.key[3] else None
-            self._memo[name] = color(
+            self._memo[request] = color(
                 self.indptr,
                 self.indices,
                 self.shape,
@@ -242,7 +241,7 @@ class Pattern:
                 stencil=stencil,
                 symmetric=symmetric or (kind in SYMMETRIC and self.symmetric),
             )
-        coloring: Coloring = self._memo[name]
+        coloring: Coloring = self._memo[request]
         return coloring
 
     def __eq__(self, other: object) -> bool:
@@ -298,6 +297,11 @@ class Pattern:
         axes = import_module("matplotlib.pyplot").figure().add_subplot()
         axes.spy(self.to_scipy(), markersize=1)
         return axes
+
+
+def _dtype_of_columns(n: int) -> str:
+    """Return the dtype of the listed columns of a pattern with n columns, as a file holds them."""
+    return "<u4" if n < 1 << 32 else "<u8"
 
 
 _patterns: Final[WeakTable[tuple[Key, tuple[str, ...]], Pattern]] = WeakTable()

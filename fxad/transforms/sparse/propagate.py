@@ -43,7 +43,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
-from fxad.transforms.sparse.values import NOTHING, LazyKnownValues, unknown
+from fxad.transforms.sparse.values import LazyKnownValues, unknown
 from fxad.transforms.vmap import vmap_named
 
 Relations: TypeAlias = "dict[int, Relation]"  # by operand
@@ -59,17 +59,16 @@ class Dependence(NamedTuple):
 @by_value
 def of_body(jaxpr: Jaxpr, marked: Flags) -> Dependence:
     """Return the dependence of a program on the marked operands, for all values of the others."""
-    return dependence(jaxpr, marked, NOTHING)
+    return dependence(jaxpr, marked, None)
 
 
-def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues) -> Dependence:
-    """Return the dependence of a program on the marked operands."""
+def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> Dependence:
+    """Return the dependence of a program on the marked operands. `values` None: no operand is known."""
     env: dict[Atom, Relations] = {
         v: {k: identity(v.aval.size)} for k, (v, m) in enumerate(zip(jaxpr.ins, marked, strict=True)) if m
     }
     notes: list[str] = []
-    known = values is not NOTHING
-    if not known:
+    if values is None:
         values = LazyKnownValues(jaxpr, [unknown] * len(jaxpr.ins))
     for eqn in jaxpr.eqns:
         dependent = [k for k, a in enumerate(eqn.ins) if a in env]

@@ -321,29 +321,32 @@ def compose(a: Relation, d: Relation, middle: int) -> Relation:
     parts: list[Relation] = []
     for x in a.boxes:
         for y in d.boxes:
-            found = compose_boxes(x, y)
-            parts.append(_of_pairs(x, y) if found is None else Relation(frozenset(found)))
+            made = compose_boxes(x, y)
+            parts.append(_of_pairs(x, y) if made is None else Relation(frozenset(made)))
     for o, m in a.tables:
         for y in d.boxes:
-            looked_up = _look_up(m, y.out0, y.in0, list(y.dims))
+            found = _look_up(m, y.out0, y.in0, list(y.dims))
             alone = Relation(frozenset(), ((o, m),))
-            parts.append(
-                _join(alone, relation(y), middle) if looked_up is None else table(o[looked_up[0]], looked_up[1])
-            )
+            parts.append(_join(alone, relation(y), middle) if found is None else table(o[found.met], found.others))
         parts += [_compose_tables(o, m, k, i, middle) for k, i in d.tables]
     for m, i in d.tables:
         for x in a.boxes:
-            looked_up = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
+            found = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
             alone = Relation(frozenset(), ((m, i),))
-            parts.append(
-                _join(relation(x), alone, middle) if looked_up is None else table(looked_up[1], i[looked_up[0]])
-            )
+            parts.append(_join(relation(x), alone, middle) if found is None else table(found.others, i[found.met]))
     return union(*parts)
 
 
-def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> tuple[NDArray[np.bool_], Ints] | None:
-    """Return which of the numbers m are start + sum s k, and other + sum t k for these. None if the digits k of a
-    number are not unique."""
+class _LookedUp(NamedTuple):
+    """Which numbers a box has at one side, as a mask, and its numbers at the other side for these."""
+
+    met: NDArray[np.bool_]
+    others: Ints
+
+
+def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> _LookedUp | None:
+    """Look up the numbers m at one side of a box: which are start + sum s k, and other + sum t k for these. None if the
+    digits k of a number are not unique."""
     signs: list[StridedDim] = []
     for n, s, t in dims:
         if s < 0:
@@ -362,7 +365,7 @@ def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> tuple[N
         value += t * digit
         rest = rest - s * digit if s != 1 else np.zeros((), np.int64)
     kept &= rest == 0
-    return kept, value[kept]
+    return _LookedUp(kept, value[kept])
 
 
 def _of_pairs(x: Box, y: Box) -> Relation:
@@ -440,6 +443,19 @@ def _join(a: Relation, d: Relation, middle: int) -> Relation:
 
 # One side of a composition: (count, stride at the middle, stride at the other end).
 _Side: TypeAlias = "list[tuple[int, int, int]]"
+# Some solutions of a composition: the offsets of the two other ends, and their common dims.
+_Solution: TypeAlias = tuple[int, int, StridedDims]
+
+
+class _Digits(NamedTuple):
+    """A part of one side, whose numbers at the middle are written as high * radix + low: the two digits, each a start
+    with its indices, and the offset of the part at the other end."""
+
+    high: int
+    high_side: _Side
+    low: int
+    low_side: _Side
+    other: int
 
 
 def compose_boxes(x: Box, y: Box) -> list[Box] | None:
@@ -471,7 +487,7 @@ def compose_boxes(x: Box, y: Box) -> list[Box] | None:
     return [b for b in made if b is not None]
 
 
-def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]] | None:
+def _solve(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
     """Return the solutions of a + sum s p = d + sum t q, as offsets and dims of the two other ends."""
     if not left and not right:
         return [(0, 0, ())] if a == d else []
@@ -485,35 +501,35 @@ def _solve(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, St
     if radix > 1:
         lefts, rights = _split(a, left, radix), _split(d, right, radix)
         if lefts is not None and rights is not None:
-            solutions: list[tuple[int, int, StridedDims]] = []
-            for ha, high_a, la, low_a, oa in lefts:
-                for hd, high_d, ld, low_d, od in rights:
-                    high = _solve_level(ha, high_a, hd, high_d)
+            solutions: list[_Solution] = []
+            for x in lefts:
+                for y in rights:  # numbers are equal if both of their digits are
+                    high = _solve_level(x.high, x.high_side, y.high, y.high_side)
                     if high is None:
                         return _enumerate(a, left, d, right)
                     if not high:
                         continue
-                    low = _solve(la, low_a, ld, low_d)
+                    low = _solve(x.low, x.low_side, y.low, y.low_side)
                     if low is None:
                         return _enumerate(a, left, d, right)
-                    solutions += [(oa + o + p, od + i + q, (*u, *v)) for o, i, u in high for p, q, v in low]
+                    solutions += [(x.other + o + p, y.other + i + q, (*u, *v)) for o, i, u in high for p, q, v in low]
             return solutions
     return _enumerate(a, left, d, right)
 
 
-def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]] | None:
+def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
     if len(left) <= 1 and len(right) <= 1:
         return _solve_two(a, left, d, right)
     return _enumerate(a, left, d, right)
 
 
-def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]] | None:
+def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
     """Solve for each value of the index with the smallest count, if it is small."""
     several = [*[(n, 0, k) for k, (n, _, _) in enumerate(left)], *[(n, 1, k) for k, (n, _, _) in enumerate(right)]]
     n, side, k = min(several)
     if n > _FEW:
         return None
-    solutions: list[tuple[int, int, StridedDims]] = []
+    solutions: list[_Solution] = []
     _, stride, other = (left, right)[side][k]
     for value in range(n):
         step = stride * value
@@ -528,7 +544,7 @@ def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int
     return solutions
 
 
-def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int, StridedDims]]:
+def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[_Solution]:
     """Return the solutions of a + s p = d + t q with at most one index on each side."""
     if not left and not right:
         return [(0, 0, ())] if a == d else []
@@ -553,9 +569,9 @@ def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[tuple[int, int
     return [(so * (p0 + t * lo), to * (q0 + s * lo), ((hi - lo + 1, so * t, to * s),))]
 
 
-def _split(start: int, side: _Side, radix: int) -> list[tuple[int, _Side, int, _Side, int]] | None:
-    """Split start + sum s p into digits to a radix: parts (high, its indices, low, its indices, offset of the other
-    end) in which low stays in [0, radix). None if strides do not divide."""
+def _split(start: int, side: _Side, radix: int) -> list[_Digits] | None:
+    """Split start + sum s p into digits to a radix: into parts in which the low digit stays in [0, radix). None if
+    strides do not divide."""
     high: _Side = []
     low: _Side = []
     for n, s, other in side:
@@ -567,7 +583,7 @@ def _split(start: int, side: _Side, radix: int) -> list[tuple[int, _Side, int, _
             return None
     h, rest_of_start = divmod(start, radix)
     if rest_of_start + sum([s * (n - 1) for n, s, _ in low]) < radix:
-        return [(h, high, rest_of_start, low, 0)]
+        return [_Digits(h, high, rest_of_start, low, 0)]
     low.sort(key=lambda u: -u[1])
     (n, s, other), rest = low[0], low[1:]
     if radix % s:
@@ -576,16 +592,16 @@ def _split(start: int, side: _Side, radix: int) -> list[tuple[int, _Side, int, _
     if e + sum([t * (m - 1) for m, t, _ in rest]) >= s:
         return None
     per = radix // s
-    parts: list[tuple[int, _Side, int, _Side, int]] = []
+    parts: list[_Digits] = []
     done = 0
     if f:
         count = min(n, per - f)
-        parts.append((h, high, rest_of_start, [(count, s, other), *rest], 0))
+        parts.append(_Digits(h, high, rest_of_start, [(count, s, other), *rest], 0))
         done, h = count, h + 1
     whole = (n - done) // per
     if whole:
-        parts.append((h, [*high, (whole, 1, other * per)], e, [(per, s, other), *rest], other * done))
+        parts.append(_Digits(h, [*high, (whole, 1, other * per)], e, [(per, s, other), *rest], other * done))
         done, h = done + whole * per, h + whole
     if done < n:
-        parts.append((h, high, e, [(n - done, s, other), *rest], other * done))
+        parts.append(_Digits(h, high, e, [(n - done, s, other), *rest], other * done))
     return parts

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Lit, NDArray, Primitive, source_text
+from fxad.ir import Aval, Eqn, HigherOrder, NDArray, Primitive, source_text
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
@@ -31,30 +31,30 @@ from fxad.primitives.index import Index
 from fxad.primitives.linalg.family import LinearSystem, Matrixwise
 from fxad.primitives.linalg.qr import Ormqr
 from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linearity import vanishes
 from fxad.primitives.marks import Mark
 from fxad.primitives.reduce_window import ReduceWindowSum
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.sliding import Windowed
 from fxad.transforms.sparse.relation import (
     EMPTY,
+    Box,
     Ints,
     Relation,
     StridedDim,
     as_numbers,
-    bounding,
     box,
     compose,
     dense,
     identity,
     relation,
-    repeated,
     strided,
     table,
     transposed,
     triangle,
-    union,
 )  # fmt: skip
 from fxad.transforms.sparse.values import LazyKnownValues
 
@@ -62,12 +62,13 @@ from fxad.transforms.sparse.values import LazyKnownValues
 SparsityRule: TypeAlias = Callable[[Any, Eqn, int, int, LazyKnownValues, "list[str]"], Relation]
 
 _MAX_WINDOW: Final = 1024  # a larger window is dense along its axes
+_ELEMENTWISE: Final = frozenset(ELEMENTWISE)
 
 
 def relation_of(eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     """Return the relation of result `r` of an equation to operand `k`."""
     x, y = eqn.ins[k].aval, eqn.outs[r].aval
-    if not x.size or not y.size or (isinstance(eqn.prim, Bilinear | Mul) and _is_zero(eqn.ins[1 - k])):
+    if not x.size or not y.size or (isinstance(eqn.prim, Bilinear | Mul) and vanishes(eqn.ins[1 - k])):
         return EMPTY
     rule = of_family(RULES, type(eqn.prim))
     if rule is None:
@@ -75,13 +76,6 @@ def relation_of(eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[s
             return dense(y.size, x.size)
         return identity(x.size)
     return rule(eqn.prim, eqn, k, r, values, notes)
-
-
-_ELEMENTWISE: Final = frozenset(ELEMENTWISE)
-
-
-def _is_zero(a: Atom) -> bool:
-    return isinstance(a, Lit) and not a.value
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -315,7 +309,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
         sizes = prim.sizes(x.shape, updates.shape)
         if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
             return table(elements, values.numbers(len(elements)))
-        gather = Gather(*prim.windows.numbers, sizes, prim.mode, False, False)
+        gather = Gather(*prim.windows.numbers, sizes, prim.mode, indices_sorted=False, unique_indices=False)
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)
         return table(read[places] - 1, places)
@@ -334,32 +328,48 @@ def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: LazyKnownValues, n
     return along_axes(y, x, {**dict(enumerate(batch)), **{first + j: a for j, a in enumerate(free)}})
 
 
-def _windows_along(
-    sizes: Sequence[tuple[int, int, int, int, int, int, int, int, int]],
-) -> tuple[list[tuple[int, int, list[StridedDim]]], bool]:
-    """Return boxes for window axes: (operand size, its stride, result size, its stride, window, window stride, low
-    padding, base dilation, window dilation)."""
-    if prod([s[4] for s in sizes]) > _MAX_WINDOW:
-        return [], False
-    boxes: list[tuple[int, int, list[StridedDim]]] = []
-    for places in product(*[range(s[4]) for s in sizes]):
-        o0 = i0 = 0
-        dims: list[StridedDim] = []
-        for w, (n, si, m, so, _, stride, low, base, dilation) in zip(places, sizes, strict=True):
-            # result i reads i * stride + w * dilation - low, which must be a multiple of `base` in [0, (n - 1) base]
-            part = compose(
-                relation(box(0, w * dilation, ((m, 1, stride),))),
-                transposed(relation(box(0, low, ((n, 1, base),)))),
-                (m + n) * max(stride, base) + abs(low) + w * dilation + 1,
-            )
-            if part.empty:
-                break
-            (b,) = part.boxes
-            o0, i0 = o0 + b.out0 * so, i0 + b.in0 * si
-            dims += [(c, s * so, t * si) for c, s, t in b.dims]
-        else:
-            boxes.append((o0, i0, dims))
-    return boxes, True
+class _WindowAxis(NamedTuple):
+    """An axis along which windows slide over the operand. `size` and `results` are its sizes in the operand and in the
+    result, `operand_stride` and `result_stride` the strides of the arrays along it, in elements; `low` is the padding
+    before the operand."""
+
+    size: int
+    operand_stride: int
+    results: int
+    result_stride: int
+    window: int
+    step: int
+    low: int
+    base_dilation: int
+    window_dilation: int
+
+    def element(self, w: int) -> Box | None:
+        """Return the pairs of each result with element `w` of its window; None if all of these are padding."""
+        # result i reads i * step + w * dilation - low, which must be a multiple of `base` in [0, (size - 1) base]
+        first, base = w * self.window_dilation, self.base_dilation
+        read = compose(
+            relation(box(0, first, ((self.results, 1, self.step),))),
+            transposed(relation(box(0, self.low, ((self.size, 1, base),)))),
+            (self.results + self.size) * max(self.step, base) + abs(self.low) + first + 1,
+        )
+        if read.empty:
+            return None
+        (b,) = read.boxes
+        so, si = self.result_stride, self.operand_stride
+        return Box(b.out0 * so, b.in0 * si, tuple([(n, s * so, t * si) for n, s, t in b.dims]))
+
+
+def _boxes_of_windows(axes: Sequence[_WindowAxis]) -> list[Box] | None:
+    """Return a box for each element of the window; None if it has too many."""
+    if prod([a.window for a in axes]) > _MAX_WINDOW:
+        return None
+    found: list[Box] = []
+    for place in product(*[range(a.window) for a in axes]):
+        along = [b for a, w in zip(axes, place, strict=True) if (b := a.element(w)) is not None]
+        if len(along) == len(axes):
+            dims = tuple([d for b in along for d in b.dims])
+            found.append(Box(sum([b.out0 for b in along]), sum([b.in0 for b in along]), dims))
+    return found
 
 
 def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
@@ -368,13 +378,14 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownV
         return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
     so, si = strides_of(y.shape), strides_of(lhs.shape)
     spatial = [
-        (lhs.shape[a], si[a], y.shape[b], so[b], rhs.shape[c], prim.strides[j], prim.padding[j][0],
-         prim.lhs_dilation[j], prim.rhs_dilation[j])
+        _WindowAxis(lhs.shape[a], si[a], y.shape[b], so[b], rhs.shape[c], prim.strides[j], prim.padding[j][0],
+                    prim.lhs_dilation[j], prim.rhs_dilation[j])
         for j, (a, c, b) in enumerate(zip(prim.lhs_spec[2:], prim.rhs_spec[2:], prim.out_spec[2:], strict=True))
     ]  # fmt: skip
-    boxes, few = _windows_along(spatial)
-    if not few:
-        boxes = [(0, 0, [d for n, t, m, s, *_ in spatial for d in ((m, s, 0), (n, 0, t))])]
+    boxes = _boxes_of_windows(spatial)
+    if boxes is None:
+        every = [d for a in spatial for d in ((a.results, a.result_stride, 0), (a.size, 0, a.operand_stride))]
+        boxes = [Box(0, 0, tuple(every))]
     (b, f), (ob, of) = prim.lhs_spec[:2], prim.out_spec[:2]
     g, h = prim.feature_groups, prim.batch_groups
     outs, ins, examples = y.shape[of], lhs.shape[f], y.shape[ob]
@@ -387,32 +398,41 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownV
         others += [(h, so[of] * (outs // h), si[b] * examples), (outs // h, so[of], 0)]
     else:
         others += [(outs // g, so[of], 0)]
-    return relation(*[box(o, i, [*dims, *others]) for o, i, dims in boxes])
+    return relation(*[box(b.out0, b.in0, [*b.dims, *others]) for b in boxes])
 
 
-def _window(prim: Any, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
-    scatters = isinstance(prim, SelectAndScatterAdd)
-    x, y = (eqn.outs[0].aval, eqn.ins[0].aval) if scatters else (eqn.ins[0].aval, eqn.outs[0].aval)
+def _window(prim: Windowed, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+    return _of_windows(prim, eqn.outs[0].aval, eqn.ins[0].aval)
+
+
+def _add_to_windows(
+    prim: SelectAndScatterAdd, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]
+) -> Relation:
+    return transposed(_of_windows(prim, eqn.ins[0].aval, eqn.outs[0].aval))
+
+
+def _of_windows(prim: Windowed, y: Aval, x: Aval) -> Relation:
+    """Return the relation of an array `y`, with an element for each window of `x`, to `x`."""
     so, si = strides_of(y.shape), strides_of(x.shape)
     axes = [
-        (x.shape[a], si[a], y.shape[a], so[a], prim.window[a], prim.strides[a], prim.padding[a][0],
-         prim.base_dilation[a], prim.window_dilation[a])
+        _WindowAxis(x.shape[a], si[a], y.shape[a], so[a], prim.window[a], prim.strides[a], prim.padding[a][0],
+                    prim.base_dilation[a], prim.window_dilation[a])
         for a in range(x.ndim)
     ]  # fmt: skip
-    boxes, few = _windows_along(axes)
-    found = relation(*[box(*b) for b in boxes]) if few else dense(y.size, x.size)
-    return transposed(found) if scatters else found
+    boxes = _boxes_of_windows(axes)
+    return dense(y.size, x.size) if boxes is None else relation(*[box(*b) for b in boxes])
 
 
-def _cumulative(prim: Any, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
-    x, y = eqn.ins[k].aval, eqn.outs[r].aval
-    if (
-        not isinstance(prim, CumSum | LinearRecurrence)
-        or x.shape != y.shape
-        or (k == 0) is isinstance(prim, LinearRecurrence)
-    ):
-        return leading_axes(y, x, (getattr(prim, "axis", 0),)) if hasattr(prim, "axis") else dense(y.size, x.size)
-    return _along_axis_triangle(x, prim.axis, reverse=prim.reverse)
+def _cumulative(prim: Cumulative, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+    return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, (prim.axis,))
+
+
+def _prefix_sum(
+    prim: CumSum | LinearRecurrence, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]
+) -> Relation:
+    if k < len(eqn.ins) - 1:  # the factors of a recurrence
+        return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (prim.axis,))
+    return _along_axis_triangle(eqn.ins[k].aval, prim.axis, reverse=prim.reverse)
 
 
 def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
@@ -456,10 +476,8 @@ RULES: Final[Mapping[type[Primitive], SparsityRule]] = MappingProxyType(
         ReduceSum: _reduce, Transpose: _transpose, Rev: _rev, Slice: _slice, Pad: _pad, Concatenate: _concatenate,
         Gather: _gather, DynamicSlice: _dynamic_slice, Index: _index, DynamicUpdateSlice: _update,
         ScatterFamily: _scatter, Contraction: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
-        SelectAndGatherAdd: _window, SelectAndScatterAdd: _window, Cumulative: _cumulative,
-        LinearRecurrence: _cumulative, Fft: _fft, TriangularSolve: _triangular, LinearSystem: _solve,
-        Matrixwise: _matrixwise, Ormqr: _ormqr,
+        SelectAndGatherAdd: _window, SelectAndScatterAdd: _add_to_windows, Cumulative: _cumulative,
+        CumSum: _prefix_sum, LinearRecurrence: _prefix_sum, Fft: _fft, TriangularSolve: _triangular,
+        LinearSystem: _solve, Matrixwise: _matrixwise, Ormqr: _ormqr,
     }
 )  # fmt: skip
-
-__all__ = ["RULES", "bounding", "relation_of", "repeated", "strides_of", "union"]

@@ -14,9 +14,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fxad.transforms.sparse.checks import SYMMETRIC, Coloring, is_valid, one_sided
 from fxad.transforms.sparse.csr import BoolArray, Csr, Ints, MatrixShape, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, is_valid, one_sided
 from fxad.transforms.sparse.greedy import greedy_columns
+
+_MOST_PIECES: Final = 256  # boxes of a stencil; a pattern with more is none
+_MOST_SHIFTS: Final = 64  # diagonals of a band or stencil; a pattern with more is none
+_TILES: Final = (4, 5, 6, 7, 8, 12, 16)  # extents of a small grid whose colouring is repeated
+_CANDIDATES: Final = 200_000  # weights that are tried for one modulus
 
 Test: TypeAlias = Callable[[Ints, int], BoolArray]  # of rows of residues, and their modulus
 
@@ -160,9 +165,6 @@ def stencil_of(boxes: Iterable[_Piece], size: int) -> Stencil | None:
     return _on_grid(pieces, sorted(strides | further), size) or _on_grid(pieces, sorted(strides), size)
 
 
-_MOST_PIECES: Final = 256
-
-
 def _on_grid(pieces: Sequence[_Piece], strides: Sequence[int], size: int) -> Stencil | None:
     if any([b % a for a, b in itertools.pairwise((*strides, size))]) or len(strides) == 1:
         return None
@@ -228,12 +230,6 @@ def _tiled(stencil: Stencil, kind: str) -> list[Coloring]:
         whole = int(np.prod(grid))
         found.append(one_sided(kind, (whole, whole), renumbered(colors.reshape(shape)[places].reshape(-1))))
     return found
-
-
-_TILES: Final = (4, 5, 6, 7, 8, 12, 16)
-
-
-_MOST_SHIFTS: Final = 64
 
 
 def color_shifts(pattern: Csr, kind: str, offsets: tuple[int, ...] | None) -> Coloring | None:
@@ -344,9 +340,6 @@ def _smallest_modulus(steps: Ints, weights: Ints, least: int, test: Test) -> tup
         if test((steps @ weights)[None] % modulus, modulus)[0]:
             return modulus, weights
     return None
-
-
-_CANDIDATES: Final = 200_000  # weights that are tried for one modulus
 
 
 def _linear_coloring(

@@ -8,13 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from fxad.transforms.sparse.checks import Coloring, one_sided
 from fxad.transforms.sparse.csr import Colors, Csr, Ints, alone_in_line, components, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.decompression import Coloring, one_sided
 from fxad.transforms.sparse.greedy import ONE_BY_ONE, greedy_columns, smallest_last
 
 _MOST_PATHS: Final = 100_000_000  # pairs of neighbours of a column, about ten seconds
-
-
 _MOST_COUNTS: Final = 400_000_000  # elements of the table of colours of neighbours
 
 
@@ -120,36 +118,39 @@ def _batches(nodes: Ints, keys: Ints) -> Iterable[Ints]:
 def _star_batches(graph: Csr, nodes: Ints, keys: Ints) -> Colors:
     """Return the greedy star colouring that takes the nodes of equal key together, in order.
 
-    Two nodes of a batch are in the way of each other only at the ends of a path v - a - b - w, with equal colours of v
-    and b, and of w and a. Then the later one is coloured again.
+    Each node gets the first colour that is not forbidden: by a neighbour, or by a path of four nodes that would have
+    two colours. If v - a - b - c has a and c red and b blue, blue is forbidden for v. Two nodes of a batch are in the
+    way of each other only at the ends of a path v - a - b - w, with equal colours of v and b, and of w and a. Then the
+    later one is coloured again.
     """
     n = graph.shape[0]
     colors = no_colors(n)
     seen = np.zeros((n, 8), np.int32)  # how many neighbours have each colour
     mate = np.full(n, -1, np.int64)  # the node of the batch beside a node
-    number = 0
+    n_colors = 0
     for batch in _batches(nodes, keys):
         while len(batch):
             owner, w = graph.neighbours(batch)
             known = colors[w] >= 0
-            taken = np.zeros((len(batch), number + 1), np.bool_)
-            taken[owner[known], colors[w[known]]] = True
+            forbidden = np.zeros((len(batch), n_colors + 1), np.bool_)
+            forbidden[owner[known], colors[w[known]]] = True
             # paths v - a - b, where b has a colour
             middle, b = graph.neighbours(w[known])
             v, a = owner[known][middle], w[known][middle]
             kept = colors[b] >= 0
             v, a, b = v[kept], a[kept], b[kept]
+            # a path of two colours: v or b has another neighbour with the colour of a
             closing = (seen[batch[v], colors[a]] >= 2) | (seen[b, colors[a]] >= 2)
-            taken[v[closing], colors[b[closing]]] = True
-            chosen = np.argmin(taken, axis=1).astype(np.int32)
-            if int(chosen.max()) == number:
-                number += 1
-                if number >= seen.shape[1]:
+            forbidden[v[closing], colors[b[closing]]] = True
+            chosen = np.argmin(forbidden, axis=1).astype(np.int32)
+            if int(chosen.max()) == n_colors:
+                n_colors += 1
+                if n_colors >= seen.shape[1]:
                     seen = np.concatenate([seen, np.zeros_like(seen)], axis=1)
             colors[batch] = chosen
             seen[w, chosen[owner]] += 1
             mate[w] = batch[owner]
-            other = mate[b]
+            other = mate[b]  # the node w at the end of v - a - b - w, if it is in the batch
             (k,) = np.nonzero((other >= 0) & (colors[b] == chosen[v]) & (other != batch[v]))
             k = k[colors[other[k]] == colors[a[k]]]
             late = np.unique(np.maximum(batch[v[k]], other[k]))
@@ -164,37 +165,38 @@ def _star_batches(graph: Csr, nodes: Ints, keys: Ints) -> Colors:
 def _acyclic_batches(graph: Csr, nodes: Ints, keys: Ints) -> Colors:
     """Return the greedy acyclic colouring that takes the nodes of equal key together, in order.
 
-    A node may not have a colour for which two of its neighbours of one colour are in one tree. The trees are sets of
-    ends, see `trees_of`, kept as a forest of parents. Where the nodes of a batch close a cycle together, all but the
+    Each node gets the first colour that is not forbidden: by a neighbour, or by a cycle that would have two colours. If
+    two red neighbours of v are in one tree of red and blue nodes, blue is forbidden for v. The trees are sets of ends,
+    see `trees_of`, kept as a forest of parents. Where the nodes of a batch close a cycle together, all but the
     first of each component are coloured again.
     """
     n = graph.shape[0]
     colors = no_colors(n)
     width = 8
     parent = np.arange(n * width)  # of the end (column, colour of the other column), at column * width + colour
-    number = 0
+    n_colors = 0
     for batch in _batches(nodes, keys):
         while len(batch):
             owner, w = graph.neighbours(batch)
             known = colors[w] >= 0
             owner, w = owner[known], w[known]
             q = colors[w].astype(np.int64)
-            taken = np.zeros((len(batch), number + 1), np.bool_)
-            taken[owner, q] = True
-            group = owner * np.int64(max(number, 1)) + q
-            (r,) = np.nonzero(~alone_in_line(owner, colors[w], max(number, 1)))
-            if len(r) and number:
+            forbidden = np.zeros((len(batch), n_colors + 1), np.bool_)
+            forbidden[owner, q] = True
+            group = owner * np.int64(max(n_colors, 1)) + q
+            (r,) = np.nonzero(~alone_in_line(owner, colors[w], max(n_colors, 1)))
+            if len(r) and n_colors:
                 # the trees of neighbours of one colour, for each further colour
-                tree = _roots(parent, w[r, None] * np.int64(width) + np.arange(number))
+                tree = _roots(parent, w[r, None] * np.int64(width) + np.arange(n_colors))
                 key = np.stack([np.broadcast_to(group[r, None], tree.shape).reshape(-1), tree.reshape(-1)])
                 order = np.lexsort(key)
                 same = np.all(key[:, order[1:]] == key[:, order[:-1]], axis=0)
                 twice = order[1:][same]
-                taken[owner[r[twice // number]], twice % number] = True
-            chosen = np.argmin(taken, axis=1).astype(np.int64)
-            if int(chosen.max()) == number:
-                number += 1
-                if number >= width:
+                forbidden[owner[r[twice // n_colors]], twice % n_colors] = True
+            chosen = np.argmin(forbidden, axis=1).astype(np.int64)
+            if int(chosen.max()) == n_colors:
+                n_colors += 1
+                if n_colors >= width:
                     grown = np.arange(n * width * 2).reshape(n, 2 * width)
                     grown[:, :width] = (parent // width * 2 * width + parent % width).reshape(n, width)
                     parent, width = grown.reshape(-1), 2 * width

@@ -91,6 +91,3 @@ class LazyKnownValues:
         if any([x is None for x in args]):
             return None
         return run(single, [x for x in args if x is not None])[0]
-
-
-NOTHING = LazyKnownValues(Jaxpr((), (), ()), ())

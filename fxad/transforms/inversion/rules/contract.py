@@ -47,7 +47,7 @@ class Refused:
     origin: EqnOrigin | None = field(default=None, compare=False)
 
     def at(self, origin: EqnOrigin) -> Refused:
-        """Return the reason with its equation. If it has one, in a body, adds the bodies that contain the equation
+        """Return the reason with its equation. If it has one, in a body, add the bodies that contain the equation
         with this body."""
         return self.within(*origin.inside) if self.origin else replace(self, origin=origin)
 
@@ -231,7 +231,7 @@ def for_unknown(values: Sequence[T], args: Args) -> tuple[T | None, ...]:
 class SolveRule(Protocol[Q]):
     """Emits equations that compute the operands that are a `Hole` (at least one) from the results.
 
-    Returns an entry for each operand. The entry is None for known operands, and for operands that do not affect the
+    Return an entry for each operand. The entry is None for known operands, and for operands that do not affect the
     results (the predicate of a check). An atom has exactly the type of its operand. If values do not determine the
     operand (a factor that is zero, a saturated tanh), it must be nan, never a plausible number. If its dtype has no nan
     (integers), the rule refuses. `Hole`s are different variables: the solver refuses an unknown operand that occurs

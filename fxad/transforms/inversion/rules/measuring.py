@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -31,7 +32,7 @@ from fxad.transforms.inversion.rules.contract import (
 )
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers, total as sum_of
 
-UNMEASURED = Refused("its log-determinant is not known")
+UNMEASURED: Final = Refused("its log-determinant is not known")
 
 
 def log_det_of(

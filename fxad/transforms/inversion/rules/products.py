@@ -116,7 +116,13 @@ def _solve_system(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
     if not triangles:
         x = _by_factors(ctx, emit_convert(ctx, a, wide), is_transposed, emit_convert(ctx, y, wide))
         return emit_convert(ctx, x, y.aval.dtype)
-    solve = TriangularSolve(True, LOWER in triangles, is_transposed, False, False)
+    solve = TriangularSolve(
+        left_side=True,
+        lower_a=LOWER in triangles,
+        transpose_a=is_transposed,
+        conjugate_a=False,
+        unit_diagonal=False,
+    )
     x = ctx.one(solve, emit_convert(ctx, a, wide), emit_convert(ctx, y, wide))
     return emit_convert(ctx, finite_solution(ctx, x), y.aval.dtype)
 

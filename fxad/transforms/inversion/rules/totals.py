@@ -6,8 +6,6 @@ A complex number counts as a pair of real numbers: a map z -> c z has the determ
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
-from typing import Final
 
 from fxad import dtypes
 from fxad.dtypes import DType
@@ -18,19 +16,16 @@ from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.shape import ReduceSum
 
-_SIGNIFICAND_BITS: Final = MappingProxyType(
-    {dtypes.bfloat16: 8, dtypes.float16: 11, dtypes.float32: 24, dtypes.float64: 53}
-)
-
 
 def significand_bits(dtype: DType, other: int) -> int:
-    """Return the number of bits up to which a dtype represents all integers exactly; `other` for dtypes of 8 bits."""
-    return _SIGNIFICAND_BITS.get(dtypes.real_part(dtype), other)
+    """Return the number of bits up to which a dtype represents all integers exactly; `other` for dtypes of 8
+    bits and for integers."""
+    return dtypes.SIGNIFICAND_BITS.get(dtype, other) if dtype.itemsize > 1 else other
 
 
 def total(emit: Emit, x: Atom) -> Atom:
-    """Return the sum of all elements. For complex elements, which are logarithms of slopes, returns twice the sum of
-    the real parts."""
+    """Return the sum of all elements. For complex elements, which are logarithms of slopes, twice the sum of the
+    real parts."""
     real = _doubled(emit, emit.one(REAL, x)) if x.aval.dtype in dtypes.COMPLEX else x
     return emit.one(ReduceSum(tuple(range(x.aval.ndim))), real) if x.aval.ndim else real
 

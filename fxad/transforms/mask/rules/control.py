@@ -27,7 +27,7 @@ from fxad.transforms.mask.contract import MaskRow, not_masked, row
 
 
 def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Return the rule over layouts: the sizes become constants of every body."""
+    """Mask an equation by its layout: the sizes become constants of every body."""
     layout, extra = prim.layout, ctx.size_operands
     groups: list[int] = []
     bodies: list[Jaxpr] = []
@@ -48,7 +48,7 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
 
 
 def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Mask a body that runs once: the facts and pending axes of the operands hold in it, those of its results hold
+    """Mask a body that runs once. The facts and pending axes of the operands hold in it; those of its results hold
     outside."""
     body, states = ctx.recur_once(prim.body, args)
     operands = (*args, *ctx.size_operands)
@@ -76,12 +76,14 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     body = _with_sizes_at(ctx, prim.body, prim.n_consts)
     steps = Steps(body, prim.n_consts + len(extra), prim.n_carry)
     padded = ctx.padded_size(prim.length)
-    masked = Scan(steps.body, padded, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
+    masked = Scan(
+        steps.body, padded, reverse=prim.reverse, unroll=1, n_consts=steps.n_consts, n_carry=steps.n_carry, upto=True
+    )
     return ctx(masked, count, *consts, *extra, *carry, *xs)
 
 
 def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Return masks the function and its rules, which are programs. The sizes become captured operands."""
+    """Mask a function and its rules, which are programs. The sizes become captured operands."""
     module = tuple([_masked_function(ctx, function) for function in prim.module])
     function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
@@ -146,8 +148,8 @@ def _sizes_last(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: 
 
 
 def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Mask a linear solve: captured operands come first in the equation and last in the linear system. The sizes are
-    captured."""
+    """Mask a root: the sizes are captured. Captured operands come first in the equation and last in its linear
+    system."""
     sizes = ctx.size_operands
     first = [_with_sizes_at(ctx, body, 0) for body in (prim.equation, prim.solve, prim.at)]
     before = len(prim.equation.outs) + len(prim.at.outs)

@@ -81,8 +81,8 @@ _EXACT: Final = isqrt(2**31 - 1)  # the square of an index up to here is an i32
 
 
 def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
-    """Return 2 j k = j^2 + k^2 - (k - j)^2, so the transform is a convolution with exp(+-i pi m^2 / n), between
-    products with its conjugate. `count` is n."""
+    """Return the transform of length n, the value of `count`, by Bluestein's method: 2 j k = j^2 + k^2 - (k - j)^2, so
+    it is a convolution with exp(+-i pi m^2 / n), between products with its conjugate."""
     padded, last = x.aval.shape[-1], x.aval.ndim - 1
     real = Aval((padded,), dtypes.real_part(x.aval.dtype))
     count = ctx.one(MAX, count, int_literal(1))

@@ -68,7 +68,7 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
 
 
 def _in_one_dtype(ctx: MaskCtx, starts: Sequence[Atom]) -> list[Atom]:
-    """Start in the widest of their dtypes."""
+    """Return start indices in the widest of their dtypes."""
     widest = max([i.aval.dtype for i in starts], key=lambda d: d.itemsize)
     return [emit_convert(ctx, i, widest) for i in starts]
 
@@ -237,7 +237,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Return places out of the true range, and the padding of indices and of windows, are left out.
+    """Mask a scatter. Places out of the true range are left out, and so is the padding of indices and of windows.
 
     The windows have the padded size. Along an axis where they have a masked size and are not the whole axis, their
     padding lies on valid elements of the operand. So there they are split into single places (`_each_place`).

@@ -309,8 +309,8 @@ def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
 
 
 def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[Atom]:
-    """Mask singular values: those of the padding are the first ones: large, and different from each other. Those of the
-    valid block may be zero, and their vectors must not mix with the padding."""
+    """Mask a reduced decomposition. The singular values of the padding are the first ones: large, and different from
+    each other. Those of the valid block may be zero, and their vectors must not mix with the padding."""
     *batch, m, n = aval.shape
     tall, wide = at_least(m - n, 0), at_least(n - m, 0)
     k = minimum(m, n)

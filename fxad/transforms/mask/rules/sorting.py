@@ -24,7 +24,7 @@ def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def _ordered(ctx: MaskCtx, prim: SortLike, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Return the padding has the value that comes last. It is cleared in the results that have it."""
+    """Mask a sort. The padding gets the value that comes last, and is cleared in the results that have it."""
     axis = prim.ordered_axis(ins[0].ndim)
     filled = [ctx.filled(x, a.shape, prim.last_value(a.dtype), (axis,)) for x, a in zip(args, ins, strict=True)]
     results = zip(ctx(with_padded_sizes(ctx, prim), *filled), outs, strict=True)

@@ -77,7 +77,7 @@ def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Return the rule of `slice`."""
+    """Mask a `slice`."""
     (x,), (y,) = args, outs
     starts, limits, strides = [0] * y.ndim, list(x.aval.shape), [1] * y.ndim
     for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
@@ -120,7 +120,7 @@ def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> S
 
 
 def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Return the rule of `pad`."""
+    """Mask a `pad`."""
     (x, value), (y,) = args, outs
     x = ctx.filled(x, ins[0].shape, value)
     pads: list[tuple[int, int, int]] = []  # low, high and interior

@@ -21,7 +21,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.gather_scatter import Gather, ScatterAdd
+from fxad.primitives.gather_scatter import ScatterAdd, gather_along_axis, scatter_along_axis
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
 from fxad.primitives.reduce_window import (
     ReduceWindowMax,
@@ -292,7 +292,7 @@ def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
 
 
 def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Mask a reduction of windows: the initial values are the identity of the body: they fill the padding."""
+    """Mask a reduction by a body. The initial values are the identity of the body, so they fill the padding."""
     _check_body(ctx, prim)
     n = len(args) // 2
     values = [ctx.filled(x, a.shape, i, prim.axes) for x, a, i in zip(args[:n], ins[:n], args[n:], strict=True)]
@@ -373,9 +373,9 @@ def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -
     total, at = prod(x.shape), ctx.one(ExpandDims((at.aval.ndim,)), at)
     if gathers:
         flat = padded_to(ctx, emit_reshape(ctx, values, (total,)), 0, 1)
-        return ctx.one(Gather((), (0,), (), (), (0,), (1,), "drop", False, False), flat, at)
+        return ctx.one(gather_along_axis(flat.aval.shape, 0, mode="drop"), flat, at)
     zeros = Lit.zero(x.with_shape((total,)))
-    scatter = ScatterAdd((), (0,), (), (), (0,), "drop", False, False)
+    scatter = scatter_along_axis(ScatterAdd, 1, 0, "drop")
     return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
 
 
