@@ -17,7 +17,7 @@ from fxad.core.memo import by_value
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate, values_and_effects
 from fxad.diagnosis.equality.field import MOST
-from fxad.diagnosis.in_dtype import apply_in, dtype_in
+from fxad.diagnosis.in_dtype import OF_DTYPES, apply_in, dtype_in
 from fxad.dtypes import DType
 from fxad.errors import FxadError
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
