@@ -377,3 +377,11 @@ def test_interpreter_exit_knows_the_files_that_call_xla() -> None:
     assert len(calling) > 4
     assert [p for p in calling if not str(p).startswith(_CALLERS)] == []
     assert [c for c in _CALLERS if not Path(c).exists()] == []
+
+
+def test_frozen_slotted_classes_take_the_dataclass_of_fxad() -> None:
+    standard = [
+        p for p in FILES if re.search(r"^from dataclasses import .*\bdataclass\b", p.read_text("utf-8"), re.MULTILINE)
+    ]
+    frozen = [p for p in standard if "@dataclass(frozen=True, slots=True" in p.read_text("utf-8")]
+    assert frozen == []

@@ -29,6 +29,7 @@ from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
+from fxad.primitives.index import INT32_MAX
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -41,7 +42,7 @@ from fxad.tracing.program import (
 )
 from fxad.tracing.tracer import dtype_of_number, is_number, number_array
 from fxad.transforms.mask.mask import mask as mask_jaxpr
-from fxad.transforms.mask.padded_builder import INT32_MAX, SizeBounds
+from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names
 
 R = TypeVar("R")

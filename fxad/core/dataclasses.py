@@ -5,6 +5,9 @@ took a third of `import fxad`. Here, comparison, hash and the other methods are 
 `__init__` is still compiled from text, because it runs for each instance, but only at its first use. The standard
 `Field` objects are made at their first use too. Most programs use few of the classes.
 
+A class that is frozen and slotted takes this one, any other the standard one, as those of `fxad.optim`, which have no
+slots. tests/test_architecture.py checks it.
+
 A type checker sees `dataclasses.dataclass`.
 """
 

@@ -56,7 +56,11 @@ def primitive(cls: type[T]) -> type[T]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def primitive_family(cls: type[T]) -> type[T]:
-    """Declare the parameters that the primitives of a family share. The leaves inherit them, and are `@primitive`."""
+    """Declare the parameters that the primitives of a family share. The leaves inherit them, and are `@primitive`.
+
+    A family that is combined with another one, such as `Windowed`, or whose parameter comes last, such as `Grouped`, is
+    not declared so: it annotates what its methods read, and the leaves declare the parameters in their order.
+    """
     return standard_dataclass(init=False, repr=False, eq=False)(cls)
 
 
@@ -149,8 +153,6 @@ def type_test(hint: object) -> FieldCheck:
             (second,) = rest
             return lambda value: first(value) or second(value)
         return lambda value: first(value) or any([case(value) for case in rest])
-    if origin is typing.Literal:
-        return lambda value: any([type(value) is type(arg) and value == arg for arg in args])
     if origin is tuple:
         return _tuple_tester(args)
     if hint is int:  # a dimension of symbolic shape too

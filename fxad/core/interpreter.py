@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,36 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Shape, Var, source_text
 
+V = TypeVar("V")
+
 # Called after every equation with its number, itself and its results.
 Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
+
+
+@with_enough_stack
+def run_with(
+    jaxpr: Jaxpr,
+    operands: Sequence[V],
+    apply: Callable[[int, Eqn, list[V]], Sequence[V]],
+    literal: Callable[[Lit], V],
+) -> list[V]:
+    """Return results of `jaxpr` on values of any kind. `apply` gives the results of an equation, from its number,
+    itself and the values of its operands; `literal` gives the value of a literal.
+
+    Cost: a value is dropped after its last use.
+    """
+    env: dict[Atom, V] = dict(zip(jaxpr.ins, operands, strict=True))
+    for i, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
+        outs = apply(i, eqn, [literal(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
+        env.update(zip(eqn.outs, outs, strict=True))
+        for v in dead:
+            del env[v]
+    return [literal(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+
+
+def array_of(a: Lit) -> NDArray:
+    """Return the value of a literal as an array, for `run_with`."""
+    return a.array
 
 
 @with_enough_stack
@@ -33,16 +61,16 @@ def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -
             equation differ from its type rule.
     Cost:   a value is dropped after its last use. Bodies are interpreted too, without `observe`.
     """
-    env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, _operands(jaxpr, args), strict=True))
+
+    def apply_observed(i: int, eqn: Eqn, operands: list[NDArray]) -> tuple[NDArray, ...]:
+        outs = _apply(i, eqn, operands)
+        if observe is not None:
+            observe(i, eqn, outs)
+        return outs
+
+    operands = _operands(jaxpr, args)
     with np.errstate(all="ignore"):  # infinities and nans of IEEE 754 are valid results, so NumPy must not warn
-        for i, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
-            outs = _apply(i, eqn, [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins])
-            if observe is not None:
-                observe(i, eqn, outs)
-            env.update(zip(eqn.outs, outs, strict=True))
-            for v in dead:
-                del env[v]
-    return tuple([a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs])
+        return tuple(run_with(jaxpr, operands, apply_observed, array_of))
 
 
 def _operands(jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:

@@ -11,7 +11,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes import Size, at_least
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
-from fxad.ir import NDArray
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import subtract
 from fxad.numpy.composites import jit_composite
@@ -103,38 +102,40 @@ def pad(
 
 def _widths(given: Widths, x: Array) -> PadWidths:
     if isinstance(given, Mapping):
-        pairs = [(0, 0)] * x.ndim
+        by_axis = [(0, 0)] * x.ndim
         for axis, width in given.items():
-            before, after = np.broadcast_to(np.asarray(width), (2,)).tolist()
-            pairs[normalize_axis_index("pad", axis, x.ndim)] = before, after
-        return _check_widths(np.asarray(pairs).reshape(x.ndim, 2), x, given)
-    values: object = given
-    if isinstance(values, Array):
+            k = normalize_axis_index("pad", axis, x.ndim)
+            by_axis[k] = _pairs(f"widths of axis {axis}", width, 1, "int, or one pair")[0]
+        pairs = tuple(by_axis)
+    else:
+        pairs = _pairs("widths", given, x.ndim, f"pair, or one for each of the axes of {x.aval}")
+    if any([at_least(-1 - n, 0) for pair in pairs for n in pair]):
+        raise ShapeError(f"pad: widths {given} must not be below 0", remedy="slice the array to make it smaller")
+    return pairs
+
+
+def _pairs(what: str, given: object, count: int, forms: str) -> PadWidths:
+    """Return pairs of ints, from one int, one pair, or `count` pairs."""
+    if isinstance(given, Array):
         raise ArgumentError(
-            f"pad: widths must be ints, got {described(values)}",
+            f"pad: {what} must be ints, got {described(given)}",
             remedy="sizes are static: they cannot depend on the values of arrays",
         )
-    return _check_widths(by_numpy("pad", np.asarray, given), x, given)
-
-
-def _check_widths(widths: NDArray, x: Array, given: object) -> PadWidths:
+    array = by_numpy("pad", np.asarray, given)
     try:
-        pairs = np.broadcast_to(widths if widths.size else widths.reshape(-1, 2), (x.ndim, 2))
+        pairs = np.broadcast_to(array if array.size else array.reshape(-1, 2), (count, 2)).tolist()
     except ValueError:
-        raise ShapeError(f"pad: widths {given} are not one pair, or one for each of the axes of {x.aval}") from None
-    sizes = pairs.tolist()
-    if not all([type(n) in (int, Size) for pair in sizes for n in pair]):
-        raise ParameterError(f"pad: widths {given} must be ints")
-    if any([at_least(-1 - n, 0) for pair in sizes for n in pair]):
-        raise ShapeError(f"pad: widths {given} must not be below 0", remedy="slice the array to make it smaller")
-    return tuple([(a, b) for a, b in sizes])
+        raise ShapeError(f"pad: {what} {given} are not one {forms}") from None
+    if not all([type(n) in (int, Size) for pair in pairs for n in pair]):
+        raise ParameterError(f"pad: {what} {given} must be ints")
+    return tuple([(a, b) for a, b in pairs])
 
 
 def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> PadWidths:
     """Return the number of elements at each end that a statistic uses; all for None."""
     if given is None:
         return tuple([(n, n) for n in x.shape])
-    pairs = np.broadcast_to(np.asarray(given), (x.ndim, 2)).tolist()
+    pairs = _pairs("stat_length", given, x.ndim, f"pair, or one for each of the axes of {x.aval}")
     if any([k < 1 for pair in pairs for k in pair]):
         raise ParameterError(f"pad: stat_length {given} must be at least 1")
     return tuple([(min(a, n), min(b, n)) for (a, b), n in zip(pairs, x.shape, strict=True)])

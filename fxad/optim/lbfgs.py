@@ -13,7 +13,7 @@ from fxad.api.trees import global_norm
 from fxad.core import tree
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import plain_ints
-from fxad.optim.transformations import Rate, check_rate, needs_params, no_steps, rate_at, scaled, zeros
+from fxad.optim.transformations import Rate, check_rate, descent, needs_params, no_steps, rate_at, zeros
 from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
@@ -77,7 +77,7 @@ class Lbfgs:
         state = self.remember(state, params, updates)
         direction = self.direction(state)
         if self.learning_rate is not None:
-            step = scaled(direction, rate_at(self.learning_rate, state.count))
+            step = descent(direction, rate_at(self.learning_rate, state.count))
         else:
             assert value_fn is not None
             down = tree.map(fnp.negative, direction)

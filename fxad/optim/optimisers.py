@@ -15,10 +15,10 @@ from fxad.optim.transformations import (
     check_not_negative,
     check_rate,
     check_state,
+    descent,
     needs_params,
     no_steps,
     rate_at,
-    scaled,
     zeros,
 )
 from fxad.tracing.array import Array, ArrayLike
@@ -46,7 +46,7 @@ class Sgd:
     def update(self, updates: P, state: SgdState, params: P | None = None) -> tuple[P, SgdState]:
         """Return the update of a step, and the next state."""
         check_state("sgd", state, SgdState)
-        return scaled(updates, rate_at(self.learning_rate, state.count)), SgdState(state.count + 1)
+        return descent(updates, rate_at(self.learning_rate, state.count)), SgdState(state.count + 1)
 
 
 def sgd(learning_rate: Rate) -> Sgd:
@@ -85,7 +85,7 @@ class Momentum:
         trace = tree.map(accumulated, updates, state.trace)
         direction = tree.map(accumulated, updates, trace) if self.nesterov else trace
         return (
-            scaled(direction, rate_at(self.learning_rate, state.count)),
+            descent(direction, rate_at(self.learning_rate, state.count)),
             MomentumState(state.count + 1, trace),
         )
 
@@ -146,7 +146,7 @@ class Adam:
         if self.weight_decay is not None:
             direction = _decayed("adamw", direction, params, self.weight_decay, self.mask)
         return (
-            scaled(direction, rate_at(self.learning_rate, state.count)),
+            descent(direction, rate_at(self.learning_rate, state.count)),
             AdamState(count, mean, variance),
         )
 
@@ -223,7 +223,7 @@ class Lion:
         mean = tree.map(lambda g, m: _mean(g, m, self.b2), updates, state.mean)
         direction = _decayed("lion", direction, params, self.weight_decay, self.mask)
         return (
-            scaled(direction, rate_at(self.learning_rate, state.count)),
+            descent(direction, rate_at(self.learning_rate, state.count)),
             LionState(state.count + 1, mean),
         )
 

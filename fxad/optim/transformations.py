@@ -93,7 +93,7 @@ def rate_at(rate: Rate, count: Array) -> HyperParameter:
     return rate(count) if callable(rate) else rate
 
 
-def scaled(direction: P, rate: HyperParameter) -> P:
+def descent(direction: P, rate: HyperParameter) -> P:
     """Return the update `-rate * direction`, in the dtypes of `direction`."""
 
     def scale(d: Array) -> Array:

@@ -294,7 +294,7 @@ def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
     runs: list[list[int]] = []
     for k in order:
         last = runs[-1][-1] if runs else None
-        if last is not None and (last == k - 1 if min(last, k) >= 0 else last == k):
+        if last is not None and ((last == k - 1) if min(last, k) >= 0 else (last == k)):
             runs[-1].append(k)
         else:
             runs.append([k])

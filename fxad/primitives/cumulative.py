@@ -157,25 +157,35 @@ class LinearRecurrence(LinearInOne):
         return lower_in_float32(hlo, args, x, lambda wide, t: self._lower_wide(hlo, wide, t))
 
     def _lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValue:
+        # y[i] is b of the composition of the maps 0 to i; y -> a y + b, then y -> c y + d, is y -> c a y + (c b + d)
         operation = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse)
         b = Builder()
         at_once = b.build(_cumulate_at_once(b, operation, self._maps(b, b.inputs((x, x))), self.axis)[1:], self.name)
         blocks = _block_count(x.shape, self.axis)
         if blocks == 1:
             return hlo.call(at_once, args)[0]
-        b = Builder()
-        totals, rows = _scan_blocks(b, operation, self._maps(b, b.inputs((x, x))), self.axis, blocks)
-        parts = b.build((_all_finite(b, totals[0]), *totals, *rows), f"{self.name}_blocks")
-        finite, *values = hlo.call(parts, args)
-        b = Builder()
-        a_total, b_total, *in_block = b.inputs(parts.out_avals[1:])
-        # of a composition of totals only b is used: so no product of their factors overflows
-        totals = _cumulate_at_once(b, operation, (a_total, b_total), 1)
-        combined = _combine_blocks(b, operation, totals, tuple(in_block))
-        in_blocks = b.build(_join_rows(b, combined[1:], x.shape, self.axis), self.name)
+        within_blocks = self._within_blocks(operation, x, blocks)
+        finite, *values = hlo.call(within_blocks, args)
+        in_blocks = self._joined_blocks(operation, x, within_blocks.out_avals[1:])
         # a composition of maps with an infinite factor may be nan where applying one after the other is not: 0 * inf
         branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(args))
         return hlo.op("stablehlo.if", (finite,), (x,), regions=branches)[0]
+
+    def _within_blocks(self, operation: CumulativeOperation, x: Aval, blocks: int) -> Jaxpr:
+        """Return the program of the compositions within each block: whether the total factors are finite, the totals
+        of the blocks (a, b), the rows of compositions (a, b)."""
+        b = Builder()
+        totals, rows = _scan_blocks(b, operation, self._maps(b, b.inputs((x, x))), self.axis, blocks)
+        return b.build((_all_finite(b, totals[0]), *totals, *rows), f"{self.name}_blocks")
+
+    def _joined_blocks(self, operation: CumulativeOperation, x: Aval, parts: Avals) -> Jaxpr:
+        """Return the program from totals and rows, of the types `parts`, to y."""
+        b = Builder()
+        a_total, b_total, *in_block = b.inputs(parts)
+        # of a composition of totals only b is used: so no product of their factors overflows
+        totals = _cumulate_at_once(b, operation, (a_total, b_total), 1)
+        combined = _combine_blocks(b, operation, totals, tuple(in_block))
+        return b.build(_join_rows(b, combined[1:], x.shape, self.axis), self.name)
 
     def _maps(self, emit: Emit, args: Atoms) -> Atoms:
         """Return the maps y -> a y + b. The first one is constant."""

@@ -549,6 +549,11 @@ def rules_of(prim: Primitive) -> Rules:
     return prim.rules if isinstance(prim, CallWithRules) else _NO_RULES
 
 
+# The three functions on reversible equations stand here and not in inversion: the pipeline asks them of each program
+# that is differentiated, and imports the pass that merges such equations only if there are any. No rule of a core
+# transformation reads them.
+
+
 def reversible(prim: Primitive) -> bool:
     """Return True if a rule of the equation computes operands and their cotangents from the results: reverse mode then
     stores results, and no operands."""

@@ -1,8 +1,23 @@
 """A function with custom rules, as a value: the records that `call_with_rules` carries.
 
-A rule is a record of programs. A `RuleProgram` declares which values of a call such a program takes and returns.
-Checks, batching, removal of unused values and the layout of the equation are written once, over these declarations.
-Decision: docs/adr/0083.
+    Function            the body and its rules
+      Rules             the rules, by transformation
+        Derivative      a rule for the derivative in some operands: the programs forward, push, pull
+        Refusal         in place of a derivative: the error that the rule of the user raised
+        BatchRule       a rule for stacks of one size, or of any size
+        TransformRule   a rule for a transformation that is not part of the core
+          DeclaredProgram   a program of that rule, with the values that it takes and gives
+
+A `RuleProgram` is the view that all readers have of these programs: it declares which values of a call a program takes
+and returns. Checks, batching, removal of unused values and the layout of the equation are written once, over these
+declarations. `Function.programs` makes them. Decision: docs/adr/0083.
+
+    program                       takes                                      returns
+    body, program of derivatives  operands                                   results
+    forward                       operands                                   results, residuals
+    push                          tangents of moving operands, residuals     tangents of inexact results
+    pull                          cotangents of inexact results, residuals   cotangents of moving operands
+    vmap rule                     captured operands, stacks of arguments     stacks of results
 
 Operands are first the `captured` ones, which are the values that the function or its rules close over, then the
 arguments. Rules say nothing about derivatives in captured operands.
@@ -358,16 +373,23 @@ class Rules(Record):
         return [rule for rule in (*self.jvp, *self.vjp) if isinstance(rule, Derivative)]
 
     def derivative(self, nonzero: Sequence[bool], reverse: bool) -> Derivative | Refusal:
-        """Return the derivative for the operands marked in `nonzero`, which are not captured, and for all results."""
+        """Return the derivative for the operands marked in `nonzero`, which are not captured, and for all results.
+
+        Of the derivatives that cover these operands and all results, it is the one in the fewest operands; of several
+        in as many, one that marks results comes before one that has no marks, and a derivative before a refusal.
+        """
         rules = (self.vjp or self.jvp) if reverse else (self.jvp or self.vjp)
 
-        def rank(rule: Derivative | Refusal) -> tuple[bool, int, bool, bool]:
-            covers = all([covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)])
-            return (
-                not (covers and all(rule.results)), sum(rule.moving), not rule.results, isinstance(rule, Refusal)
-            )  # fmt: skip
+        def covers(rule: Derivative | Refusal) -> bool:
+            in_rule = [covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)]
+            return all(in_rule) and all(rule.results)
 
-        return min(rules, key=rank)
+        def rank(rule: Derivative | Refusal) -> tuple[int, bool, bool]:
+            return sum(rule.moving), not rule.results, isinstance(rule, Refusal)
+
+        covering = [rule for rule in rules if covers(rule)]
+        assert covering, "the first rule of each kind is for all operands and results"
+        return min(covering, key=rank)
 
     def pruned(self, needed: Flags, used: Flags) -> Rules:
         """Return the rules for the marked operands and results. Rules about all of them are dropped with the first

@@ -29,6 +29,7 @@ from fxad.ir import (
     Lit,
     NDArray,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.axes import axes_after_insert, other_axes
 from fxad.primitives.elementwise.convert import ReducePrecision, emit_convert
@@ -59,6 +60,7 @@ def product_dtype(name: str, lhs: Aval, rhs: Aval, preferred: DType | None) -> D
     return preferred
 
 
+@primitive_family
 class Contraction(Bilinear):
     """Sums of products over pairs of contracted axes, for each index of the pairs of batch axes.
 
@@ -90,10 +92,6 @@ class DotGeneral(Contraction):
     """
 
     name: ClassVar[str] = "dot_general"
-    lhs_contract: tuple[int, ...]
-    rhs_contract: tuple[int, ...]
-    lhs_batch: tuple[int, ...]
-    rhs_batch: tuple[int, ...]
     preferred: DType | None
     precision: str = ""
 

@@ -80,7 +80,7 @@ def _clamped_starts(hlo: Hlo, starts: HloValues, avals: Avals, shape: Shape, siz
 
 
 def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
-    """Start indices as one array [mapped axis, index]."""
+    """Return start indices as one array [mapped axis, index]."""
     rows = [
         emit_reshape(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
         for s, d in zip(starts, dims, strict=True)
@@ -89,7 +89,7 @@ def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
 
 
 def _with_zero(starts: Atoms, at: int) -> Atoms:
-    """Start indices with a zero put in for the mapped axis at `at`."""
+    """Return start indices with a zero put in for the mapped axis at `at`."""
     return insert_entry(starts, at, Lit.zero(starts[0].aval if starts else INT32_SCALAR))
 
 

@@ -101,8 +101,8 @@ class Fold(HigherOrder):
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         raise NotDifferentiableError(
-            f"{self.name}: the derivative of a reduction by {self.body.name} is not known: {len(self.body.eqns)} "
-            "equations may combine elements in any order",
+            f"{self.name}: the derivative of a reduction by {self.body.name} is not known: only reductions by add, mul,"
+            " max and min have one",
             remedy="reduce by one of add, mul, max, min; or write it as lax.associative_scan or lax.scan",
         )
 

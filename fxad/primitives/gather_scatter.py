@@ -142,7 +142,7 @@ class Gather(LinearInFirst):
         if x.size == 0 or outs[0].size == 0:
             return (zeros_constant(hlo, outs[0]),)
         if self.mode == "drop" or indices.dtype.itemsize < 4:
-            return hlo.call(self._without_range_rule(x, indices), args)
+            return hlo.call(self._with_explicit_range_check(x, indices), args)
         attrs = {
             "dimension_numbers": self.windows.attribute("gather", _GATHER_NAMES, indices.ndim - 1),
             "slice_sizes": i64_array(self.slice_sizes),
@@ -150,7 +150,7 @@ class Gather(LinearInFirst):
         }
         return hlo.op("stablehlo.gather", args, outs, attrs)
 
-    def _without_range_rule(self, x: Aval, indices: Aval) -> Jaxpr:
+    def _with_explicit_range_check(self, x: Aval, indices: Aval) -> Jaxpr:
         """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
         operand, vectors = b.inputs((x, indices))
@@ -363,7 +363,7 @@ class ScatterFamily(Primitive):
         if not indices.shape[-1]:
             return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:
-            return hlo.call(self._without_range_rule(x, indices, updates), args)
+            return hlo.call(self._with_explicit_range_check(x, indices, updates), args)
         attrs = {
             "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER_NAMES, indices.ndim - 1),
             "indices_are_sorted": bool_attribute(self.indices_sorted),
@@ -379,7 +379,7 @@ class ScatterFamily(Primitive):
         rounds = self.monoid in (SUM, PRODUCT) and dtypes.accumulated(x.dtype) != x.dtype
         return may_meet and rounds and x.size <= ELEMENTS_PER_UPDATE * updates.size
 
-    def _without_range_rule(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
+    def _with_explicit_range_check(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""
         b = Builder()
         operand, vectors, values = b.inputs((x, indices, updates))

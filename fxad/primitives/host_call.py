@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -44,7 +45,7 @@ TOKEN: Final = Aval((), dtypes.uint32)
 PURE: Final = "pure"
 IO: Final = "io"
 ORDERED: Final = "ordered"
-_EFFECTS: Final = {PURE: frozenset[str](), IO: frozenset({IO}), ORDERED: frozenset({IO, ORDERED})}.get
+_EFFECTS: Final = MappingProxyType({PURE: frozenset[str](), IO: frozenset({IO}), ORDERED: frozenset({IO, ORDERED})})
 
 
 @final
@@ -86,22 +87,30 @@ class HostCall(Primitive):
 
     @property
     def effects(self) -> frozenset[str]:
-        effects = _EFFECTS(self.effect)
-        if effects is None:
+        self._check_effect()
+        return _EFFECTS[self.effect]
+
+    def _check_effect(self) -> None:
+        if self.effect not in _EFFECTS:
             raise ParameterError(
                 f"host_call: effect must be pure, io or ordered, got {self.effect!r}",
                 remedy="pure: it may be left out; io: it may not; ordered: nor change places with another",
             )
-        return effects
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        operands = max(len(avals) - self.token, 1)
+        if len(self.mapped) != len(self.sizes) or any([len(flags) != operands for flags in self.mapped]):
+            raise ParameterError(
+                f"host_call: mapped of {self.label} is {self.mapped} for sizes {self.sizes} and {operands} operands",
+                remedy="give a tuple for each size, with a flag for each operand, that of the number first",
+            )
         if not avals or avals[0].dtype != NUMBER.dtype or avals[0].ndim != sum(self._has_axes(0)):
             got = ", ".join(map(str, avals)) or "nothing"
             raise ArgumentError(
                 f"host_call: the first operand is the number of a function, {NUMBER}, got {got}",
                 remedy="use pure_callback, io_callback or debug_print, which number their function",
             )
-        _ = self.effects
+        self._check_effect()
         for k, aval in enumerate((avals[0], *avals[1 + self.token :])):
             axes = [size for size, has_axis in zip(self.sizes, self._has_axes(k), strict=True) if has_axis]
             if list(aval.shape[: len(axes)]) != axes:

@@ -82,9 +82,9 @@ class Name(Mark):
 class Keep(Mark):
     """The operand, which the enclosing `remat` stores for the backward pass; `by` is the policy's text.
 
-    `outer` are the policies of the `remat` equations around that one, from the inside out, as long as they keep it too.
-    If `remat(g, policy=names("a"))` contains `remat(f, policy=names("a", "b"))`, the values that f names have the marks
-    `keep[by="names('a', 'b')", outer=("names('a')",)]` for "a" and `keep[by="names('a', 'b')", outer=()]` for "b".
+    `also_kept_by` are the policies of the `remat` equations around that one, from the inside out, as long as they keep
+    it too. If `remat(g, policy=names("a"))` contains `remat(f, policy=names("a", "b"))`, the values that f names have
+    the marks `keep[by="names('a', 'b')", also_kept_by=("names('a')",)]` for "a", and with `also_kept_by=()` for "b".
 
     A policy's decision is stored in the body in this form because a mark stays with its value through vmap, jvp, dce
     and inlining, while the index of an equation changes.
@@ -92,12 +92,12 @@ class Keep(Mark):
 
     name: ClassVar[str] = "keep"
     by: str
-    outer: tuple[str, ...] = ()
+    also_kept_by: tuple[str, ...] = ()
 
     @property
     def deciders(self) -> tuple[str, ...]:
         """Return the policies that keep the value, from the inside out."""
-        return (self.by, *self.outer)
+        return (self.by, *self.also_kept_by)
 
 
 @final
@@ -167,7 +167,7 @@ def kept_values(eqns: Sequence[Eqn], level: int) -> dict[Atom, Var]:
     before = unmarked_values(eqns)
     out: dict[Atom, Var] = {}
     for eqn in eqns:
-        if isinstance(eqn.prim, Keep) and len(eqn.prim.outer) >= level:
+        if isinstance(eqn.prim, Keep) and len(eqn.prim.also_kept_by) >= level:
             out.setdefault(before[eqn.outs[0]], eqn.outs[0])
     return out
 

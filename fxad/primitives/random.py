@@ -188,7 +188,6 @@ class GammaSample(Binary):
 
     name: ClassVar[str] = "gamma_sample"
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
-    hlo_name: ClassVar[str] = ""  # nothing is computed
     log: bool
 
     def compute(self, a: NDArray, x: NDArray) -> object:

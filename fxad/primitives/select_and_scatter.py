@@ -51,6 +51,7 @@ from fxad.primitives.elementwise.family import INTEGER_OR_FLOAT, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInFirst
+from fxad.primitives.index import index_dtype
 from fxad.primitives.operand_checks import check_count, check_dtype
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_to_first
@@ -64,8 +65,8 @@ _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 @primitive_family
 class Selection(LinearInFirst, Windowed):
-    """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
-    the index, which is piecewise constant: it has no tangent.
+    """A selection of values by windows. The first operand holds the values. The second selects: the place of the
+    extreme element of each window. That place is piecewise constant, so the second operand has no tangent.
 
     `select` is "ge" for the greatest element, "le" for the least: the first one, or the first nan if there is one.
     """
@@ -128,7 +129,7 @@ class Selection(LinearInFirst, Windowed):
     def _reduce_windows(self, hlo: Hlo, x: Aval, positions: Shape, args: HloValues, carried: Avals) -> list[HloValue]:
         """Return the extreme element of each window, its index in the padded array and the values carried along with
         it."""
-        index = Aval(x.shape, _index_dtype(self.sliding, x.shape))
+        index = Aval(x.shape, _flat_index_dtype(self.sliding, x.shape))
         indices = hlo.call(_padded_indices(self.sliding, index), ())
         types = [x, index, *carried]
         scalars = [a.with_shape(()) for a in types]
@@ -252,7 +253,7 @@ def _padded_strides(sliding: SlidingWindow, shape: Shape) -> list[int]:
     return [prod(sizes[a + 1 :]) for a in range(len(sizes))]
 
 
-def _index_dtype(sliding: SlidingWindow, shape: Shape) -> DType:
+def _flat_index_dtype(sliding: SlidingWindow, shape: Shape) -> DType:
     """Return a dtype for the flat indices of the padded array, and one more."""
     top = sum(
         [
@@ -262,7 +263,7 @@ def _index_dtype(sliding: SlidingWindow, shape: Shape) -> DType:
             )
         ]
     )
-    return dtypes.int32 if top < 2**31 - 1 else dtypes.int64
+    return index_dtype((top + 1,))
 
 
 def _affine_iota(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
@@ -292,7 +293,7 @@ def _window_offsets(sliding: SlidingWindow, shape: Shape) -> Iterator[tuple[list
 
 def _offset_in_window(sliding: SlidingWindow, positions: Shape, shape: Shape) -> Jaxpr:
     """Return the program from an index in the padded array for each window to the offset in the window."""
-    b, index = Builder(), Aval(positions, _index_dtype(sliding, shape))
+    b, index = Builder(), Aval(positions, _flat_index_dtype(sliding, shape))
     starts = _affine_iota(
         b, index, [s * p for s, p in zip(sliding.strides, _padded_strides(sliding, shape), strict=True)], 0
     )
@@ -302,7 +303,7 @@ def _offset_in_window(sliding: SlidingWindow, positions: Shape, shape: Shape) ->
 def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jaxpr:
     """Return (source, offset of the selected element) -> the sum over the offsets in a window of the values that are
     written at this offset."""
-    b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
+    b, index = Builder(), Aval(source.shape, _flat_index_dtype(sliding, shape))
     values, selected = b.inputs((source, index))
     zero, total = Lit.zero(source), None
     full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
@@ -326,12 +327,24 @@ def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, positions:
 
     For each offset, one comparison of whole arrays compares the elements of all windows with the best ones so far.
     """
-    b, index = Builder(), Aval(positions, _index_dtype(sliding, x.shape))
+    b, index = Builder(), Aval(positions, _flat_index_dtype(sliding, x.shape))
     scalar, result = x.with_shape(()), x.with_shape(positions)
     worst, zero = extreme_value(x.dtype, -sign), Lit.zero(scalar)
     pad = sliding.pad()
     padded = b.one(pad, b.input(x), worst)
     padded_values = b.one(pad, b.input(x), zero) if gather else None
+
+    def improves(element: Atom, present: Atom | None) -> Atom:
+        """Return a mask of the windows whose element at this offset takes the place of the best one so far."""
+        better = b.one(GT if sign > 0 else LT, element, best)
+        if x.inexact:
+            first_nan = b.one(AND, b.one(NE, element, element), b.one(EQ, best, best))
+            better = b.one(OR, better, first_nan)
+        if present is None:
+            return better
+        nothing_yet = b.one(LT, selected, Lit.of(0, index))
+        return b.one(AND, present, b.one(OR, better, nothing_yet))
+
     best: Atom = worst.with_shape(positions)
     selected: Atom = Lit.of(-1, index)
     value: Atom = zero.with_shape(positions)
@@ -340,20 +353,15 @@ def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, positions:
         cut = Slice(tuple(steps), limits, sliding.strides)
         element = b.one(cut, padded)
         present = _has_element(b, sliding, x.shape, result, steps)
-        improves = b.one(GT if sign > 0 else LT, element, best)
-        if x.inexact:
-            first_nan = b.one(AND, b.one(NE, element, element), b.one(EQ, best, best))
-            improves = b.one(OR, improves, first_nan)
-        if present is not None:
-            nothing_yet = b.one(LT, selected, Lit.of(0, index))
-            improves = b.one(AND, present, b.one(OR, improves, nothing_yet))
-        first = number == 0 and present is None  # without holes every window has an element at its first place
-        best = element if first else emit_where(b, improves, element, best)
-        at = Lit.of(offset, index)
-        selected = at if first else emit_where(b, improves, at, selected)
-        if padded_values is not None:
-            candidate = b.one(cut, padded_values)
-            value = candidate if first else emit_where(b, improves, candidate, value)
+        candidate = None if padded_values is None else b.one(cut, padded_values)
+        if number == 0 and present is None:  # without holes every window has an element at its first place
+            best, selected = element, Lit.of(offset, index)
+            value = value if candidate is None else candidate
+            continue
+        mask = improves(element, present)
+        best = emit_where(b, mask, element, best)
+        selected = emit_where(b, mask, Lit.of(offset, index), selected)
+        value = value if candidate is None else emit_where(b, mask, candidate, value)
     return b.build([value if gather else selected], "gathered" if gather else "selected")
 
 

@@ -102,9 +102,10 @@ def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
     """Return the slice as `x[a:b:c]` gives it. The axes `single` keep one element, and have stride 1."""
     if all([prim.strides[k] == 1 for k in single]):
         return prim
-    axes = enumerate(zip(prim.starts, prim.limits, strict=True))
-    limits = tuple([start + 1 if k in single else limit for k, (start, limit) in axes])
-    return Slice(prim.starts, limits, tuple([1 if k in single else n for k, n in enumerate(prim.strides)]))
+    limits, strides = list(prim.limits), list(prim.strides)
+    for k in single:
+        limits[k], strides[k] = prim.starts[k] + 1, 1
+    return Slice(prim.starts, tuple(limits), tuple(strides))
 
 
 def slice_along_axis(shape: Shape, axis: int, start: int, limit: int) -> Slice:

@@ -51,8 +51,6 @@ from fxad.support.constants import RADIX_SORT_SIZE
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
-_U32, _U64, _I32 = dtypes.as_dtype("u32"), dtypes.as_dtype("u64"), dtypes.as_dtype("i32")
-
 
 def _key_bits(dtype: DType) -> int:
     """Return the number of bits of an unsigned integer with the order of this dtype: 32, 64, or 128 for complex128."""
@@ -62,14 +60,14 @@ def _key_bits(dtype: DType) -> int:
 def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
     """Return x, real, as an unsigned integer of 32 or 64 bits in the same order; nans last. `ties`: -0.0 and 0.0 are
     equal."""
-    unsigned = _U64 if x.aval.dtype.itemsize == 8 else _U32
+    unsigned = dtypes.uint64 if x.aval.dtype.itemsize == 8 else dtypes.uint32
     if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype == dtypes.bool_:
         return emit_convert(emit, x, unsigned)
     top = Lit.of(1 << (8 * unsigned.itemsize - 1), x.aval.with_dtype(unsigned))
     if x.aval.dtype in dtypes.SIGNED:
-        wide = emit_convert(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
+        wide = emit_convert(emit, x, dtypes.int64 if unsigned == dtypes.uint64 else dtypes.int32)
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
-    x = emit_convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
+    x = emit_convert(emit, x, dtypes.float64 if unsigned == dtypes.uint64 else dtypes.float32)
     if ties:
         x = emit_where(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
     x = emit_where(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
@@ -83,7 +81,7 @@ def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
     """Return the inverse of `order_preserving_bits`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
         return emit_convert(emit, key, dtype)
-    double = key.aval.dtype == _U64
+    double = key.aval.dtype == dtypes.uint64
     top = Lit.of(1 << (8 * key.aval.dtype.itemsize - 1), key.aval)
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
@@ -95,21 +93,23 @@ def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
 
 def _pack_words(emit: Emit, high: Atom, low: Atom) -> Atom:
     """Return two unsigned integers of 32 bits as one of 64."""
-    shift = Lit.of(32, high.aval.with_dtype(_U64))
-    up = emit.one(SHIFT_LEFT, emit_convert(emit, high, _U64), shift)
-    return emit.one(OR, up, emit_convert(emit, low, _U64))
+    shift = Lit.of(32, high.aval.with_dtype(dtypes.uint64))
+    up = emit.one(SHIFT_LEFT, emit_convert(emit, high, dtypes.uint64), shift)
+    return emit.one(OR, up, emit_convert(emit, low, dtypes.uint64))
 
 
 def _unpack_words(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
     """Return the inverse of `_pack_words`."""
     high = emit.one(SHIFT_RIGHT_LOGICAL, x, Lit.of(32, x.aval))
-    return emit_convert(emit, high, _U32), emit_convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
+    return emit_convert(emit, high, dtypes.uint32), emit_convert(
+        emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), dtypes.uint32
+    )
 
 
 def _nan_parts(emit: Emit, x: Atom) -> Atom:
     """Return 0 for a complex number without nan, 1 if the imaginary part is nan, 2 if the real one is, 3 if both are.
     In this order they are sorted, as in NumPy."""
-    real, imag = [emit_convert(emit, emit.one(NE, p, p), _U32) for p in (emit.one(REAL, x), emit.one(IMAG, x))]
+    real, imag = [emit_convert(emit, emit.one(NE, p, p), dtypes.uint32) for p in (emit.one(REAL, x), emit.one(IMAG, x))]
     return emit.one(OR, emit.one(SHIFT_LEFT, real, Lit.of(1, real.aval)), imag)
 
 
@@ -187,23 +187,23 @@ class Sort(SortLike):
         if len(ins) == 1:
             key = self._by_integer(hlo, hlo.call(_to_sort_key_program(x), args), x)
             return hlo.call(_from_sort_key_program(x), key)
-        take = take_along_axis_program(tuple(ins), self.axis, x.with_dtype(_I32))
+        take = take_along_axis_program(tuple(ins), self.axis, x.with_dtype(dtypes.int32))
         return hlo.call(take, (*args, *self._places(hlo, args[0], x)))
 
     def _by_integer(self, hlo: Hlo, key: HloValues, x: Aval) -> HloValues:
-        unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
+        unsigned = x.with_dtype(dtypes.uint32 if _key_bits(x.dtype) == 32 else dtypes.uint64)
         return _lower_sort(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
         ordered = order_preserving_bits(b, b.input(x), True)
-        pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "pack_key_and_place")
-        wide = x.with_dtype(_U64)
+        pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, dtypes.uint32, self.axis))),), "pack_key_and_place")
+        wide = x.with_dtype(dtypes.uint64)
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
         b = Builder()
         low = _unpack_words(b, b.input(wide))[1]
-        return hlo.call(b.build((emit_convert(b, low, _I32),), "unpack_place"), done)
+        return hlo.call(b.build((emit_convert(b, low, dtypes.int32),), "unpack_place"), done)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
@@ -213,7 +213,7 @@ class Sort(SortLike):
         x = primals[0].aval
         if not x.size:
             return ctx(self, *primals), tangents
-        *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, _I32, self.axis)))
+        *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, dtypes.int32, self.axis)))
         gather, vectors = gather_along_axis(x.shape, self.axis, unique_indices=True), index_vectors(ctx, places)
         return tuple(outs), tuple([ctx.lin_one(gather, t, vectors) if isinstance(t, Lin) else t for t in tangents])
 
@@ -239,7 +239,7 @@ def _to_sort_key_program(x: Aval) -> Jaxpr:
 def _from_sort_key_program(x: Aval) -> Jaxpr:
     """Return the program from these integers back to the operand."""
     b = Builder()
-    (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
+    (key,) = b.inputs((x.with_dtype(dtypes.uint32 if _key_bits(x.dtype) == 32 else dtypes.uint64),))
     return b.build((_from_order_preserving_bits(b, key, x.dtype),), "from_sort_key")
 
 

@@ -56,15 +56,16 @@ def _scale(n: int) -> float:
 _N: Final = 40
 _L: Final = _scale(_N)
 _WEIDEMAN: Final = _coefficients(_N)
-# where the continued fraction has all digits, in double and in single precision; the derivative of the other formula
-# loses those of 2 z^2
-_FAR: Final = (8.0, 4.5)
+# where the continued fraction has all digits; the derivative of the other formula loses those of 2 z^2
+_FAR_IN_DOUBLE: Final = 8.0
+_FAR_IN_SINGLE: Final = 4.5
 _FRACTION: Final = 20  # its terms
 
 
 def _upper(z: Array) -> Array:
     """Return the function where the imaginary part is not negative."""
-    far = fnp.maximum(fnp.abs(z.real), fnp.abs(z.imag)) > _FAR[z.dtype != dtypes.complex128]
+    limit = _FAR_IN_DOUBLE if z.dtype == dtypes.complex128 else _FAR_IN_SINGLE
+    far = fnp.maximum(fnp.abs(z.real), fnp.abs(z.imag)) > limit
     infinite = fnp.isinf(z.real) | fnp.isinf(z.imag)
     distant = fnp.where(far & ~infinite, z, 10j)
     fraction = distant

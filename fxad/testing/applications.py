@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import single_equation
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew

@@ -15,7 +15,6 @@ A step (`fxad.testing.steps`) adds equations to a `Growth`, for example:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import SizeName, named_size, upper_bound
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives import elementwise as ew

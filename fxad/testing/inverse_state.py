@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
+from fxad.core.dataclasses import dataclass
 from fxad.tracing.array import Array
 
 State: TypeAlias = tuple[Array, ...]

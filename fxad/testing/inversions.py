@@ -6,7 +6,7 @@ The steps are well conditioned, so the inverse returns the operands within a sma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.api.chosen_arguments import ChosenArguments
 from fxad.core import tree
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
 from fxad.testing.inverse_steps import NESTED, OWN_DERIVATIVE, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps

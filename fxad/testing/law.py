@@ -16,6 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Called with the error of a law, the law with its other arguments, and the case.
+# a tuple: with the plug-in of reduction deleted, it is empty
 _ON_FAILURE: Final = (note_reduced,)
 _within: Final[ContextVar[bool]] = ContextVar("fxad_testing_within_a_law", default=False)
 

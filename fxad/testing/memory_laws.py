@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
 from typing import Final, final
 
 from hypothesis import strategies as st
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run
 from fxad.core.layout import InParallel, OneOf, Times, Unknown, UpTo
 from fxad.core.typecheck import typecheck

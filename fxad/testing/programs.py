@@ -7,7 +7,6 @@ a small tolerance.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -15,6 +14,7 @@ import numpy as np
 from hypothesis import assume, strategies as st
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import SizeName
 from fxad.errors import ArgumentError, SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var

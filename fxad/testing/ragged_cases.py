@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
@@ -11,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, SizeName, at_least, named_size, substitute_sizes
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray

@@ -7,7 +7,6 @@ it is exact up to third order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
@@ -20,6 +19,7 @@ from fxad import lax
 from fxad.api.gradients import grad, jacfwd
 from fxad.api.jit import jit
 from fxad.api.vmap import vmap
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample

@@ -8,13 +8,14 @@ def test_stacks(case, stack):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 import numpy as np
 from hypothesis import strategies as st
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.flags import leading
 from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs

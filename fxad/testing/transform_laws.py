@@ -76,8 +76,8 @@ def check_rewrite(
     magnitude, or to 1 if that is more. With 0.0 results are compared bit for bit. `exact` asks `fxad.equal` instead: a
     rewrite may round in any way, and the programs are equal as functions of real numbers, at all operands for which no
     value is nan or infinite and no denominator zero; only what is not decided is compared within `rtol`, or the
-    tolerance of the dtype. `shrinks` and `idempotent` are False for a
-    rewrite that may add equations, or that finds more to rewrite in its result. Without a case, 50 programs are drawn.
+    tolerance of the dtype. `shrinks` and `idempotent` are False for a rewrite that may add equations, or that finds
+    more to rewrite in its result. Without a case, 50 programs are drawn.
     """
     if case is None:
         _check_drawn(
@@ -115,6 +115,7 @@ def _check_drawn(check: Callable[[Case], None]) -> None:
 
 
 # `fxad.equal`, as a plug-in
+# a tuple: with the plug-in of equality deleted, it is empty
 _EXACT_CHECKS: Final[tuple[Callable[[Jaxpr, Jaxpr, HostArrays], bool], ...]] = (check_equal,)
 
 

@@ -7,7 +7,7 @@ structure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final, final
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval, Lit, NDArray, Shape
 

@@ -250,9 +250,12 @@ def test_no_program_names_the_primes_of_its_own_proof() -> None:
         question = Question((f.jaxpr, g.jaxpr), ((), ()), [None])
         found = fx.equal(g, fx.trace(lambda x: 0 * x, WIDE))
         assert isinstance(found, fx.Counterexample)
-        primes = list(PrimeFields(4, question.key).primes)
-    assert PrimeFields(4, dataclasses.replace(question, seed=1).key).primes != PrimeFields(4, question.key).primes
-    bound = [Question((f.jaxpr, f.jaxpr), ((x,), ()), []).key for x in (np.zeros(3), np.ones(3))]
+        primes = list(PrimeFields(4, question.field_seed).primes)
+    assert (
+        PrimeFields(4, dataclasses.replace(question, seed=1).field_seed).primes
+        != PrimeFields(4, question.field_seed).primes
+    )
+    bound = [Question((f.jaxpr, f.jaxpr), ((x,), ()), []).field_seed for x in (np.zeros(3), np.ones(3))]
     assert bound[0] != bound[1]
 
 

@@ -84,9 +84,22 @@ def test_under_transformations() -> None:
         (lambda: fnp.pad(X, -1), ShapeError, "pad: widths -1 must not be below 0"),
         (lambda: fnp.pad(X, 1.5), ParameterError, "pad: widths 1.5 must be ints"),  # type: ignore[arg-type]
         (lambda: fnp.pad(X, fnp.asarray(1)), ArgumentError, "pad: widths must be ints, got"),  # type: ignore[arg-type]
+        (
+            lambda: fnp.pad(X, {0: (1, 2, 3)}),
+            ShapeError,
+            "pad: widths of axis 0 (1, 2, 3) are not one int, or one pair",
+        ),
+        (lambda: fnp.pad(X, {0: 1.5}), ParameterError, "pad: widths of axis 0 1.5 must be ints"),  # type: ignore[dict-item]
         (lambda: fnp.pad(X, {2: 1}), AxisError, "pad: axis 2 is out of range"),
         (lambda: fnp.pad(X[:0], 1, "edge"), ShapeError, "pad: axis 0 of f32[0,4] is empty"),
         (lambda: fnp.pad(X, 1, "mean", stat_length=0), ParameterError, "pad: stat_length 0 must be at least 1"),
+        (
+            lambda: fnp.pad(X, 1, "mean", stat_length=(1, 2, 3)),
+            ShapeError,
+            "pad: stat_length (1, 2, 3) are not one pair, or one for each of the axes of f32[3,4]",
+        ),
+        (lambda: fnp.pad(X, 1, "mean", stat_length=1.5), ParameterError, "pad: stat_length 1.5 must be ints"),  # type: ignore[arg-type]
+        (lambda: fnp.pad(X, 1, "mean", stat_length="a"), ParameterError, "pad: stat_length a must be ints"),  # type: ignore[arg-type]
         (lambda: fnp.pad(X, 1, constant_values=(1, 2, 3)), ShapeError, "pad: constant_values of shape (3,)"),
     ],
 )

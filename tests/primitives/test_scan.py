@@ -12,7 +12,8 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, NotLinearError, Pa
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.loop_steps import Steps, counters, drop_cheap_residuals, loop_invariants
+from fxad.primitives.control.loop_residuals import counters, drop_cheap_residuals, loop_invariants
+from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat, is_opaque, without_opaque
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD, EXP, GT, MUL, NEG, SIN, SQUARE, SUB, ConvertElementType

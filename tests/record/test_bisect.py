@@ -7,7 +7,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -20,15 +20,20 @@ import fxad.numpy as fnp
 from fxad import lax, passes, testing
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.interpreter import run
 from fxad.diagnosis.bisect import sides
 from fxad.diagnosis.bisect.child import TIME_LIMIT
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.divergence import Divergence
 from fxad.diagnosis.bisect.equations import EquationSearch, first_true
 from fxad.diagnosis.bisect.sides import CompiledSide, InProcess, Interpreted, run_bodies
-from fxad.ir import HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs
+from fxad.ir import HigherOrder, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs
 from fxad.passes import BEFORE_COMPILATION, Pass
+from fxad.primitives import ALL
+from fxad.testing import Application, calls
 from fxad.text import parse, to_text
+from fxad.transforms.precision.retype import TO_FLOAT64, retyped
+from tests.laws.budget import share
 from tests.record.faults import clipped
 
 
@@ -193,7 +198,7 @@ def test_law_the_planted_equation_is_found(drawn: tuple[int, int], raises: bool)
     program = fx.trace(f, X, X)
     (target,) = {e.prim for e in program.jaxpr.eqns if e.prim.name == "tanh"}
     search = EquationSearch(Planted(target, raises), Interpreted(), 0)
-    result = search.find(program.jaxpr, [X, f32(X + 1)], "ZeroDivisionError" if raises else "")
+    result = search.find(program.jaxpr, [X, f32(X + 1)], "ZeroDivisionError" if raises else None)
     assert result is not None
     assert result.eqns[-1].prim == target
     assert result.alone
@@ -234,7 +239,7 @@ def test_law_a_fault_in_a_drawn_program_is_found_also_in_bodies(case: Any, seed:
         return
     target = eqns[seed % len(eqns)].prim
     search = EquationSearch(PlantedInBodies(target), Interpreted(), 0)
-    result = search.find(case.program, list(case.args), "")
+    result = search.find(case.program, list(case.args), None)
     if result is None:
         assert search.compare(case.program, case.args) is None  # the fault does not reach a result
         return
@@ -256,7 +261,7 @@ def test_law_bisection_finds_neighbours(n: int, data: st.DataObject) -> None:
 @given(testing.cases(size=6))
 def test_law_a_program_agrees_with_itself(case: Any) -> None:
     search = EquationSearch(Interpreted(), Interpreted(), 0)
-    assert search.find(case.program, list(case.args), "") is None
+    assert search.find(case.program, list(case.args), None) is None
 
 
 # ------------------------------------------------------------------------------------------------- passes and versions
@@ -447,6 +452,38 @@ def test_what_dtypes_define_keeps_them_in_another_dtype() -> None:
 
     x = np.array([-2.3, 0.7], np.float32)
     assert fx.bisect(fx.trace(f, x), x, reference="float64") is None
+
+
+@pytest.mark.parametrize("preferred", [None, "float32"])
+def test_dtypes_among_parameters_do_not_round_in_another_dtype(preferred: str | None) -> None:
+    def f(a: Any) -> Any:
+        v = a * 1e4
+        w = v * np.array([1, 4e-8], np.float32)
+        return lax.dot_general(v, w, (((0,), (0,)), ((), ())), preferred_element_type=preferred) - 1e8
+
+    a = np.ones(2, np.float32)
+    assert "sub" in found(fx.bisect(fx.trace(f, a), a, reference="float64")).equation
+
+    def g(n: Any, x: Any) -> Any:
+        return n.astype("float32") - 16777216, lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,))
+
+    program = fx.trace(g, np.int32(0), a)
+    assert found(fx.bisect(program, np.int32(16777217), a, reference="float64")).expected == 1
+
+
+@pytest.mark.parametrize("kind", [k for k in ALL if any("DType" in str(f.type) for f in fields(k))])
+def test_a_run_in_float64_is_that_of_the_program_in_float64(kind: type[Primitive]) -> None:
+    @share(3)
+    @given(calls(kind))
+    def law(application: Application) -> None:
+        jaxpr = application.program
+        in_float64 = retyped(jaxpr, TO_FLOAT64)
+        operands = [x.astype(v.dtype) for x, v in zip(application.args, in_float64.in_avals, strict=True)]
+        results = sides.Interpreted(fx.dtypes.float64).results(jaxpr, application.args)
+        for x, y in zip(results, run(in_float64, operands), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+    law()
 
 
 def test_the_equations_that_are_found_differ_alone() -> None:
@@ -646,7 +683,7 @@ def test_an_interrupted_search_returns_what_it_knows(monkeypatch: pytest.MonkeyP
     x = f32([1.0, np.nan])
     at = 3
     known = found(fx.bisect(program, x, options=FAST_MATH))
-    assert (known.interrupted, known.stage, known.runs) == (True, "program", 1)
+    assert (known.interrupted, known.stage, known.runs) == (True, "program", 3)
     assert "\n  interrupted   a smaller part was not searched for\n" in str(known)
     assert np.array_equal(known.expected, np.nan, equal_nan=True)  # type: ignore[arg-type]
     assert known.actual == 1

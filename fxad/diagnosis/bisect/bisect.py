@@ -16,8 +16,8 @@ from fxad.diagnosis.bisect.child import TIME_LIMIT, check_for_child, is_known, p
 from fxad.diagnosis.bisect.closeness import Mismatch, differ_in_bits
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.bisect.equations import EquationSearch, closeness_for, first_true, in_dtypes, is_of, judge
-from fxad.diagnosis.bisect.sides import ChildSide, CompiledSide, Failure, InProcess, Interpreted, failure_of
+from fxad.diagnosis.bisect.equations import EquationSearch, Found, closeness_for, first_true, in_dtypes, is_of, judge
+from fxad.diagnosis.bisect.sides import ChildSide, CompiledSide, Failure, InProcess, Interpreted, Side, failure_of
 from fxad.diagnosis.record.replay import RecordedCall
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ParameterError, described, shown
 from fxad.execution.executable import Executable, Lowered
@@ -31,6 +31,7 @@ from fxad.units.plan import UnitPlan
 
 Bisected: TypeAlias = "Program[..., Any] | Lowered[..., Any] | Executable[..., Any] | RecordedCall | Jaxpr"
 
+_SECONDS: Final = 60.0  # of a recorded call that ended its process
 _REFERENCES: Final = (
     "give fx.interpret, fx.CompileOptions, a tuple of passes, a device, a floating dtype such as 'float64', or another"
     " program of the same types"
@@ -99,9 +100,6 @@ def bisect(
     return _Bisection(jaxpr, operands, choices, side, other, tolerance, time_limit).divergence()
 
 
-_SECONDS: Final = 60.0  # of a recorded call that ended its process
-
-
 _Version: TypeAlias = tuple[Jaxpr, list[NDArray]]  # another version of the program, and its operands
 
 
@@ -123,8 +121,9 @@ class _Bisection:
         self.close = closeness_for(tolerance, operands)
         compiled = CompiledSide(choices)
         self.candidate = compiled if time_limit is None else ChildSide(compiled, time_limit)
-        self.so_far = _whole(jaxpr, operands)  # the report of an interrupted search
         self.reference, self.other = reference, other
+        # the report of an interrupted search
+        self.so_far = replace(_whole(jaxpr, operands), candidate=self.candidate.name, reference=self.reference.name)
 
     # ------------------------------------------------------------------------------------------------- the stages
 
@@ -139,10 +138,7 @@ class _Bisection:
             whole = self._compare_whole(search)
             if whole is None:
                 return None
-            sides = replace(
-                _whole(self.jaxpr, self.operands), candidate=self.candidate.name, reference=self.reference.name
-            )
-            self.so_far = _with_outcome(sides, whole)
+            self.so_far = _with_outcome(self.so_far, whole)
             try:
                 found = self._in_passes(self.choices, "compiled")
                 if found is None and isinstance(self.reference, CompiledSide):
@@ -239,49 +235,56 @@ class _Bisection:
 
     def _in_units(self, search: EquationSearch, whole: Mismatch | Failure) -> Divergence:
         """Return the unit and the equation at which the compiled program differs."""
-        kind = whole.kind if isinstance(whole, Failure) else ""
+        kind = whole.kind if isinstance(whole, Failure) else None
         units, passes, options = self.choices
         plan = plan_of(self.jaxpr, units, options.donate, passes)
         candidate = self.candidate.as_one
         reference = self.reference.as_one if isinstance(self.reference, CompiledSide) else self.reference
-        alone = EquationSearch(candidate, reference, self.tolerance, search.bar)
-        alone.runs = search.runs
-        jaxpr, operands, unit = plan.units[0].body, self.operands, ""
+        search.take_sides(candidate, reference)
         report = replace(_whole(self.jaxpr, self.operands), candidate=candidate.name, reference=reference.name)
         report = _with_outcome(report, whole)
-        if len(plan.steps) > 1:
-            values = self._values_of_steps(alone, plan)
-            expected = interpreter.run(self.jaxpr, self.operands)
-            mismatch = self.close.first(expected, [values[k] for k in plan.outs])
-            if mismatch is not None:
-                return replace(_with_outcome(report, mismatch), stage="link", stage_name=f"the plan of {plan.name}")
-            k = self._step(alone, plan, values, kind)
-            if k is None:
-                return replace(report, stage="link", stage_name="each unit agrees alone", runs=alone.runs)
-            call = plan.steps[k]
-            jaxpr, operands = plan.units[call.unit].body, _operands_of(plan, k, values)
-            unit = f"{call.unit} of {len(plan.units)}, {jaxpr.name}, at step {k} of {len(plan.steps)}"
-            self.so_far = replace(self.so_far, stage="unit", stage_name=unit)
-        found = alone.find(jaxpr, operands, kind)
+        if len(plan.steps) <= 1:
+            alone = search.find(plan.units[0].body, self.operands, kind)
+            if alone is None:
+                return replace(report, stage="program", runs=search.runs)
+            return self._of_equations(search, alone, "equation", "")
+        values = self._values_of_steps(search, plan)
+        expected = interpreter.run(self.jaxpr, self.operands)
+        mismatch = self.close.first(expected, [values[k] for k in plan.outs])
+        if mismatch is not None:
+            report = _with_outcome(report, mismatch)
+            return replace(report, stage="link", stage_name=f"the plan of {plan.name}", runs=search.runs)
+        k = self._step(search, plan, values, kind)
+        if k is None:
+            return replace(report, stage="link", stage_name="each unit agrees alone", runs=search.runs)
+        number = plan.steps[k].unit
+        jaxpr = plan.units[number].body
+        name = f"{number} of {len(plan.units)}, {jaxpr.name}, at step {k} of {len(plan.steps)}"
+        self.so_far = replace(self.so_far, stage="unit", stage_name=name)
+        found = search.find(jaxpr, _operands_of(plan, k, values), kind)
         if found is None:
-            return replace(report, stage="unit" if unit else "program", stage_name=unit, runs=alone.runs)
+            return replace(report, stage="unit", stage_name=name, runs=search.runs)
+        return self._of_equations(search, found, "unit", name)
+
+    def _of_equations(self, search: EquationSearch, found: Found, stage: str, stage_name: str) -> Divergence:
+        """Return the report of the equations at which the sides of a search differ."""
+        candidate, reference = search.candidate, search.reference
         report = Divergence(
             candidate=candidate.name,
             reference=reference.name,
-            stage="unit" if unit else "equation",
-            stage_name=unit,
+            stage=stage,
+            stage_name=stage_name,
             equation=describe(found.eqns[-1]),
             lines=lines_of(found.eqns),
             inside=found.inside,
             program=found.jaxpr,
             operands=found.operands,
             alone=found.alone,
-            runs=alone.runs,
+            runs=search.runs,
             call=_sides_code(candidate, reference, self.tolerance) if found.alone and is_known(found.jaxpr) else "",
         )
-        if found.failure is not None:
-            return _with_outcome(report, found.failure)
-        return report if found.mismatch is None else _with_outcome(report, found.mismatch)
+        outcome = found.failure or found.mismatch
+        return report if outcome is None else _with_outcome(report, outcome)
 
     def _values_of_steps(self, search: EquationSearch, plan: UnitPlan) -> list[NDArray]:
         """Return the values of all slots of a plan: each unit runs on the values of the reference."""
@@ -290,7 +293,7 @@ class _Bisection:
             values.extend(search.expected(plan.units[step.unit].body, _operands_of(plan, k, values)))
         return values
 
-    def _step(self, search: EquationSearch, plan: UnitPlan, values: Sequence[NDArray], kind: str) -> int | None:
+    def _step(self, search: EquationSearch, plan: UnitPlan, values: Sequence[NDArray], kind: str | None) -> int | None:
         """Return the first step of a plan whose unit differs on the values of the reference; None if each agrees."""
         runs = [(plan.units[s.unit].body, _operands_of(plan, k, values)) for k, s in enumerate(plan.steps)]
         search.runs += 1
@@ -445,9 +448,10 @@ def _signature(jaxpr: Jaxpr) -> str:
 # --------------------------------------------------------------------------------------------------------- the test
 
 
-def _sides_code(candidate: CompiledSide | ChildSide, reference: InProcess, tolerance: float | None) -> str:
+def _sides_code(candidate: Side, reference: InProcess, tolerance: float | None) -> str:
     """Return the keyword arguments of `bisect` for two sides, as code; empty if code cannot say them."""
     compiled = candidate.side if isinstance(candidate, ChildSide) else candidate
+    assert isinstance(compiled, CompiledSide)
     words = [] if compiled.choices.options == DEFAULT_OPTIONS else [f"options={_options_code(compiled)}"]
     words += [f"time_limit={candidate.seconds!r}"] if isinstance(candidate, ChildSide) else []
     words += [] if tolerance is None else [f"tolerance={tolerance!r}"]

@@ -34,6 +34,8 @@ from fxad.tracing.program import CompileChoices, Program
 _RunOutcome: TypeAlias = "list[NDArray] | tuple[str, str]"
 
 _KIND: Final = "fxad results"
+_READY: Final = ".ready"
+TIME_LIMIT: Final = "time limit"  # the kind of a failure
 _RESULTS: Final = ".results"
 _START_SECONDS: Final = 60.0  # of a child, beside the time of its runs
 _PROGRAM: Final = "import sys; from fxad.diagnosis.bisect.child import main; main(sys.argv[1], sys.argv[2])"
@@ -132,10 +134,6 @@ def _wait(process: subprocess.Popen[bytes], folder: str, most: float, seconds: f
         elif left <= 0:
             return None
     return None
-
-
-_READY: Final = ".ready"
-TIME_LIMIT: Final = "time limit"  # the kind of a failure
 
 
 def _signal_name(number: int) -> str:

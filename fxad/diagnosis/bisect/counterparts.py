@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, final
 
@@ -17,33 +18,31 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.interpreter import run_by_layout
-from fxad.core.stack import with_enough_stack
+from fxad.core.interpreter import array_of, run_by_layout, run_with
 from fxad.diagnosis.bisect.closeness import Closeness
 from fxad.diagnosis.bisect.sides import run_bodies
-from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var, source_location
 from fxad.transforms.locate import body_label
 
 _PROJECTIONS: Final = 3
 _MOVED: Final = 1 << 20  # elements of a value that are looked up among those of the operands
 
 
-# Called after each equation with the program it belongs to, itself, its operands and its results.
-_Observe: TypeAlias = Callable[[Eqn, Sequence[NDArray], Sequence[NDArray]], None]
+# Called after each equation, with its results.
+_Observe: TypeAlias = Callable[[Eqn, Sequence[NDArray]], None]
 
 
-@with_enough_stack
 def _walk(jaxpr: Jaxpr, operands: Sequence[NDArray], observe: _Observe) -> list[NDArray]:
     """Return the results of a program. `observe` is called for each equation, also in bodies."""
-    env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
-    for eqn in jaxpr.eqns:
-        ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
+
+    def apply(_: int, eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
         outs = run_bodies(eqn, ins, [v.aval for v in eqn.outs], partial(_walk, observe=observe))
         if outs is None:
             outs = [np.asarray(x) for x in eqn.prim.impl(*ins)]
-        observe(eqn, ins, outs)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+        observe(eqn, outs)
+        return outs
+
+    return run_with(jaxpr, operands, apply, array_of)
 
 
 @final
@@ -126,7 +125,7 @@ def unmatched(ours: _Run, theirs: _Run, close: Closeness, differing: int) -> Unm
     known = KnownValues(close)
     at_line: dict[object, list[tuple[str, NDArray]]] = {}
 
-    def note(eqn: Eqn, _: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    def note(eqn: Eqn, outs: Sequence[NDArray]) -> None:
         known.add(outs)
         location = source_location(eqn.source)
         for x in outs:
@@ -136,23 +135,19 @@ def unmatched(ours: _Run, theirs: _Run, close: Closeness, differing: int) -> Unm
     with np.errstate(all="ignore"):
         known.add(theirs[1])
         _walk(*theirs, note)
-        _walk(program, operands, lambda _, __, outs: own.add(outs))
+        _walk(program, operands, lambda _, outs: own.add(outs))
         foreign = [v for v, x in zip(program.ins, operands, strict=True) if not known.has(x)]
         for moved in (True, False):
             found = _back(program, operands, known, [differing], moved, foreign)
             if found is not None:
-                eqns, inside, values, actual = found
-                eqn = eqns[-1]
+                actual, eqn = found.actual, found.eqns[-1]
                 same_line = at_line.get((source_location(eqn.source), actual.shape, actual.dtype), [])
                 others = [(name, x) for name, x in same_line if not own.has(x)]
                 expected = next((x for name, x in others if name == eqn.prim.name), None)
                 if expected is None and len(others) == 1:
                     ((_, expected),) = others
-                return Unmatched(tuple(eqns), tuple(inside), tuple(values), actual, expected)
+                return replace(found, expected=expected)
     return None
-
-
-_Back: TypeAlias = "tuple[list[Eqn], list[str], list[NDArray], NDArray]"
 
 
 def _back(
@@ -162,19 +157,22 @@ def _back(
     differing: Sequence[int],
     moved: bool,
     foreign: Sequence[Var] = (),
-) -> _Back | None:
+) -> Unmatched | None:
     """Return the equation at the end of a chain of values that are not known, from results of a program. `foreign` are
     operands that the other program does not have: arrays that the program closes over."""
     producers = {v: e for e in jaxpr.eqns for v in e.outs}
-    env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
-    is_known: dict[object, bool] = {v: v not in foreign for v in jaxpr.ins}
-    for eqn in jaxpr.eqns:
-        ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
+    values: dict[Atom, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
+    is_known: dict[Atom, bool] = {v: v not in foreign for v in jaxpr.ins}
+
+    def apply(_: int, eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
         outs = [np.asarray(x) for x in eqn.prim.impl(*ins)]
         of_known = all([isinstance(a, Lit) or is_known[a] for a in eqn.ins])
         for v, x in zip(eqn.outs, outs, strict=True):
-            env[v] = x
+            values[v] = x
             is_known[v] = known.has(x) or (moved and of_known and _is_moved(x, ins))
+        return outs
+
+    run_with(jaxpr, operands, apply, array_of)
     start = next((a for k in differing if (a := jaxpr.outs[k]) in producers), None)
     if start is None:
         return None
@@ -185,21 +183,19 @@ def _back(
         if before is None:
             break
         eqn = producers[before]
-    ins = [np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
-    at = next(k for k, v in enumerate(eqn.outs) if not is_known[v])
+    ins = [np.asarray(a.array) if isinstance(a, Lit) else values[a] for a in eqn.ins]
     inner = _back_in_bodies(eqn, ins, known, moved)
     if inner is not None:
-        eqns, inside, values, actual = inner
-        return [eqn, *eqns], inside, values, actual
-    return [eqn], [], ins, env[eqn.outs[at]]
+        return replace(inner, eqns=(eqn, *inner.eqns))
+    return Unmatched((eqn,), (), tuple(ins), values[next(v for v in eqn.outs if not is_known[v])], None)
 
 
-def _back_in_bodies(eqn: Eqn, ins: list[NDArray], known: KnownValues, moved: bool) -> _Back | None:
+def _back_in_bodies(eqn: Eqn, ins: list[NDArray], known: KnownValues, moved: bool) -> Unmatched | None:
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
         return None
     layout = prim.layout
-    found: list[_Back] = []
+    found: list[Unmatched] = []
 
     def run_body(at: int, step: int | None, args: list[NDArray]) -> list[NDArray] | None:
         body = layout.bodies[at].jaxpr
@@ -209,8 +205,7 @@ def _back_in_bodies(eqn: Eqn, ins: list[NDArray], known: KnownValues, moved: boo
             inner = _back(body, args, known, unknown, moved)
             if inner is not None:
                 label = body_label(eqn, body) if step is None else f"step {step} of {prim.name}"
-                eqns, inside, values, actual = inner
-                found.append((eqns, [label, *inside], values, actual))
+                found.append(replace(inner, inside=(label, *inner.inside)))
                 return None
         return outs
 
@@ -223,15 +218,11 @@ def _is_moved(x: NDArray, ins: Sequence[NDArray]) -> bool:
     same = [v.reshape(-1) for v in ins if v.dtype == x.dtype]
     if not same or x.size > _MOVED or sum([v.size for v in same]) > _MOVED:
         return False
-    size = x.dtype.itemsize
-    elements = np.concatenate(same)
-    view = np.dtype(f"V{size}")
-    return bool(np.isin(_bits(x, view), _bits(elements, view)).all())
+    return bool(np.isin(_bits(x), _bits(np.concatenate(same))).all())
 
 
-def _bits(x: NDArray, _: object) -> NDArray:
+def _bits(x: NDArray) -> NDArray:
+    """Return the elements of a value as unsigned integers; those of 16 bytes, as complex numbers."""
     size = x.dtype.itemsize
     flat = np.ascontiguousarray(x).reshape(-1)
-    if size in (1, 2, 4, 8):
-        return flat.view(f"u{size}")
-    return flat.view(np.uint64).reshape(-1, 2).view(np.complex128).reshape(-1)
+    return flat.view(f"u{size}") if size <= 8 else flat.view(np.complex128)

@@ -57,6 +57,10 @@ class EquationSearch:
         self.bar = bar or Progress("bisecting")
         self.runs = 0
 
+    def take_sides(self, candidate: Side, reference: InProcess) -> None:
+        """Compare other sides from now on. The runs are counted on."""
+        self.candidate, self.reference = candidate, reference
+
     def compare(self, jaxpr: Jaxpr, operands: HostOperands) -> Mismatch | Failure | None:
         """Return the difference of the two sides on the scale of the operands; None if there is none.
 
@@ -72,8 +76,8 @@ class EquationSearch:
 
     # ------------------------------------------------------------------------------------------------- equations
 
-    def find(self, jaxpr: Jaxpr, operands: HostOperands, kind: str) -> Found | None:
-        """Return the equations of a program at which the sides differ: by a failure of a kind, or by values (empty).
+    def find(self, jaxpr: Jaxpr, operands: HostOperands, kind: str | None) -> Found | None:
+        """Return the equations of a program at which the sides differ: by a failure of a kind, or by values (None).
         None if the sides do not differ.
 
         Values are compared on the scale of the operands. If several equations are found, they are searched again, on
@@ -96,7 +100,7 @@ class EquationSearch:
                 return again
         return found
 
-    def _with_fewest_equations(self, jaxpr: Jaxpr, operands: HostOperands, end: int, kind: str) -> Found:
+    def _with_fewest_equations(self, jaxpr: Jaxpr, operands: HostOperands, end: int, kind: str | None) -> Found:
         """Return the shortest run of equations that ends before `end` and differs on the operands of the reference."""
 
         def agrees(first: int) -> bool:
@@ -138,7 +142,7 @@ class EquationSearch:
 
     # ---------------------------------------------------------------------------------------------------- bodies
 
-    def _in_bodies(self, eqn: Eqn, values: list[NDArray], kind: str) -> Found | None:
+    def _in_bodies(self, eqn: Eqn, values: list[NDArray], kind: str | None) -> Found | None:
         """Return the equations of the bodies of an equation at which the sides differ; None if no run of a body
         does."""
         prim = eqn.prim
@@ -185,9 +189,9 @@ def judge(expected: Sequence[NDArray], outcome: Outcome, close: Closeness) -> Mi
     return outcome if isinstance(outcome, Failure) else close.first(expected, outcome)
 
 
-def is_of(kind: str, found: Mismatch | Failure | None) -> bool:
-    """Return True for a difference of a kind: a failure of this kind, or values (empty)."""
-    return found.kind == kind if isinstance(found, Failure) else not kind and found is not None
+def is_of(kind: str | None, found: Mismatch | Failure | None) -> bool:
+    """Return True for a difference of a kind: a failure of this kind, or values (None)."""
+    return found.kind == kind if isinstance(found, Failure) else kind is None and found is not None
 
 
 def in_dtypes(values: Sequence[NDArray], avals: Sequence[Aval]) -> list[NDArray]:

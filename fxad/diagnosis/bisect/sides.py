@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -15,14 +15,11 @@ from fxad import dtypes, runtime
 from fxad.core import interpreter
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
-from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.bisect.child import run_in_child
+from fxad.diagnosis.in_dtype import apply_in, dtype_in
 from fxad.errors import first_line
 from fxad.execution.executable import load_program
-from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray
-from fxad.primitives.elementwise import BitcastConvertType, Nextafter, ReducePrecision
-from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.host_call import HostCall
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, NDArray
 from fxad.runtime import Device
 from fxad.tracing.program import CompileChoices
 
@@ -89,8 +86,10 @@ class InProcess(Side):
 @final
 @dataclass(frozen=True, slots=True)
 class Interpreted(InProcess):
-    """By the interpreter, in NumPy. With `dtype`, floating values have this dtype in every equation. With `seconds`, a
-    run that takes longer is a TimeoutError."""
+    """By the interpreter, in NumPy. With `dtype`, floating values have this dtype in every equation, also where a
+    parameter gives another; what the dtypes of the program define, as a bitcast, is computed in those, and so are
+    bodies that only their primitive can run, as that of a reduction. With `seconds`, a run that takes longer is a
+    TimeoutError."""
 
     dtype: dtypes.DType | None = None
     seconds: float | None = None
@@ -118,46 +117,23 @@ def run_bodies(
     return run_by_layout(layout, ins, outs, lambda k, _, args: run(layout.bodies[k].jaxpr, args))
 
 
-@with_enough_stack
 def _run_in(dtype: dtypes.DType | None, until: float, jaxpr: Jaxpr, operands: HostOperands) -> list[NDArray]:
     """Return the results of a program whose floating values have another dtype. Raises: TimeoutError after `until`."""
-    env: dict[object, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
-    for eqn in jaxpr.eqns:
+
+    def apply(_: int, eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
         if time.monotonic() > until:
             raise TimeoutError
-        ins = [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in eqn.ins]
-        wide = [Aval(v.aval.shape, _dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
-        outs = run_bodies(eqn, ins, wide, partial(_run_in, dtype, until))
-        if outs is None and dtype is not None and _converts_floats(eqn):
-            outs = ins
-        elif outs is None:
-            if isinstance(eqn.prim, _OF_DTYPES):
-                ins = [x.astype(a.aval.dtype) for x, a in zip(ins, eqn.ins, strict=True)]
-            outs = list(eqn.prim.impl(*ins))
-        env.update(zip(eqn.outs, [_in(dtype, np.asarray(x)) for x in outs], strict=True))
-    return [_in(dtype, a.array) if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+        wide = [v.aval.with_dtype(dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
+        outs: Sequence[NDArray] | None = run_bodies(eqn, ins, wide, partial(_run_in, dtype, until))
+        if outs is None and isinstance(eqn.prim, HigherOrder):  # as a reduction with a body: it computes in its dtypes
+            outs = eqn.prim.impl(*[x.astype(a.aval.dtype) for x, a in zip(ins, eqn.ins, strict=True)])
+        return [_in(dtype, np.asarray(x)) for x in (apply_in(dtype, eqn, ins) if outs is None else outs)]
 
-
-# what these compute is defined by the dtypes of the program
-_OF_DTYPES: Final = (BitcastConvertType, HostCall, Nextafter, ReducePrecision)
-
-
-def _converts_floats(eqn: Eqn) -> bool:
-    """Return True for a conversion between floating dtypes, which would round."""
-    if not isinstance(eqn.prim, ConvertElementType):
-        return False
-    operand, result = eqn.ins[0].aval, eqn.outs[0].aval
-    return operand.inexact and result.inexact and dtypes.is_complex(operand.dtype) == dtypes.is_complex(result.dtype)
-
-
-def _dtype_in(dtype: dtypes.DType | None, of: dtypes.DType) -> dtypes.DType:
-    if dtype is None or not dtypes.is_inexact(of):
-        return of
-    return dtypes.complex_of(dtype) if dtypes.is_complex(of) else dtype
+    return interpreter.run_with(jaxpr, operands, apply, lambda a: _in(dtype, a.array))
 
 
 def _in(dtype: dtypes.DType | None, x: NDArray) -> NDArray:
-    return x.astype(_dtype_in(dtype, x.dtype))
+    return x.astype(dtype_in(dtype, x.dtype))
 
 
 @final

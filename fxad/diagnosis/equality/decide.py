@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.interpreter import run, run_by_layout
+from fxad.core.dataclasses import dataclass
+from fxad.core.interpreter import run, run_by_layout, run_with
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic
-from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
+from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate, values_and_effects
 from fxad.diagnosis.equality.field import MOST
-from fxad.diagnosis.equality.rules import OF_DTYPES, wide_dtype, widened
+from fxad.diagnosis.in_dtype import OF_DTYPES, apply_in, dtype_in
 from fxad.dtypes import DType
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise import Abs, Clamp, Max, Min, Neg, SelectN, StopGradient
 from fxad.primitives.elementwise.family import Compare
@@ -171,7 +170,7 @@ class Question:
     """Two programs, and what is known of their operands.
 
     bound: for each program, the values of its first operands. avals: the types of the others, which both programs have.
-    known: their values, or None.
+    known: their values, or None. `seed` is that of the operands that are drawn.
     """
 
     programs: tuple[Jaxpr, Jaxpr]
@@ -185,9 +184,9 @@ class Question:
         return self.programs[0].in_avals[len(self.bound[0]) :]
 
     @property
-    def key(self) -> int:
-        """A number for the random choices, which every constant of the question changes: a program that was written
-        with the primes or the points of another question meets other ones."""
+    def field_seed(self) -> int:
+        """The seed of the primes and the random functions. Every constant of the question changes it: a program that
+        was written with the primes or the points of another question meets other ones."""
         bits = hashlib.blake2b(b"".join([str(self.seed).encode(), *map(_hash, self.programs)]), digest_size=16)
         for x in (*self.bound[0], *self.bound[1], *[x for x in self.known if x is not None]):
             bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
@@ -242,21 +241,19 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
     given = tuple([k for k, x in enumerate(question.known) if x is not None])
     points = _POINTS
     while True:
-        domain = ProofDomain(points, question.key, interpreted=not bits, exact_constants=exact_constants)
+        domain = ProofDomain(points, question.field_seed, interpreted=not bits, exact_constants=exact_constants)
         pairs = enumerate(zip(question.avals, question.known, strict=True))
         args: list[ExactValue] = [domain.variable(k, a) if x is None else x for k, (a, x) in pairs]
         operands = question.operands(args)
         try:
             with Progress("comparing programs", len(left.eqns) + len(right.eqns), " equations") as bar:
-                ours, effects = evaluate(domain, left, operands[0], lambda *_: bar.step()), domain.effects
-                domain.effects = []
-                theirs = evaluate(domain, right, operands[1], lambda *_: bar.step())
+                ours, our_effects = values_and_effects(domain, left, operands[0], lambda *_: bar.step())
+                theirs, their_effects = values_and_effects(domain, right, operands[1], lambda *_: bar.step())
         except UndecidedError as e:
             return Unknown(e.equation, e.reason, "" if e.source is None else source_text(e.source))
-        if effects != domain.effects:
-            return Unknown(
-                "", f"the effects differ: {len(effects)} and {len(domain.effects)} calls of the host or checks"
-            )
+        if our_effects != their_effects:
+            count, other = len(our_effects), len(their_effects)
+            return Unknown("", f"the effects differ: {count} and {other} calls of the host or checks")
         unequal = [k for k, (x, y) in enumerate(zip(ours, theirs, strict=True)) if not _same(domain, x, y)]
         if unequal:
             return _first_new_value(domain, question, args, unequal[0])
@@ -467,32 +464,28 @@ def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArr
 
 
 def _widened_value(x: NDArray) -> NDArray:
-    return x.astype(wide_dtype(x.dtype), copy=False)
+    return x.astype(dtype_in(dtypes.float64, x.dtype), copy=False)
 
 
-@with_enough_stack
 def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
     """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and
     those that are no numbers are any numbers."""
-    env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
-    def value(a: Atom) -> NDArray:
-        return _literal(a, source) if isinstance(a, Lit) else env[a]
-
-    for eqn in jaxpr.eqns:
-        operands = [value(a) for a in eqn.ins]
+    def apply(_: int, eqn: Eqn, operands: list[NDArray]) -> list[NDArray]:
         layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
         if layout is not None and layout.states_results:
-            outs = _wide_bodies(layout, operands, eqn, source)
-        else:
-            outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
-            if source is not None and not isinstance(eqn.prim, _EXACT):
-                finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
-                outs = [_rounded(y, finite, source) for y in outs]
-            if source is not None and isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
-                outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
-        env.update(zip(eqn.outs, outs, strict=True))
-    return [value(a) for a in jaxpr.outs]
+            return _wide_bodies(layout, operands, eqn, source)
+        outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
+        if source is None:
+            return outs
+        if not isinstance(eqn.prim, _EXACT):
+            finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
+            outs = [_rounded(y, finite, source) for y in outs]
+        if isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
+            outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
+        return outs
+
+    return run_with(jaxpr, args, apply, lambda a: _literal(a, source))
 
 
 def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
@@ -515,9 +508,7 @@ def _wide_impl(eqn: Eqn, operands: Sequence[NDArray]) -> Sequence[NDArray]:
         return operands[1 + prim.n_fields :]
     if prim.effects:
         raise ValueError("an effect is not repeated")
-    if type(prim) in OF_DTYPES:  # it reads the floats of its operands
-        return prim.impl(*[x.astype(a.aval.dtype) for x, a in zip(operands, eqn.ins, strict=True)])
-    return widened(prim).impl(*operands)
+    return apply_in(dtypes.float64, eqn, operands)
 
 
 def _rounded(y: NDArray, finite: bool, source: np.random.Generator) -> NDArray:
@@ -544,7 +535,7 @@ def _compared_near(y: NDArray, operands: OperandArrays, dtype: DType, source: np
 def _wide_bodies(
     layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator | None
 ) -> list[NDArray]:
-    outs = [v.aval.with_dtype(wide_dtype(v.aval.dtype)) for v in eqn.outs]
+    outs = [v.aval.with_dtype(dtype_in(dtypes.float64, v.aval.dtype)) for v in eqn.outs]
     steps = 0
 
     def body(k: int, _: int | None, values: list[NDArray]) -> Sequence[NDArray] | None:
@@ -580,7 +571,7 @@ def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
         yield np.arange(aval.size).reshape(aval.shape).astype(aval.dtype)
     if aval.inexact:
         with np.errstate(all="ignore"):
-            wide: Any = x.astype(wide_dtype(aval.dtype))
+            wide: Any = x.astype(dtype_in(dtypes.float64, aval.dtype))
             yield (np.round(wide * 4) / 4).astype(aval.dtype)
             yield (np.round(wide * 256) / 256).astype(aval.dtype)
 

@@ -162,6 +162,7 @@ class ProofDomain:
     # ------------------------------------------------------------------------------------------------ arithmetic
 
     def made(self, residues: Residues, is_complex: bool, degree: float, level: int) -> Symbolic:
+        """Return a result of arithmetic, and note its degree for the bound of the error."""
         self.degree = max(self.degree, degree)
         return Symbolic(residues, is_complex, degree, level)
 

@@ -7,14 +7,13 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from fxad.core.interpreter import last_uses, steps
+from fxad.core.interpreter import array_of, run_with, steps
 from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
-from fxad.core.stack import with_enough_stack
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
 from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, less
 from fxad.dtypes import DType
 from fxad.errors import FxadError, first_line
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
 
 _MAX_STEPS: Final = 100_000  # of a loop whose predicate no operand decides
@@ -33,7 +32,6 @@ class UndecidedError(Exception):
         self.reason, self.equation, self.source = reason, equation, source
 
 
-@with_enough_stack
 def evaluate(
     domain: ProofDomain, jaxpr: Jaxpr, args: Sequence[ExactValue], observe: ObserveResults | None = None
 ) -> list[ExactValue]:
@@ -41,9 +39,8 @@ def evaluate(
 
     Raises: UndecidedError for an equation without values.
     """
-    env: dict[Atom, ExactValue] = dict(zip(jaxpr.ins, args, strict=True))
-    for k, (eqn, dead) in enumerate(zip(jaxpr.eqns, last_uses(jaxpr), strict=True)):
-        operands = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
+
+    def apply(k: int, eqn: Eqn, operands: list[ExactValue]) -> Sequence[ExactValue]:
         try:
             outs = _remembered(domain, eqn, operands)
         except UndecidedError as e:
@@ -53,10 +50,17 @@ def evaluate(
             raise
         if observe is not None:
             observe(eqn, outs)
-        env.update(zip(eqn.outs, outs, strict=True))
-        for v in dead:
-            del env[v]
-    return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
+        return outs
+
+    return run_with(jaxpr, args, apply, array_of)
+
+
+def values_and_effects(
+    domain: ProofDomain, jaxpr: Jaxpr, args: Sequence[ExactValue], observe: ObserveResults | None = None
+) -> tuple[list[ExactValue], list[object]]:
+    """Return the results of a program, and its effects in order. Raises: as `evaluate`."""
+    domain.effects = []
+    return evaluate(domain, jaxpr, args, observe), domain.effects
 
 
 def _remembered(domain: ProofDomain, eqn: Eqn, args: list[ExactValue]) -> Sequence[ExactValue]:
@@ -174,8 +178,8 @@ def _loop(
     chosen = 0
     limit = next(((x, a.dtype) for x, a, role in zip(args, ins, roles, strict=True) if isinstance(role, Count)), None)
     count = None if limit is None else limit[0]
+    ended = False  # by the predicate
     for made, step in enumerate(_steps(layout, count)):
-        going = True
         if made >= _MAX_STEPS:
             raise UndecidedError(f"the loop made {_MAX_STEPS} steps and did not end")
         if limit is not None and isinstance(count, Symbolic):
@@ -202,7 +206,7 @@ def _loop(
                     if isinstance(x, Symbolic):
                         active = x if active is None else _both(domain, active, x)
                     else:
-                        going = bool(np.all(x))
+                        ended = not np.all(x)
                 elif q in rows:
                     zero = np.zeros(x.shape, outs[q].dtype)
                     rows[q][step] = x if present is None else _chosen(domain, present, zero, x)
@@ -210,12 +214,10 @@ def _loop(
                 if q in indices:
                     x = values[indices.index(q)]
                     state[p] = x if present is None else _chosen(domain, present, state[p], x)
-            if not going:
+            if ended:
                 break
-        if not going:
+        if ended:
             break
-    else:
-        pass
     results: list[ExactValue] = []
     sources = {q: p for p, q in carries.items()}
     for q, aval in enumerate(outs):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
@@ -24,8 +23,9 @@ import numpy as np
 from fxad import dtypes
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
 from fxad.diagnosis.equality.field import Residues
+from fxad.diagnosis.in_dtype import OF_DTYPES, prim_in
 from fxad.dtypes import DType
-from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive, map_parameter, params
+from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.cumulative import CumMax, CumMin, CumProd, Cumulative
@@ -39,7 +39,6 @@ from fxad.primitives.elementwise import (
     Asinh,
     Atan,
     Atanh,
-    BitcastConvertType,
     Cbrt,
     Clamp,
     Complex,
@@ -67,12 +66,10 @@ from fxad.primitives.elementwise import (
     Mul,
     Ne,
     Neg,
-    Nextafter,
     Not,
     Or,
     Pow,
     Real,
-    ReducePrecision,
     Rsqrt,
     Sech2,
     SelectN,
@@ -215,7 +212,7 @@ def _linear(
         return made([np.ascontiguousarray(y).view(np.int64).reshape(*np.shape(y), width) for y in moved], bit)
     if not domain.interpreted:
         return None
-    wide = widened(prim)
+    wide = prim_in(dtypes.float64, prim)
     parts = [domain.parts(x) if is_complex else (x,) for x in vectors]
     done = []
     for k in range(1 + is_complex):
@@ -230,29 +227,12 @@ def _linear(
     return made([np.concatenate(rows, -1) for rows in zip(*done, strict=True)], False)
 
 
-def widened(prim: Primitive) -> Primitive:
-    """Return a primitive with float64 or complex128 in place of other inexact dtypes among its parameters."""
-
-    def wide(value: object) -> object:
-        return wide_dtype(value) if isinstance(value, np.dtype) else value
-
-    changed = {n: new for n, v in params(prim) if (new := map_parameter(v, wide)) is not v and new != v}
-    return replace(prim, **changed) if changed else prim
-
-
-def wide_dtype(dtype: DType) -> DType:
-    """Return float64 or complex128 for an inexact dtype."""
-    if dtype in dtypes.COMPLEX:
-        return dtypes.complex128
-    return dtypes.float64 if dtype in dtypes.FLOATING else dtype
-
-
 def _bilinear(
     domain: ProofDomain, prim: Bilinear, args: list[ExactValue], ins: Avals, outs: Avals
 ) -> list[ExactValue] | None:
     _assume_widths(domain, ins, outs)
     x, y = map(domain.lift, args)
-    wide = widened(prim)
+    wide = prim_in(dtypes.float64, prim)
 
     def one(a: Symbolic, b: Symbolic) -> Symbolic | None:
         made = domain.field.bilinear(lambda u, v: np.asarray(wide.impl(u, v)[0]), a.residues, b.residues)
@@ -360,7 +340,6 @@ def _types_in_name(domain: ProofDomain, prim: Primitive, ins: Avals) -> str:
 
 
 _BITS: Final = "equal real numbers are equal floats where a program reads their bits"
-OF_DTYPES: Final = frozenset({BitcastConvertType, Nextafter, ReducePrecision})
 
 
 def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:

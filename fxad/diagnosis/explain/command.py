@@ -23,7 +23,8 @@ from fxad.storage.file_format import has_header
 from fxad.storage.programs import load
 from fxad.tracing.program import Program
 
-_RECORDED: Final = "fxad call"  # the header of a file of `fx.record`
+# The header of a file of `fx.record`: `KIND` of `record.call_file`, which this plug-in does not import.
+_RECORDED: Final = "fxad call"
 
 
 class ReplayedCall(Protocol):
@@ -50,6 +51,7 @@ class ReplayedCall(Protocol):
         """The keyword arguments."""
 
 
+# `main` takes functions of other plug-ins in tuples: where one is deleted, its tuple is empty.
 _Reader: TypeAlias = Callable[[str], Iterable[ReplayedCall]]
 _Measure: TypeAlias = Callable[..., ErrorTable]  # takes a program and its arguments
 

@@ -26,8 +26,8 @@ def explain(
     """Return the page of a program: what it costs, by lines of the user, and what is worth a change.
 
     `program` is an `Executable`, a `Lowered`, a `Program`, or a recorded call of `fx.replay`; all but the first are
-    compiled, through the cache. With a second program, the page is that of the second one,
-    and begins with what grew and what shrank, by line.
+    compiled, through the cache. With a second program, the page is that of the second one, and begins with what grew
+    and what shrank, by line.
 
     `profile` is a folder that `fx.profile` has written while the program ran: times are measured instead of estimated.
     `digits` is the table `fx.rounding_errors` of the program, or of one that it was made from. `residuals` is the table

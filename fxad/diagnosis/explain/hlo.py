@@ -113,9 +113,9 @@ ELEMENT_TYPES: Final[Mapping[int, str]] = MappingProxyType({
 @dataclass(frozen=True, slots=True, eq=False)
 class Instruction:
     """An instruction of optimised HLO. `type` is the type of its result in the form of fxad, empty for a tuple, whose
-    elements have the types `parts`. `name`
-    is its name in XLA. `operation` is the path of functions and the primitive that it comes from, `line` the line of
-    the user; both may be unknown. `place` is the position of a parameter, or of an element of a tuple."""
+    elements have the types `parts`. `name` is its name in XLA. `operation` is the path of functions and the primitive
+    that it comes from, `line` the line of the user; both may be unknown. `place` is the position of a parameter, or of
+    an element of a tuple."""
 
     id: int
     name: str

@@ -15,7 +15,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.flags import select_by_flags
 from fxad.core.layout import InParallel, Never, Once, OneOf, Times, Unknown, UpTo
-from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, distinct_jaxprs, jaxprs_in_params, once_from_bodies
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, jaxprs_in_params, once_from_bodies
 from fxad.tracing.program import Program
 
 # Values of the operands; None for an operand whose value is not known.
@@ -86,7 +86,7 @@ def _weight(eqn: Eqn) -> int:
     if isinstance(eqn.prim, HigherOrder):
         for body in eqn.prim.layout.bodies:
             times[body.jaxpr] = max(times.get(body.jaxpr, 0), _runs(body.runs))
-    return 1 + sum([times.get(body, 1) * (1 + int(body._memo["weight of a reduction"])) for body in bodies])
+    return 1 + sum([times.get(body, 1) * (1 + weight(body)) for body in bodies])
 
 
 def _runs(runs: object) -> int:
@@ -117,7 +117,7 @@ def size_of(candidate: Candidate) -> tuple[int, ...]:
     elements = sum([1 + a.ndim + (_SYMBOLIC if a.symbolic else a.size) for a in avals])
     unusual = sum([a.dtype.itemsize + (a.dtype not in _PLAIN) for a in avals])
     literals = sum(
-        [rank_of_element(a.value) for e in jaxpr.eqns for a in e.ins if not hasattr(a, "index") and a.size is None]
+        [rank_of_element(a.value) for e in jaxpr.eqns for a in e.ins if isinstance(a, Lit) and a.size is None]
     )
     ranks = [rank_of_value(x) for x in candidate.values if x is not None]
     return (

@@ -62,20 +62,11 @@ def replaced(jaxpr: Jaxpr, value: Var, by: Atom) -> Jaxpr:
     """Return the program in which later equations and results read `by` in place of a value. `by` is an operand, a
     literal, or a value that is computed before."""
     b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
+    env: dict[Atom, Atom] = {value: by} if value.index < 0 else {}  # an operand is replaced from the start
     for eqn in jaxpr.eqns:
         b.extend([eqn], env)
         if value in eqn.outs:
             env[value] = env.get(by, by)
-    if value.index < 0:
-        return _with_operand_replaced(jaxpr, value, by)
-    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
-
-
-def _with_operand_replaced(jaxpr: Jaxpr, operand: Var, by: Atom) -> Jaxpr:
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {operand: by}
-    b.extend(jaxpr.eqns, env)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
@@ -261,7 +252,7 @@ def merged_operands(c: Candidate) -> Iterator[Candidate]:
     for k in reversed(range(len(c.jaxpr.ins))):
         for j in range(k):
             if c.jaxpr.ins[j].aval is c.jaxpr.ins[k].aval and (j < c.n_bound) == (k < c.n_bound):
-                yield c.replace(_with_operand_replaced(c.jaxpr, c.jaxpr.ins[k], c.jaxpr.ins[j]))
+                yield c.replace(replaced(c.jaxpr, c.jaxpr.ins[k], c.jaxpr.ins[j]))
 
 
 def literal_operands(c: Candidate) -> Iterator[Candidate]:
@@ -278,7 +269,7 @@ def literal_operands(c: Candidate) -> Iterator[Candidate]:
 
 
 def _literal(c: Candidate, v: Var, by: Lit) -> Candidate:
-    return c.replace(_with_operand_replaced(c.jaxpr, v, by))
+    return c.replace(replaced(c.jaxpr, v, by))
 
 
 def plainer_literals(c: Candidate) -> Iterator[Candidate]:

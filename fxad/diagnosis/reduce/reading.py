@@ -126,8 +126,8 @@ def read_candidate(text: str, primitives: OwnPrimitives = ()) -> Candidate:
         values[k] = _read(k, type_text, elements)
         bound = max(bound, k + 1) if kind == "closed over" else bound
     known = _UNKNOWN not in [line.strip() for line in text.splitlines()]
-    if known and None in [None if x is None else 0 for x in values]:
-        missing = [k for k, x in enumerate(values) if x is None]
+    missing = [k for k, x in enumerate(values) if x is None]
+    if known and missing:
         raise FileFormatError(f"reproduce: the text has no operand {missing[0]}", remedy=_REMEDY)
     return Candidate(jaxpr, tuple(values), bound, known)
 

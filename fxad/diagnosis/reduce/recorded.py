@@ -8,9 +8,8 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from fxad.core.interpreter import run_by_layout
-from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray
+from fxad.core.interpreter import array_of, run_by_layout, run_with
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, NDArray
 
 # The values of the operands and the equations of a program in one of its runs.
 ValuesOfRun: TypeAlias = Mapping[Atom, NDArray]
@@ -50,21 +49,20 @@ class BodyRuns:
         runs: list[ValuesOfRun] = [runs[jaxpr] for runs in (self.first, self.last) if jaxpr in runs]
         return runs if len(runs) == 2 and runs[0] is not runs[1] else runs[:1]
 
-    @with_enough_stack
     def _run(self, jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
         if time.monotonic() > self._deadline:
             raise _StoppedError
         env: dict[Atom, NDArray] = {}
         self.first.setdefault(jaxpr, env)
         self.last[jaxpr] = env
-        whole: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
-        self._store(env, whole)
-        for eqn in jaxpr.eqns:
-            outs = self._apply(eqn, [a.array if isinstance(a, Lit) else whole[a] for a in eqn.ins])
-            results: dict[Atom, NDArray] = dict(zip(eqn.outs, map(np.asarray, outs), strict=True))
-            whole |= results
-            self._store(env, results)
-        return [a.array if isinstance(a, Lit) else whole[a] for a in jaxpr.outs]
+        self._store(env, jaxpr.ins, args)
+
+        def apply(_: int, eqn: Eqn, operands: list[NDArray]) -> list[NDArray]:
+            outs = list(map(np.asarray, self._apply(eqn, operands)))
+            self._store(env, eqn.outs, outs)
+            return outs
+
+        return run_with(jaxpr, args, apply, array_of)
 
     def _apply(self, eqn: Eqn, args: list[NDArray]) -> Sequence[NDArray]:
         if isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).states_results:
@@ -78,8 +76,8 @@ class BodyRuns:
                 return outs
         return eqn.prim.impl(*args)
 
-    def _store(self, env: dict[Atom, NDArray], values: Mapping[Atom, NDArray]) -> None:
-        for a, x in values.items():
+    def _store(self, env: dict[Atom, NDArray], of: Sequence[Atom], values: Sequence[NDArray]) -> None:
+        for a, x in zip(of, values, strict=True):
             if x.nbytes <= _LARGEST and self._bytes + x.nbytes <= _TOTAL:
                 env[a] = x
                 self._bytes += x.nbytes

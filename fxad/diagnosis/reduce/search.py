@@ -26,6 +26,12 @@ from fxad.tracing.program import Program
 
 T = TypeVar("T")
 
+_FEW: Final = 8  # equations: a program of fewer is reduced by small steps at once
+_MANY: Final = 256  # equations: of a program of more, small windows are tried before large ones, which take longer
+_DEPTHS: Final = 3
+_RECORDING: Final = 0.2  # of the time that is left
+_CONES: Final = 128  # attempts of each depth
+
 # Returns the reason for which a program fails with arguments, or None.
 Fails: TypeAlias = Callable[[Any, Any], Hashable]
 
@@ -282,13 +288,6 @@ class ReductionSearch:
             if isinstance(prim, HigherOrder):
                 for smaller in edits.smaller_inside(prim):
                     yield edits.with_prim(best, at, smaller)
-
-
-_FEW: Final = 8  # equations: a program of fewer is reduced by small steps at once
-_MANY: Final = 256  # equations: of a program of more, small windows are tried before large ones, which take longer
-_DEPTHS: Final = 3
-_RECORDING: Final = 0.2  # of the time that is left
-_CONES: Final = 128  # attempts of each depth
 
 
 def _spread(items: Sequence[T]) -> list[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -31,27 +30,6 @@ def _reshape(eqn: Equation, x: JaxValue) -> Array:
 def _broadcast_in_dim(eqn: Equation, x: JaxValue) -> Array:
     shape, dims = eqn.params["shape"], eqn.params["broadcast_dimensions"]
     return lax.full(shape, x, x.dtype) if isinstance(x, np.generic) else lax.broadcast_in_dim(x, shape, dims)
-
-
-def _split(eqn: Equation, x: JaxValue) -> list[Array]:
-    axis, starts = eqn.params["axis"], np.cumsum([0, *eqn.params["sizes"]]).tolist()
-    return [lax.slice_in_dim(x, a, b, 1, axis) for a, b in pairwise(starts)]
-
-
-def _stack(eqn: Equation, *xs: JaxValue) -> Array:
-    axis = eqn.params["axis"]
-    return lax.concatenate([lax.expand_dims(x, (axis,)) for x in xs], axis)
-
-
-def _unstack(eqn: Equation, x: JaxValue) -> list[Array]:
-    axis = eqn.params["axis"]
-    return [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])]
-
-
-def _tile(eqn: Equation, x: JaxValue) -> Array:
-    for axis, count in enumerate(eqn.params["reps"]):
-        x = lax.concatenate([x] * count, axis) if count else lax.slice_in_dim(x, 0, 0, 1, axis)
-    return array(x)
 
 
 def _dynamic_slice(eqn: Equation, x: JaxValue, *starts: JaxValue) -> Array:
@@ -126,14 +104,15 @@ def _scatter(fn: Callable[..., Array]) -> Callable[..., Array]:
     return row
 
 
+_SCATTER: Final = _scatter(lax.scatter)
+
+
 def _scatter_apply(eqn: Equation, x: JaxValue, indices: JaxValue, updates: JaxValue) -> Array:
     body = eqn.params["update_jaxpr"]
     if eqn.name == "scatter" and (body is None or not body.eqns):
         return _SCATTER(eqn, x, indices, updates)
     raise eqn.refuse("it applies a function of its own", "use scatter_add, scatter_mul, scatter_min or scatter_max")
 
-
-_SCATTER: Final = _scatter(lax.scatter)
 
 # ----------------------------------------------------------------------------------------------------- reductions
 
@@ -275,10 +254,10 @@ STRUCTURAL: Final[Rows] = MappingProxyType({
     "squeeze": with_params(lax.squeeze, "dimensions"),
     "rev": with_params(lax.rev, "dimensions"),
     "concatenate": lambda eqn, *xs: lax.concatenate(xs, eqn.params["dimension"]),
-    "split": _split,
-    "stack": _stack,
-    "unstack": _unstack,
-    "tile": _tile,
+    "split": with_params(lax.split, "sizes", "axis"),
+    "stack": lambda eqn, *xs: lax.stack(xs, eqn.params["axis"]),
+    "unstack": with_params(lax.unstack, "axis"),
+    "tile": with_params(lax.tile, "reps"),
     "pad": with_params(lax.pad, "padding_config"),
     "slice": with_params(lax.slice, "start_indices", "limit_indices", "strides"),
     "dynamic_slice": _dynamic_slice,

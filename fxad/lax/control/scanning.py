@@ -223,7 +223,11 @@ def fori_loop(
     if len(static) == 2:
         first, last = dimension(lower), dimension(upper)
         outs = _static_fori(loop, first, maximum(last - first, 0), index, 1 if unroll is None else unroll)
-    elif unroll is not None and unroll is not False and unroll != 1:
+    elif (
+        unroll is not None
+        and unroll is not False
+        and (unroll is True or to_count("fori_loop", "unroll", unroll, 0) != 1)
+    ):
         raise ParameterError(
             f"fori_loop: unroll is {unroll!r}, but the bounds are arrays",
             remedy="give the bounds as Python ints, or leave out unroll",

@@ -219,30 +219,41 @@ def _carry_types_from_trials(
     outs_of: Callable[[Sequence[Aval]], Sequence[Aval]],
     yielding: Sequence[DType],
 ) -> list[Aval]:
-    """Return the types of the carry, found with numbers in trial dtypes."""
+    """Return the types of the carry, found with numbers in trial dtypes.
 
-    def moved(places: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
-        return [k for k in places if outs[k] is not have[k] and _can_hold(leaves[k], outs[k])]
+    For the body (a, b) -> (b, a * x) with the carry (0, 0) and x: f64[], and int8 as the trial dtype of an int:
+
+        first       a: i32, b: i32    the body returns (i32, f64): b changes
+        trial       a: i32, b: i8     it returns (i8, f64): b is f64, and then a changes too
+        trial       a: i8,  b: i8     (i8, f64), then (f64, f64): the types of the carry
+    """
+
+    def changing(numbers: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
+        return [k for k in numbers if outs[k] is not have[k] and _can_hold(leaves[k], outs[k])]
+
+    def propagated(start: Sequence[Aval], changed: Sequence[int]) -> list[Aval]:
+        """Return the types that the changed numbers take, step by step."""
+        avals = list(start)
+        for _ in changed:  # a step makes at least one of them known
+            outs = outs_of(avals)  # cached: traced once per types
+            for k in changing(changed, avals, outs):
+                avals[k] = outs[k]
+        return avals
 
     numbers = [k for k, x in enumerate(leaves) if is_number(x)]
     outs = outs_of(first)
-    changed = more = moved(numbers, first, outs)
+    changed = more = changing(numbers, first, outs)
     avals = list(first)
     while more:
         start = list(first)
         for k in changed:
             start[k] = first[k].with_dtype(yielding[promotion.dtype_kind(first[k].dtype)])
-        avals = list(start)
-        met = outs_of(avals)
-        for _ in changed:
-            for k in moved(changed, avals, met):
-                avals[k] = met[k]
-            met = outs_of(avals)  # cached: traced once per types
-        more = moved([k for k in numbers if k not in changed], first, met)
+        avals = propagated(start, changed)
+        more = changing([k for k in numbers if k not in changed], first, outs_of(avals))
+        met_no_array = [k for k in (*changed, *more) if avals[k] is start[k]]
+        for k in met_no_array:  # it has the type that the body first returned for it
+            avals[k] = outs[k] if _can_hold(leaves[k], outs[k]) else first[k]
         changed = [*changed, *more]
-        for k in changed:  # a number without arrays keeps its first resulting type
-            if avals[k] is start[k]:
-                avals[k] = outs[k] if _can_hold(leaves[k], outs[k]) else first[k]
     return avals
 
 

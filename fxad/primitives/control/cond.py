@@ -89,7 +89,8 @@ class Cond(HigherOrder, Linear):
                     branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
                     it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
-                    branch. This is not linear. Only inversion makes it.
+                    branch. This is not linear. It is for branches that compute operands from results, which the
+                    other examples may not have.
     Source: stablehlo.case
     """
 
@@ -104,6 +105,7 @@ class Cond(HigherOrder, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Cond:
         return Cond(bodies, self.batched)
 
+    # here and not in inversion: how a branch is batched is decided by this class alone
     def with_inverted_branches(self, branches: tuple[Jaxpr, ...]) -> Cond:
         """Return the equation with inverted branches. In examples that do not choose a branch, its operand may have no
         preimage, so `vmap` puts a placeholder there."""
@@ -208,7 +210,16 @@ class Cond(HigherOrder, Linear):
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Dims
     ) -> Sequence[Var] | None:
         """Return the results of a branch for all examples, whichever branch they choose. Return None for a branch with
-        checks that cannot be limited to the examples that choose it."""
+        checks that cannot be limited to the examples that choose it.
+
+            the branch                           operands in other examples     it runs
+            none of its operands is replaced     as they are                    always
+            of "apart"                           placeholders                   always
+            `must_not_run(...)`                  replaced                       if an example chooses it
+            any other                            replaced                       always
+
+        The checks of a branch, if it has any, read a mask of the examples that choose it.
+        """
         branch, to = self.branches[k], (0,) * len(self.branches[k].outs)
         guard = guard_checks(branch) if has_check(branch) else None
         if guard is None and has_check(branch):
@@ -216,22 +227,22 @@ class Cond(HigherOrder, Linear):
         is_apart = self.batched == APART
         if guard is None and not is_apart and not replaces_idle_operands(branch, operands, dims):
             return ctx(Call(ctx.recur(branch, dims, to)[0]), *operands)
-        chosen = self._mask_of_branch(ctx, index, k)
-        if is_apart:
-            operands, dims = self._with_placeholders(ctx, chosen, operands, dims)
+        active = self._mask_of_branch(ctx, index, k)
         conditional = not is_apart and must_not_run(branch, operands, dims)
-        if not is_apart:
+        if is_apart:
+            operands, dims = self._with_placeholders(ctx, active, operands, dims)
+        else:
             operands = replace_idle_operands(
-                ctx, branch, operands, dims, chosen, body_is_linear=True, some_take_part=conditional
+                ctx, branch, operands, dims, active, zero_affine_operands=True, some_active=conditional
             )
         if guard is None:
             body = ctx.recur(branch, dims, to)[0]
         else:
-            body, operands = ctx.recur(guard, (0, *dims), to)[0], (chosen, *operands)
+            body, operands = ctx.recur(guard, (0, *dims), to)[0], (active, *operands)
         if not conditional:
             return ctx(Call(body), *operands)
-        is_chosen = ctx.one(ConvertElementType(dtypes.int32), ctx.one(ReduceOr((0,)), chosen))
-        return ctx(Cond((_zeros_like(body), body)), is_chosen, *operands)
+        any_active = ctx.one(ConvertElementType(dtypes.int32), ctx.one(ReduceOr((0,)), active))
+        return ctx(Cond((_zeros_like(body), body)), any_active, *operands)
 
     def _mask_of_branch(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
         """Return a mask of the examples that choose the branch."""
@@ -239,7 +250,7 @@ class Cond(HigherOrder, Linear):
         return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
 
     def _with_placeholders(
-        self, ctx: BatchCtx, chosen: Atom, operands: Sequence[Atom], dims: Dims
+        self, ctx: BatchCtx, active: Atom, operands: Sequence[Atom], dims: Dims
     ) -> tuple[Sequence[Atom], Dims]:
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
         operands are `_PLACEHOLDER`. Operands that all examples share are replaced too: otherwise nan from any example
@@ -248,7 +259,7 @@ class Cond(HigherOrder, Linear):
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
                 stack, axis = (broadcast_to_axis(ctx, a, None, ctx.size, 0), 0) if d is None else (a, d)
-                mask = emit_broadcast(ctx, chosen, stack.aval.shape, (axis,))
+                mask = emit_broadcast(ctx, active, stack.aval.shape, (axis,))
                 replaced[j], new_dims[j] = emit_where(ctx, mask, stack, Lit.of(_PLACEHOLDER, stack.aval)), axis
         return replaced, tuple(new_dims)
 

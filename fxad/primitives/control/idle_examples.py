@@ -31,41 +31,42 @@ def replace_idle_operands(
     body: Jaxpr,
     operands: Sequence[Atom],
     dims: Dims,
-    chosen: Atom,
+    active: Atom,
     *,
-    body_is_linear: bool,
-    some_take_part: bool,
+    zero_affine_operands: bool,
+    some_active: bool,
 ) -> list[Atom]:
     """Return the operands of a body that is batched later, with those of idle examples replaced.
 
-    `dims` are their mapped axes, `chosen` is a mask of the examples that take part. `body` takes one example. In the
-    other examples, operands that a slope may depend on are:
+    `dims` are their mapped axes, `active` is a mask of the examples that take part; the others are idle. `body` takes
+    one example. Operands that a slope may depend on are, in idle examples:
 
-        operand                                     its value in the other examples
+        operand                                     its value in idle examples
         shared by all examples                      as it is: a copy for each example may not fit in memory
         mapped                                      as it is, behind `stop_gradient`
-        mapped, if `reads_example(...)`             that of the first example that takes part, behind `stop_gradient`
-        mapped, inexact, `body` is affine in it     0, with `body_is_linear`: it may be a tangent
+        mapped, if `needs_active_operands(...)`     that of the first active example, behind `stop_gradient`
+        mapped, inexact, `body` is affine in it     0, with `zero_affine_operands`: it may be a tangent
 
-    `some_take_part`: at least one does. Otherwise, if none does, a shared operand is behind `stop_gradient`, or 0.
+    `some_active`: at least one example is active. Otherwise, if none is, a shared operand is behind `stop_gradient`, or
+    0.
 
     Law: the gradient is that of a loop over the examples.
     """
     slopes = slope_operands(body)
-    by_example = reads_example(body, operands, dims)
-    affine = affine_operands(body) if body_is_linear else (False,) * len(dims)
+    from_active = needs_active_operands(body, operands, dims)
+    affine = affine_operands(body) if zero_affine_operands else (False,) * len(dims)
     read = {a for eqn in body.eqns for a in eqn.ins}
-    first = _first_example(emit, chosen) if by_example else None
-    any_chosen = emit.one(ReduceOr((0,)), chosen) if by_example and not some_take_part else None
+    first = _first_example(emit, active) if from_active else None
+    any_active = emit.one(ReduceOr((0,)), active) if from_active and not some_active else None
     replaced = list(operands)
     other: Atom
     for k, (v, a, d) in enumerate(zip(body.ins, operands, dims, strict=True)):
-        if not (slopes[k] or (by_example and v in read and d is not None)) or isinstance(a, Lit):
+        if not (slopes[k] or (from_active and v in read and d is not None)) or isinstance(a, Lit):
             continue
         if d is None:
-            if any_chosen is not None:
+            if any_active is not None:
                 other = Lit.zero(a.aval) if affine[k] else emit.one(STOP_GRADIENT, a)
-                replaced[k] = emit_where(emit, emit_broadcast(emit, any_chosen, a.aval.shape, ()), a, other)
+                replaced[k] = emit_where(emit, emit_broadcast(emit, any_active, a.aval.shape, ()), a, other)
             continue
         if affine[k]:
             other = Lit.zero(a.aval)
@@ -73,15 +74,15 @@ def replace_idle_operands(
             other = emit.one(STOP_GRADIENT, a) if a.aval.inexact else a
             if first is not None:
                 other = _repeated_row(emit, other, d, first)
-        replaced[k] = emit_where(emit, emit_broadcast(emit, chosen, a.aval.shape, (d,)), a, other)
+        replaced[k] = emit_where(emit, emit_broadcast(emit, active, a.aval.shape, (d,)), a, other)
     return replaced
 
 
-def _first_example(emit: Emit, chosen: Atom) -> Atom:
-    """Return a mask of the first example that takes part. It is False everywhere if there is none."""
-    index = emit.one(Iota(chosen.aval.shape, dtypes.int64, 0))
+def _first_example(emit: Emit, active: Atom) -> Atom:
+    """Return a mask of the first active example. It is False everywhere if there is none."""
+    index = emit.one(Iota(active.aval.shape, dtypes.int64, 0))
     none = Lit.of((1 << 63) - 1, index.aval)
-    first = emit.one(ReduceMin((0,)), emit_where(emit, chosen, index, none))
+    first = emit.one(ReduceMin((0,)), emit_where(emit, active, index, none))
     return emit.one(EQ, index, emit_broadcast(emit, first, index.aval.shape, ()))
 
 
@@ -97,22 +98,25 @@ def _repeated_row(emit: Emit, x: Atom, axis: int, marked: Atom) -> Atom:
 def replaces_idle_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
     """Return True if `replace_idle_operands` replaces an operand."""
     slopes = [s and d is not None for s, d in zip(slope_operands(body), dims, strict=True)]
-    return any(slopes) or reads_example(body, operands, dims)
+    return any(slopes) or needs_active_operands(body, operands, dims)
 
 
 def must_not_run(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
-    """Return True if a batched body must not run if no example takes part.
+    """Return True if a batched body must not run when no example is active.
 
-    It must not if it may not end. And it does not if it has a slope in a shared matrix. Under a further `vmap`, where
-    an example takes part for some indices only, a selection of the matrix would be a copy for each index. For a number
-    or a vector, a selection takes less time than a conditional.
+        a body                        because without active examples
+        that may not end              no operands are known for which it ends
+        with a slope in a shared      a selection of the matrix would, under a further `vmap` where an example is
+        matrix                        active for some indices only, be a copy for each index
+
+    For a shared number or vector, a selection takes less time than the conditional.
     """
     pairs = zip(operands, dims, slope_operands(body), strict=True)
     return may_not_end(body) or any([d is None and slope and a.aval.ndim > 1 for a, d, slope in pairs])
 
 
-def reads_example(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
-    """Return True if the other examples must take the operands of one that takes part.
+def needs_active_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
+    """Return True if idle examples must take the operands of an active one.
 
     They must if examples share an operand that has a slope: the cotangents of all examples are added there, so the
     slope must be finite in each. And they must if the body contains a loop that may not end for other operands.

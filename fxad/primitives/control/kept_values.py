@@ -24,7 +24,7 @@ are stacked: the resuming loop runs over the stacks, or indexes them if it is a 
 main @f(%arg0: f32[]) -> (f32[], f32[]) {
   %0: f32[] = exp %arg0
   %1: f32[] = name[label="e"] %0
-  %2: f32[] = keep[by="names('e')", outer=()] %1
+  %2: f32[] = keep[by="names('e')", also_kept_by=()] %1
   %3: f32[] = mul %2, 4.5:f32[]
   %4: f32[] = sin %3
   return %4, %2
@@ -92,39 +92,42 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     }
     stored: dict[Atom, Atom] = {}  # for each further operand of `resuming`, the value of `storing` that it takes
 
-    def store(values: Sequence[Var]) -> tuple[Var, ...]:
+    def operands_for(values: Sequence[Var]) -> tuple[Var, ...]:
         """Return further operands of the second program, which take these values of the first one."""
         operands = resuming.inputs([v.aval for v in values])
         stored.update(zip(operands, values, strict=True))
         return operands
 
+    def resumed(v: Var, recomputed: Atom) -> Atom:
+        """Return the value of a result of an equation in the second program, which has no marks."""
+        if recomputed in stored:  # a result of an effect: it is an operand
+            return recomputed
+        if v in first_marks:  # kept: it is an operand. Its first mark, of a later equation, says what that takes
+            return resuming.input(v.aval)
+        kept = unmarked.get(v)  # if the equation is a mark
+        if kept not in first_marks:  # not kept
+            return recomputed
+        operand = resuming_env[kept]  # a mark of a kept value
+        if v == first_marks[kept]:
+            stored.setdefault(operand, storing_env[v])  # a result of an effect is stored without its mark
+        return operand
+
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_kept(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
         storing_ins, resuming_ins = substitute(eqn.ins, storing_env), substitute(eqn.ins, resuming_env)
-        if halves is None and eqn.prim.effects:  # it happens in the first program; the second takes its results
-            outs = storing.copy(eqn, storing_ins)
-            storing_env.update(zip(eqn.outs, outs, strict=True))
-            resuming_env.update(zip(eqn.outs, store(outs), strict=True))
-            continue
-        if halves is None:
-            outs, recomputed = storing.copy(eqn, storing_ins), resuming.copy(eqn, resuming_ins)
-        else:  # its bodies keep values: the first half returns them, the second takes them
+        if halves is not None:  # its bodies keep values: the first half returns them, the second takes them
             storing.source = resuming.source = eqn.source
             results = storing(halves[0], *storing_ins)
             outs, kept_of_bodies = results[: len(eqn.outs)], results[len(eqn.outs) :]
-            recomputed = resuming(halves[1], *resuming_ins, *store(kept_of_bodies))
+            recomputed = resuming(halves[1], *resuming_ins, *operands_for(kept_of_bodies))
+        elif eqn.prim.effects:  # it happens in the first program; the second takes its results
+            outs = storing.copy(eqn, storing_ins)
+            recomputed = operands_for(outs)
+        else:
+            outs, recomputed = storing.copy(eqn, storing_ins), resuming.copy(eqn, resuming_ins)
         storing_env.update(zip(eqn.outs, outs, strict=True))
         for v, again in zip(eqn.outs, recomputed, strict=True):
-            marked_value = unmarked.get(v)  # if this equation is a mark
-            if marked_value in first_marks:
-                # the second program has no marks: v is the operand that its value became below, or at an effect
-                operand = resuming_env[v] = resuming_env[marked_value]
-                if v == first_marks[marked_value]:
-                    stored.setdefault(operand, storing_env[v])  # a result of an effect is stored without its mark
-            elif v in first_marks:  # v is kept: the second program takes it. What to store is known at its first mark
-                resuming_env[v] = resuming.input(v.aval)
-            else:
-                resuming_env[v] = again
+            resuming_env[v] = resumed(v, again)
     if not stored and not jaxpr.effects:
         return jaxpr, jaxpr
     kept = [stored[v] for v in resuming.ins[len(jaxpr.ins) :]]

@@ -89,14 +89,8 @@ from fxad.core.flags import select_by_flags, split_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Emit, Flags, Jaxpr, LinearizedBody, Lit, Tangent, Tangents, Var
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
-from fxad.primitives.control.loop_steps import (
-    LoopInvariants,
-    Steps,
-    carry_fixpoint,
-    counters,
-    drop_cheap_residuals,
-    loop_invariants,
-)
+from fxad.primitives.control.loop_residuals import LoopInvariants, counters, drop_cheap_residuals, loop_invariants
+from fxad.primitives.control.loop_steps import Steps, carry_fixpoint
 from fxad.primitives.control.remat import is_opaque, without_opaque
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.linearity import is_linear, is_zero

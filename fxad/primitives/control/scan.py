@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, NamedTuple, TypeVar, final
 
 import numpy as np
 
@@ -66,6 +66,7 @@ from fxad.primitives.dynamic_slicing import read_row, write_row
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.index import INT32_MAX, index_dtype
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
@@ -112,6 +113,11 @@ class Scan(HigherOrder, Linear):
         """The body with its operands in three groups."""
         return Steps(self.body, self.n_consts, self.n_carry)
 
+    @property
+    def form(self) -> ScanForm:
+        """The parameters but for the body."""
+        return ScanForm(self.length, self.reverse, self.unroll, self.n_consts, self.n_carry, self.upto)
+
     def with_steps(self, steps: Steps, *, backward: bool = False) -> Scan:
         """Return a scan of the same length over other steps, in the opposite direction if `backward`."""
         reverse = self.reverse != backward
@@ -143,7 +149,7 @@ class Scan(HigherOrder, Linear):
                 raise ParameterError(
                     f"scan: {field} is {getattr(self, field)}, less than {least}", remedy=f"give an int from {least} on"
                 )
-        if self.upto and (self.unroll != 1 or self.length >= 1 << 31):
+        if self.upto and (self.unroll != 1 or self.length > INT32_MAX):
             raise ParameterError(
                 "scan: up to a count, unroll must be 1 and length less than 2**31, got "
                 f"{self.unroll} and {self.length}",
@@ -193,28 +199,22 @@ class Scan(HigherOrder, Linear):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
-        n, group_sizes = self.length, (self.n_consts, self.n_carry)
+        n, form = self.length, self.form
         if n <= self.unroll and not (n and self.upto):
             if n:
-                return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *group_sizes), (*consts, *xs, *carry))
+                return hlo.call(unrolled_steps(self.body, form, 0), (*consts, *xs, *carry))
             return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         zero_stacks = [zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         index = index_aval(n)
-        condition = scan_condition(self.body, n, self.unroll, *group_sizes, self.upto)
-        iteration = scan_iteration(self.body, n, self.reverse, self.unroll, *group_sizes, self.upto)
         bound: tuple[HloValue, ...] = ()
         if count:
             bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, INT32_SCALAR))), (INT32_SCALAR,))
-        _, *state = hlo.op(
-            "stablehlo.while",
-            (zeros_constant(hlo, index), *carry, *zero_stacks),
-            (index, *outs),
-            regions=(Region(condition, bound), Region(iteration, (*bound, *consts, *xs))),
-        )
+        condition = Region(scan_condition(self.body, form), bound)
+        iteration = Region(scan_iteration(self.body, form), (*bound, *consts, *xs))
+        start = (zeros_constant(hlo, index), *carry, *zero_stacks)
+        _, *state = hlo.op("stablehlo.while", start, (index, *outs), regions=(condition, iteration))
         rest = n % self.unroll
-        if not rest:
-            return state
-        return hlo.call(unrolled_steps(self.body, n, n - rest, self.reverse, *group_sizes), (*consts, *xs, *state))
+        return hlo.call(unrolled_steps(self.body, form, n - rest), (*consts, *xs, *state)) if rest else state
 
     @property
     def layout(self) -> Layout:
@@ -386,7 +386,7 @@ def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: 
     state, slices = b.inputs(carry), b.inputs(xs)
     within = b.one(LT, emit_broadcast(b, b.input(INT32_SCALAR), (size,), ()), counts)
     operands = replace_idle_operands(
-        b, steps.body, (*fixed, *state, *slices), dims, within, body_is_linear=True, some_take_part=True
+        b, steps.body, (*fixed, *state, *slices), dims, within, zero_affine_operands=True, some_active=True
     )
     outs = b.inline(body, (*[within] * guarded, *operands))
     beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
@@ -424,65 +424,81 @@ def _carry_and_row_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, 
 
 def index_aval(length: int) -> Aval:
     """Return the type of a loop index: 32 bits if the length fits."""
-    return Aval((), dtypes.int32 if length < 1 << 31 else dtypes.int64)
+    return Aval((), index_dtype((length,)))
+
+
+class ScanForm(NamedTuple):
+    """The parameters of a scan but for its body: what is computed from both is memoised with the body, and must not
+    refer to it."""
+
+    length: int
+    reverse: bool
+    unroll: int
+    n_consts: int
+    n_carry: int
+    upto: bool
+
+    def steps(self, body: Jaxpr) -> Steps:
+        """Return a body with its operands in three groups."""
+        return Steps(body, self.n_consts, self.n_carry)
+
+    def slot(self, step: int) -> int:
+        """Return the slice that a step reads and writes."""
+        return self.length - 1 - step if self.reverse else step
 
 
 @by_value
-def scan_condition(body: Jaxpr, length: int, unroll: int, n_consts: int, n_carry: int, upto: bool) -> Jaxpr:
+def scan_condition(body: Jaxpr, form: ScanForm) -> Jaxpr:
     """Return (index, carry, written arrays) -> whether the loop continues. With `upto` a bound is the first operand."""
-    b = Builder()
-    steps, index = Steps(body, n_consts, n_carry), index_aval(length)
-    bound = b.input(index) if upto else Lit.of(length - length % unroll, index)
+    b, length = Builder(), form.length
+    index = index_aval(length)
+    bound = b.input(index) if form.upto else Lit.of(length - length % form.unroll, index)
     i = b.input(index)
-    b.inputs(_state_types(steps, length))
+    b.inputs(_state_types(form.steps(body), length))
     return b.build((b.one(LT, i, bound),), f"more_{body.name}")
 
 
 @by_value
-def scan_iteration(
-    body: Jaxpr, length: int, reverse: bool, unroll: int, n_consts: int, n_carry: int, upto: bool
-) -> Jaxpr:
+def scan_iteration(body: Jaxpr, form: ScanForm) -> Jaxpr:
     """Return (constants, read arrays, index, carry, written arrays) -> (index, carry, arrays): one iteration of
     `unroll` steps. With `upto` a bound is the first operand."""
-    b = Builder()
-    steps, index = Steps(body, n_consts, n_carry), index_aval(length)
-    bound = b.input(index) if upto else None
+    b, length = Builder(), form.length
+    steps, index = form.steps(body), index_aval(length)
+    bound = b.input(index) if form.upto else None
     consts, _, slices = steps.split(body.in_avals)
     fixed = b.inputs(consts)
     xs = b.inputs(_stacked_types(slices, length))
     i = b.input(index)
     state: tuple[Atom, ...] = b.inputs(_state_types(steps, length))
-    last = b.one(SUB, bound, Lit.of(1, index)) if bound and reverse else Lit.of(length - 1, index)
-    for k in range(unroll):
+    last = b.one(SUB, bound, Lit.of(1, index)) if bound and form.reverse else Lit.of(length - 1, index)
+    for k in range(form.unroll):
         at = b.one(ADD, i, Lit.of(k, index)) if k else i
-        slot = b.one(SUB, last, at) if reverse else at
+        slot = b.one(SUB, last, at) if form.reverse else at
         state = _emit_step(b, steps, fixed, xs, state, slot)
-    return b.build((b.one(ADD, i, Lit.of(unroll, index)), *state), f"step_{body.name}")
+    return b.build((b.one(ADD, i, Lit.of(form.unroll, index)), *state), f"step_{body.name}")
 
 
 @by_value
-def unrolled_steps(body: Jaxpr, length: int, first: int, reverse: bool, n_consts: int, n_carry: int) -> Jaxpr:
+def unrolled_steps(body: Jaxpr, form: ScanForm, first: int) -> Jaxpr:
     """Return (constants, read arrays, carry, written arrays) -> (carry, arrays): the steps from `first` on, without a
     loop. If it covers all steps, it does not write in place: it concatenates the rows at the end."""
-    b = Builder()
-    steps = Steps(body, n_consts, n_carry)
+    b, length, n_carry = Builder(), form.length, form.n_carry
+    steps = form.steps(body)
     consts, _, slices = steps.split(body.in_avals)
     fixed = b.inputs(consts)
     xs = b.inputs(_stacked_types(slices, length))
     if first:
         state: tuple[Atom, ...] = b.inputs(_state_types(steps, length))
         for i in range(first, length):
-            slot = Lit.of(length - 1 - i if reverse else i, index_aval(length))
-            state = _emit_step(b, steps, fixed, xs, state, slot)
+            state = _emit_step(b, steps, fixed, xs, state, Lit.of(form.slot(i), index_aval(length)))
         return b.build(state, f"rest_{body.name}")
     carry: tuple[Atom, ...] = b.inputs(body.out_avals[:n_carry])
     rows: list[tuple[Atom, ...]] = []
     for i in range(length):
-        slot_at = length - 1 - i if reverse else i
-        outs = b(Call(body), *fixed, *carry, *[_static_row(b, x, slot_at) for x in xs])
+        outs = b(Call(body), *fixed, *carry, *[_static_row(b, x, form.slot(i)) for x in xs])
         carry = outs[:n_carry]
         rows.append(tuple([emit_reshape(b, y, (1, *y.aval.shape)) for y in outs[n_carry:]]))
-    if reverse:
+    if form.reverse:
         rows.reverse()
     ys = [column[0] if length == 1 else b.one(Concatenate(0), *column) for column in zip(*rows, strict=True)]
     return b.build((*carry, *ys), f"steps_{body.name}")

@@ -436,7 +436,7 @@ def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Flags, size: int
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
     operands = replace_idle_operands(
-        b, loop.body, (*body_consts, *carry), _dims(mapped), live, body_is_linear=False, some_take_part=True
+        b, loop.body, (*body_consts, *carry), _dims(mapped), live, zero_affine_operands=False, some_active=True
     )
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select

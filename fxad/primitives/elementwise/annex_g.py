@@ -16,9 +16,9 @@ Source: C99, annex G.6; the Python array API standard, "special cases" of the el
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, log, nan, pi
-from types import MappingProxyType
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, TypeAlias, final
 
 from fxad import dtypes
 from fxad.dtypes import DType
@@ -47,6 +47,7 @@ class HloReal:
         return HloReal(self.hlo, self.hlo.op(full, operands, (self.aval,))[0], self.aval)
 
     def like(self, value: float) -> HloReal:
+        """Return a constant of the type of this."""
         return HloReal(self.hlo, self.hlo.constant(Lit.of(value, self.aval)), self.aval)
 
     def _of_type(self, other: HloReal | float) -> HloReal:
@@ -57,9 +58,11 @@ class HloReal:
         return HloReal(self.hlo, out, self.aval.with_dtype(dtypes.bool_))
 
     def equals(self, other: HloReal | float) -> HloReal:
+        """Return a bool, True where the two are equal."""
         return self._compared("EQ", other)
 
     def differs(self, other: HloReal | float) -> HloReal:
+        """Return a bool, True where the two differ; nan differs from itself."""
         return self._compared("NE", other)
 
     def __lt__(self, other: HloReal | float) -> HloReal:
@@ -73,10 +76,12 @@ class HloReal:
 
     @property
     def is_nan(self) -> HloReal:
+        """True where this is nan."""
         return self.differs(self)
 
     @property
     def is_finite(self) -> HloReal:
+        """True where this is neither infinite nor nan."""
         aval = self.aval.with_dtype(dtypes.bool_)
         return HloReal(self.hlo, self.hlo.op("stablehlo.is_finite", (self.value,), (aval,))[0], aval)
 
@@ -126,6 +131,10 @@ class HloReal:
 
     def __rsub__(self, other: float) -> HloReal:
         return self.like(other) - self
+
+
+# A function of the parts of z. Not a text: the annotations of primitives are evaluated in other modules.
+ComplexFunction: TypeAlias = Callable[[HloReal, HloReal], tuple[HloReal, HloReal]]
 
 
 def _joined(re: HloReal, im: HloReal) -> HloValue:
@@ -329,47 +338,58 @@ def _logistic(a: HloReal, b: HloReal) -> RealAndImag:
     return is_one.where(1.0, is_zero.where(0.0, re)), im
 
 
-def _odd(f: str, a: HloReal, b: HloReal) -> RealAndImag:
-    re, im = _IN_QUADRANT[f](abs(a), abs(b))
-    return _negate_where(a.negative, re), _negate_where(b.negative, im)
+def _odd(f: ComplexFunction) -> ComplexFunction:
+    """Return an odd function, from its values in the quadrant of positive parts."""
+
+    def odd(a: HloReal, b: HloReal) -> RealAndImag:
+        re, im = f(abs(a), abs(b))
+        return _negate_where(a.negative, re), _negate_where(b.negative, im)
+
+    return odd
 
 
-_IN_QUADRANT: Final = MappingProxyType({"sinh": _sinh, "tanh": _tanh, "asinh": _asinh, "atanh": _atanh})
-_IN_HALF_PLANE: Final = MappingProxyType(
-    {
-        "exp": _exp,
-        "exp2": _exp2,
-        "expm1": _expm1,
-        "log": _log,
-        "log1p": _log1p,
-        "sqrt": _sqrt,
-        "rsqrt": _rsqrt,
-        "acos": _acos,
-    }
-)
-_IN_PLANE: Final = MappingProxyType({"sign": _sign, "logistic": _logistic})
-# f(z) = -i g(iz): sin z = -i sinh iz
-_BY_ROTATION: Final = MappingProxyType({"sin": "sinh", "tan": "tanh", "asin": "asinh", "atan": "atanh"})
+def _conjugate(f: ComplexFunction) -> ComplexFunction:
+    """Return a function, from its values in the upper half-plane."""
+
+    def conjugate(a: HloReal, b: HloReal) -> RealAndImag:
+        re, im = f(a, abs(b))
+        return re, _negate_where(b.negative, im)
+
+    return conjugate
 
 
-def _complex_function(name: str, a: HloReal, b: HloReal) -> RealAndImag:
-    """Return the function of this name at a + bi, with the special cases of annex G."""
-    if name in _IN_PLANE:
-        return _IN_PLANE[name](a, b)
-    if name in _IN_QUADRANT:
-        return _odd(name, a, b)
-    if name in _BY_ROTATION:
-        re, im = _odd(_BY_ROTATION[name], -b, a)
+def _rotated(g: ComplexFunction) -> ComplexFunction:
+    """Return the function -i g(iz), as sin z is -i sinh iz."""
+
+    def rotated(a: HloReal, b: HloReal) -> RealAndImag:
+        re, im = g(-b, a)
         return im, -re
-    if name in {"cos", "cosh"}:  # cos z = cosh iz
-        x, y = (a, b) if name == "cosh" else (-b, a)
-        re, im = _cosh(abs(x), abs(y))
-        return re, _negate_where(y.negative, _negate_where(x.negative, im))
-    if name == "acosh":  # i acos z, in the upper half-plane
-        re, im = _acos(a, abs(b))
-        return -im, _negate_where(b.negative, re)
-    re, im = _IN_HALF_PLANE[name](a, abs(b))
-    return re, _negate_where(b.negative, im)
+
+    return rotated
+
+
+def cosh(a: HloReal, b: HloReal) -> RealAndImag:
+    """Return cosh z, an even function, from its values in the quadrant of positive parts."""
+    re, im = _cosh(abs(a), abs(b))
+    return re, _negate_where(b.negative, _negate_where(a.negative, im))
+
+
+def cos(a: HloReal, b: HloReal) -> RealAndImag:
+    """Return cos z = cosh iz."""
+    return cosh(-b, a)
+
+
+def acosh(a: HloReal, b: HloReal) -> RealAndImag:
+    """Return acosh z, which is i acos z in the upper half-plane."""
+    re, im = _acos(a, abs(b))
+    return -im, _negate_where(b.negative, re)
+
+
+sinh, tanh, asinh, atanh = map(_odd, (_sinh, _tanh, _asinh, _atanh))
+sin, tan, asin, atan = map(_rotated, (sinh, tanh, asinh, atanh))
+exp, exp2, expm1, log_of, log1p = map(_conjugate, (_exp, _exp2, _expm1, _log, _log1p))
+sqrt, rsqrt, acos = map(_conjugate, (_sqrt, _rsqrt, _acos))
+sign, logistic = _sign, _logistic
 
 
 class ComplexUnary(Unary):
@@ -378,12 +398,13 @@ class ComplexUnary(Unary):
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+    complex_function: ClassVar[ComplexFunction]  # of this file
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if ins[0].dtype not in dtypes.COMPLEX:
             return self.lower_real(hlo, args, ins, outs)
-        return (_joined(*_complex_function(self.name, *_parts(hlo, args[0], ins[0]))),)
+        return (_joined(*type(self).complex_function(*_parts(hlo, args[0], ins[0]))),)
 
     def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         """Add StableHLO operations for an operand that is not complex."""

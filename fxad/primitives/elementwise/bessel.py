@@ -36,7 +36,6 @@ class BesselIOverPower(Unary):
     """
 
     name: ClassVar[str] = "bessel_i_over_power"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     order: int
     scaled: bool
@@ -107,7 +106,6 @@ class BesselI0e(Unary):
     """
 
     name: ClassVar[str] = "bessel_i0e"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray) -> object:

@@ -10,7 +10,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
-from fxad.primitives.elementwise.annex_g import ComplexUnary, HloReal
+from fxad.primitives.elementwise import annex_g
+from fxad.primitives.elementwise.annex_g import ComplexFunction, ComplexUnary, HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.family import Binary, Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import AND, EQ
@@ -31,6 +32,7 @@ class Exp(ComplexUnary):
 
     name: ClassVar[str] = "exp"
     hlo_name: ClassVar[str] = "stablehlo.exponential"
+    complex_function: ClassVar[ComplexFunction] = annex_g.exp
     compute = from_ufunc(np.exp)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -48,6 +50,7 @@ class Exp2(ComplexUnary):
     """
 
     name: ClassVar[str] = "exp2"
+    complex_function: ClassVar[ComplexFunction] = annex_g.exp2
 
     def compute(self, x: NDArray) -> object:
         # NumPy's in float32 is not exact
@@ -75,6 +78,7 @@ class Expm1(ComplexUnary):
 
     name: ClassVar[str] = "expm1"
     hlo_name: ClassVar[str] = "stablehlo.exponential_minus_one"
+    complex_function: ClassVar[ComplexFunction] = annex_g.expm1
 
     def compute(self, x: NDArray) -> object:
         y = np.expm1(x)
@@ -98,6 +102,7 @@ class Log(ComplexUnary):
 
     name: ClassVar[str] = "log"
     hlo_name: ClassVar[str] = "stablehlo.log"
+    complex_function: ClassVar[ComplexFunction] = annex_g.log_of
     compute = from_ufunc(np.log)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -180,7 +185,6 @@ class Log2(_LogInBase):
     """
 
     name: ClassVar[str] = "log2"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     base: ClassVar[int] = 2
     parts32: ClassVar[tuple[float, float]] = (1.0, 0.0)
     parts64: ClassVar[tuple[float, float]] = (1.0, 0.0)
@@ -197,7 +201,6 @@ class Log10(_LogInBase):
     """
 
     name: ClassVar[str] = "log10"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     base: ClassVar[int] = 10
     parts32: ClassVar[tuple[float, float]] = (0.301025390625, 4.605038981195214e-06)
     parts64: ClassVar[tuple[float, float]] = (0.30102999566361177, 3.694239077158931e-13)
@@ -215,6 +218,7 @@ class Log1p(ComplexUnary):
 
     name: ClassVar[str] = "log1p"
     hlo_name: ClassVar[str] = "stablehlo.log_plus_one"
+    complex_function: ClassVar[ComplexFunction] = annex_g.log1p
 
     def compute(self, x: NDArray) -> object:
         return log1p_complex(x) if x.dtype in dtypes.COMPLEX else np.log1p(x)

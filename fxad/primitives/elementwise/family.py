@@ -112,7 +112,7 @@ class Unary(Primitive):
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]]
-    hlo_name: ClassVar[str]
+    hlo_name: ClassVar[str] = ""  # empty: XLA has no such operation, and the class has its own `lower`
 
     @abstractmethod
     def compute(self, x: NDArray) -> object:
@@ -173,7 +173,7 @@ class Binary(Primitive):
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]]
-    hlo_name: ClassVar[str]
+    hlo_name: ClassVar[str] = ""  # empty: XLA has no such operation, and the class has its own `lower`
 
     @abstractmethod
     def compute(self, x: NDArray, y: NDArray, /) -> object:

@@ -298,7 +298,6 @@ class Incomplete(Binary):
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
-    hlo_name: ClassVar[str] = ""  # XLA has none
 
     @abstractmethod
     def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:

@@ -12,7 +12,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise import annex_g
-from fxad.primitives.elementwise.annex_g import ComplexUnary, HloReal
+from fxad.primitives.elementwise.annex_g import ComplexFunction, ComplexUnary, HloReal
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
@@ -36,6 +36,7 @@ class Sign(ComplexUnary):
     """
 
     name: ClassVar[str] = "sign"
+    complex_function: ClassVar[ComplexFunction] = annex_g.sign
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
 
     def compute(self, x: NDArray) -> object:
@@ -316,6 +317,7 @@ class Sqrt(ComplexUnary):
 
     name: ClassVar[str] = "sqrt"
     hlo_name: ClassVar[str] = "stablehlo.sqrt"
+    complex_function: ClassVar[ComplexFunction] = annex_g.sqrt
     compute = from_ufunc(np.sqrt)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -334,6 +336,7 @@ class Rsqrt(ComplexUnary):
 
     name: ClassVar[str] = "rsqrt"
     hlo_name: ClassVar[str] = "stablehlo.rsqrt"
+    complex_function: ClassVar[ComplexFunction] = annex_g.rsqrt
 
     def compute(self, x: NDArray) -> object:
         return divide(np.ones_like(x), np.sqrt(x))
@@ -423,7 +426,6 @@ class Hypot(Binary):
     """
 
     name: ClassVar[str] = "hypot"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray, y: NDArray, /) -> object:
@@ -453,7 +455,6 @@ class DirectionCosine(Binary):
     """
 
     name: ClassVar[str] = "direction_cosine"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray, y: NDArray, /) -> object:

@@ -14,7 +14,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, primitive
-from fxad.primitives.elementwise.annex_g import ComplexUnary, HloReal
+from fxad.primitives.elementwise import annex_g
+from fxad.primitives.elementwise.annex_g import ComplexFunction, ComplexUnary, HloReal
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.family import Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.references import divide
@@ -34,6 +35,7 @@ class Tanh(ComplexUnary):
 
     name: ClassVar[str] = "tanh"
     hlo_name: ClassVar[str] = "stablehlo.tanh"
+    complex_function: ClassVar[ComplexFunction] = annex_g.tanh
     compute = from_ufunc(np.tanh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -56,6 +58,7 @@ class Logistic(ComplexUnary):
 
     name: ClassVar[str] = "logistic"
     hlo_name: ClassVar[str] = "stablehlo.logistic"
+    complex_function: ClassVar[ComplexFunction] = annex_g.logistic
 
     def compute(self, x: NDArray) -> object:
         return divide(np.ones_like(x), np.add(1, np.exp(np.negative(x))))
@@ -79,7 +82,6 @@ class Sech2(Unary):
     """
 
     name: ClassVar[str] = "sech2"
-    hlo_name: ClassVar[str] = ""  # XLA has none
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:

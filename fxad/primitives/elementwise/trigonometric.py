@@ -9,7 +9,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, JvpCtx, Tangent, Zero, primitive
-from fxad.primitives.elementwise.annex_g import ComplexUnary
+from fxad.primitives.elementwise import annex_g
+from fxad.primitives.elementwise.annex_g import ComplexFunction, ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import emit_convert, emit_in_float32
@@ -31,6 +32,7 @@ class Sin(ComplexUnary):
 
     name: ClassVar[str] = "sin"
     hlo_name: ClassVar[str] = "stablehlo.sine"
+    complex_function: ClassVar[ComplexFunction] = annex_g.sin
     compute = from_ufunc(np.sin)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -49,6 +51,7 @@ class Cos(ComplexUnary):
 
     name: ClassVar[str] = "cos"
     hlo_name: ClassVar[str] = "stablehlo.cosine"
+    complex_function: ClassVar[ComplexFunction] = annex_g.cos
     compute = from_ufunc(np.cos)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -67,6 +70,7 @@ class Tan(ComplexUnary):
 
     name: ClassVar[str] = "tan"
     hlo_name: ClassVar[str] = "stablehlo.tan"
+    complex_function: ClassVar[ComplexFunction] = annex_g.tan
     compute = from_ufunc(np.tan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -145,6 +149,7 @@ class Asin(ComplexUnary):
 
     name: ClassVar[str] = "asin"
     hlo_name: ClassVar[str] = "chlo.asin"
+    complex_function: ClassVar[ComplexFunction] = annex_g.asin
     compute = from_ufunc(np.arcsin)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -163,6 +168,7 @@ class Acos(ComplexUnary):
 
     name: ClassVar[str] = "acos"
     hlo_name: ClassVar[str] = "chlo.acos"
+    complex_function: ClassVar[ComplexFunction] = annex_g.acos
     compute = from_ufunc(np.arccos)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -181,6 +187,7 @@ class Atan(ComplexUnary):
 
     name: ClassVar[str] = "atan"
     hlo_name: ClassVar[str] = "chlo.atan"
+    complex_function: ClassVar[ComplexFunction] = annex_g.atan
     compute = from_ufunc(np.arctan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -231,6 +238,7 @@ class Sinh(ComplexUnary):
 
     name: ClassVar[str] = "sinh"
     hlo_name: ClassVar[str] = "chlo.sinh"
+    complex_function: ClassVar[ComplexFunction] = annex_g.sinh
     compute = from_ufunc(np.sinh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -249,6 +257,7 @@ class Cosh(ComplexUnary):
 
     name: ClassVar[str] = "cosh"
     hlo_name: ClassVar[str] = "chlo.cosh"
+    complex_function: ClassVar[ComplexFunction] = annex_g.cosh
     compute = from_ufunc(np.cosh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -267,6 +276,7 @@ class Asinh(ComplexUnary):
 
     name: ClassVar[str] = "asinh"
     hlo_name: ClassVar[str] = "chlo.asinh"
+    complex_function: ClassVar[ComplexFunction] = annex_g.asinh
     compute = from_ufunc(np.arcsinh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -287,6 +297,7 @@ class Acosh(ComplexUnary):
 
     name: ClassVar[str] = "acosh"
     hlo_name: ClassVar[str] = "chlo.acosh"
+    complex_function: ClassVar[ComplexFunction] = annex_g.acosh
     compute = from_ufunc(np.arccosh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -309,6 +320,7 @@ class Atanh(ComplexUnary):
 
     name: ClassVar[str] = "atanh"
     hlo_name: ClassVar[str] = "chlo.atanh"
+    complex_function: ClassVar[ComplexFunction] = annex_g.atanh
     compute = from_ufunc(np.arctanh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, final
 
 from fxad.core.builder import Builder, substitute
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Var
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.locate import EqnOrigin
@@ -116,7 +118,7 @@ class InversionPlan:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class LazyValues:
     """Emits values of a program into a builder on demand, each once. `env` maps values of the program to their atoms in
     the builder, as far as they are emitted.

@@ -13,6 +13,7 @@ from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Avals, Lit, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.elementwise.logic import AND, CLZ, LT
+from fxad.primitives.index import INT32_MAX
 from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.padding_facts import PaddedAxes
 
@@ -20,7 +21,6 @@ from fxad.transforms.mask.padding_facts import PaddedAxes
 SizeBounds: TypeAlias = tuple[tuple[str, int], ...]
 
 INT64_SCALAR: Final = Aval((), dtypes.int64)
-INT32_MAX: Final = 2**31 - 1
 
 
 def int_literal(value: int) -> Lit:
@@ -200,4 +200,4 @@ class PaddedBuilder(Builder):
         return reduce(lambda a, b: self.one(AND, a, b), conditions)
 
 
-__all__ = ["INT32_MAX", "PaddedBuilder", "SizeBounds", "int_literal"]
+__all__ = ["PaddedBuilder", "SizeBounds", "int_literal"]

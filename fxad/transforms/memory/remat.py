@@ -71,15 +71,15 @@ def mark_kept_outside(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
 
     `level` is the number of `remat` equations between this body and the enclosing one; all of them must keep the value.
     For example, in `remat(remat(x -> cos(sin(x)), everything), sines)` the inner `remat` marks the sine by
-    `keep[by=everything]`. At level 0 this becomes `keep[by=everything, outer=(sines,)]`.
+    `keep[by=everything]`. At level 0 this becomes `keep[by=everything, also_kept_by=(sines,)]`.
     """
     producer: dict[Atom, Eqn] = {}
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, Keep):
-            if len(prim.outer) == level and _selects(policy, eqn.ins[0], producer):
-                prim = Keep(prim.by, (*prim.outer, str(policy)))
+            if len(prim.also_kept_by) == level and _selects(policy, eqn.ins[0], producer):
+                prim = Keep(prim.by, (*prim.also_kept_by, str(policy)))
         elif isinstance(prim, HigherOrder):
             layout = prim.layout
             inner = level + layout.remat

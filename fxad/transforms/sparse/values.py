@@ -14,6 +14,7 @@ import numpy as np
 from fxad.core.dce import dce
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.primitives.index import index_dtype
 
 ComputeKnown: TypeAlias = Callable[[], NDArray | None]
 
@@ -49,7 +50,7 @@ class LazyKnownValues:
     def numbers(self, count: int) -> NDArray:
         """Return 0, 1, ..., count - 1: one array for all tables of a program."""
         if count not in self._numbers:
-            self._numbers[count] = np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
+            self._numbers[count] = np.arange(count, dtype=index_dtype((count,)))
         return self._numbers[count]
 
     def _computed(self, a: Var) -> NDArray | None:
