@@ -426,7 +426,10 @@ class _Function(_Operations):
             for eqn in jaxpr.eqns:
                 prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
                 self.location = alias(name, prim.name, eqn.source)
-                if len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
+                if stored and outs and (jaxpr, outs[0]) in stored:
+                    operands = [env[x] if type(x) is Var else constant(x) for x in ins]
+                    env[outs[0]] = self._stored_call(eqn, operands)
+                elif len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
                     (x, y), (out,) = ins, outs
                     a = env[x] if type(x) is Var else constant(x)
                     b = env[y] if type(y) is Var else constant(y)
@@ -435,10 +438,7 @@ class _Function(_Operations):
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
                     if apart and outs and (jaxpr, outs[0]) in apart:
                         (operands[1],) = self.opaque_call(_identity(ins[1].aval), operands[1:2])
-                    if stored and outs and (jaxpr, outs[0]) in stored:
-                        results = self._stored_call(eqn, operands)
-                    else:
-                        results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
+                    results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
                     env.update(zip(outs, results, strict=True))
         except Exception as e:
             if eqn is not None:
@@ -525,15 +525,15 @@ class _Function(_Operations):
             self.with_constant.update([(name, kind) for name, _ in results for kind in "+*"])
         return results
 
-    def _stored_call(self, eqn: Eqn, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """Return the results of an equation as a call that XLA does not inline: no kernel computes them again."""
+    def _stored_call(self, eqn: Eqn, operands: Sequence[HloValue]) -> HloValue:
+        """Return the result of an equation as a call that XLA does not inline: no kernel computes it again."""
         b = Builder()
         body = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
         attrs = {
             "callee": self.module.symbol(body, ()),
             "mhlo.frontend_attributes": '{inlineable = "false"}',
         }
-        return self.op("func.call", operands, body.out_avals, attrs)
+        return self.op("func.call", operands, body.out_avals, attrs)[0]
 
     def on_devices(
         self,

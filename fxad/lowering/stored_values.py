@@ -16,28 +16,33 @@ time then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, all_prims
 from fxad.primitives.control.call import Applied
+from fxad.primitives.elementwise.arithmetic import Div
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.trigonometric import Cos, Sin, Tan
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS
+from fxad.primitives.reduce import ReduceMax, ReduceMin
+from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 # A value, by the program that it stands in.
 StoredValue: TypeAlias = tuple[Jaxpr, Var]
-# What computes a value: the kernel of a result of the program, of an operand of a `concatenate`, of another equation.
+# What computes a value: the kernel of an array in memory, of an operand of a `concatenate`, of a reduction.
 _Kernel: TypeAlias = int
 
 _FUSED: Final = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES, Slice, Pad)
+_REDUCTIONS: Final = (ReduceSum, ReduceMax, ReduceMin)
 _REPEATED: Final = (Sin, Cos, Tan)  # XLA repeats them in each kernel that reads them
 _ELEMENTS: Final = 1024  # a kernel more takes as long as about 300 sines
 _DEPTH: Final = 40  # of calls and bodies that are followed
 _EQUATIONS: Final = 1 << 14  # that are looked at, calls inlined
-_KERNELS: Final = 4  # of a value that are remembered
+_KERNELS: Final = 8  # of a value that are remembered
 
 
 @by_value
@@ -49,7 +54,7 @@ def stored_values(jaxpr: Jaxpr) -> frozenset[StoredValue]:
     if not _may_repeat(jaxpr):
         return frozenset()
     readers = _Readers()
-    readers.follow(jaxpr, [readers.kernel() for _ in jaxpr.outs], 0)
+    readers.follow(jaxpr, readers.in_memory(jaxpr, jaxpr.outs), 0)
     return frozenset(readers.stored) if readers.left > 0 else frozenset()
 
 
@@ -61,7 +66,7 @@ def _may_repeat(jaxpr: Jaxpr) -> bool:
 
 
 def _is_function(prim: Primitive) -> bool:
-    return isinstance(prim, Unary) and not isinstance(prim, (*ARITHMETIC, *VIEWS))
+    return isinstance(prim, Unary | Binary) and not isinstance(prim, (*ARITHMETIC, *VIEWS, Div))
 
 
 @final
@@ -73,10 +78,15 @@ class _Readers:
         self.left = _EQUATIONS
         self._kernels = 0
         self._joined: dict[_Kernel, int] = {}  # the kernel of a `concatenate`, by that of an operand
+        self._in_memory: dict[tuple[Jaxpr, Atom], frozenset[_Kernel]] = {}
 
     def kernel(self) -> frozenset[_Kernel]:
         self._kernels += 1
         return frozenset((self._kernels,))
+
+    def in_memory(self, jaxpr: Jaxpr, atoms: Sequence[Atom]) -> list[frozenset[_Kernel]]:
+        """Return the kernels that write values to memory: one for each, whatever reads it there."""
+        return [self._in_memory.get((jaxpr, a)) or self._in_memory.setdefault((jaxpr, a), self.kernel()) for a in atoms]
 
     def follow(
         self, jaxpr: Jaxpr, results: Sequence[frozenset[_Kernel]], depth: int
@@ -109,14 +119,16 @@ class _Readers:
         if isinstance(prim, HigherOrder) and depth < _DEPTH:
             for body in prim.bodies:
                 if _may_repeat(body):
-                    self.follow(body, [self.kernel() for _ in body.outs], depth + 1)
+                    self.follow(body, self.in_memory(body, body.outs), depth + 1)
         if isinstance(prim, Concatenate):
             self._kernels += 1
             joined, slots = self._kernels, [self.kernel() for _ in eqn.ins]
             self._joined.update({k: joined for slot in slots for k in slot})
             return slots
-        if not isinstance(prim, _FUSED):
+        if isinstance(prim, _REDUCTIONS):
             return [self.kernel()] * n
+        if not isinstance(prim, _FUSED):
+            return self.in_memory(jaxpr, eqn.ins)
         (kernels,) = outs
         if len(kernels) > 1 and _is_function(prim):
             if eqn.outs[0].aval.size >= _ELEMENTS and self._repeats(prim, kernels):
@@ -125,5 +137,9 @@ class _Readers:
         return [kernels] * n
 
     def _repeats(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
-        joined = [self._joined[k] for k in kernels if k in self._joined]
-        return isinstance(prim, _REPEATED) or len(set(joined)) < len(joined)
+        """Return True if storing the value takes less time than to compute it in so many kernels."""
+        joined = Counter([self._joined[k] for k in kernels if k in self._joined])
+        most = max(joined.values(), default=0)
+        if not isinstance(prim, _REPEATED):
+            return most > 3
+        return most > 2 or len(joined) + len(kernels) - joined.total() > 1
