@@ -348,7 +348,7 @@ def _powers(f: Any, n: int) -> Any:
         (lambda x, v: fnp.sin(x) * v + fnp.sin(x), (LARGE, LARGE), 0),
         (lambda x, v: (fnp.sin(x) @ v, v @ fnp.sin(x)), (fx.Spec((64, 64)),) * 2, 0),  # it is in memory anyway
         (lambda x, v: (fnp.sin(x) @ v, fnp.sin(x) * v), (fx.Spec((64, 64)),) * 2, 1),
-        (lambda x, v: (fnp.sin(x).sum(), fnp.sin(x).max()), (LARGE, LARGE), 1),
+        (lambda x, v: ((fnp.sin(x) * x).sum(), fnp.sin(x).max()), (LARGE, LARGE), 1),
         (lambda x, v: lax.fori_loop(0, 3, lambda _, c: (c[0] * fnp.sin(c[1]), fnp.sin(c[1])), (x, v)), (LARGE,) * 2, 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""Values of functions such as `sin` that XLA's kernels on CPUs would compute several times, and that are stored instead.
+"""Values of functions such as `sin` that are stored, because several kernels of XLA on CPUs would compute them.
 
 XLA fuses an elementwise equation into the kernel of each reader. A value that is expensive to compute and read by more
 than one kernel is stored, but not `sin`, `cos` and `tan`, which take 3 to 9 ns an element. And the kernel of a
@@ -10,8 +10,10 @@ than one kernel is stored, but not `sin`, `cos` and `tan`, which take 3 to 9 ns 
     %3: f32[2048,32] = concatenate[axis=0] %1, %2
 
 So `fxad.lower` writes such an equation as a call that XLA does not inline, whose results are in memory. XLA's barriers
-do not suffice: it removes them before it fuses. Coefficients of a Taylor series that are stacked take 0.4 to 0.9 of the
-time then.
+do not suffice: it removes them before it fuses. Stacked coefficients of a Taylor series of order 8 take 0.3 to 0.8 of
+the time then, and the gradient of four layers of attention with rotary positions 0.55.
+
+The values of a program are those of its equations: `sin(x)` that is written twice is two values, unless `cse` has run.
 """
 
 from __future__ import annotations
@@ -88,9 +90,7 @@ class _Readers:
         """Return the kernels that write values to memory: one for each, whatever reads it there."""
         return [self._in_memory.get((jaxpr, a)) or self._in_memory.setdefault((jaxpr, a), self.kernel()) for a in atoms]
 
-    def follow(
-        self, jaxpr: Jaxpr, results: Sequence[frozenset[_Kernel]], depth: int
-    ) -> list[frozenset[_Kernel]]:
+    def follow(self, jaxpr: Jaxpr, results: Sequence[frozenset[_Kernel]], depth: int) -> list[frozenset[_Kernel]]:
         """Return the kernels that compute each operand, from those that compute the results."""
         computed: dict[Atom, frozenset[_Kernel]] = {}
 

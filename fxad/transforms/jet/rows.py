@@ -94,7 +94,7 @@ def _quotient(
 
 
 def _square(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
+    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], _: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
     first = x(0)
