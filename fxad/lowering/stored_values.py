@@ -28,7 +28,7 @@ from fxad.primitives.control.call import Applied
 from fxad.primitives.elementwise.arithmetic import Div
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.elementwise.trigonometric import Cos, Sin, Tan
-from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS
+from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -38,7 +38,7 @@ StoredValue: TypeAlias = tuple[Jaxpr, Var]
 # What computes a value: the kernel of an array in memory, of an operand of a `concatenate`, of a reduction.
 _Kernel: TypeAlias = int
 
-_FUSED: Final = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES, Slice, Pad)
+_FUSED: Final[Kinds] = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES, Slice, Pad)
 _REDUCTIONS: Final = (ReduceSum, ReduceMax, ReduceMin)
 _REPEATED: Final = (Sin, Cos, Tan)  # XLA repeats them in each kernel that reads them
 _ELEMENTS: Final = 1024  # a kernel more takes as long as about 300 sines
