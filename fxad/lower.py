@@ -65,6 +65,7 @@ from fxad.lowering.mlir_text import (
 )
 from fxad.lowering.ordered_effects import DONE, with_host_calls_ordered
 from fxad.lowering.overlapping_updates import Update, overlapping_updates
+from fxad.lowering.stored_values import StoredValue, stored_values
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
 from fxad.primitives.meshes import (
@@ -189,6 +190,8 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     """
     rewritten = _rewritten_for_xla(jaxpr, platform)
     module = _Module(devices_needed(jaxpr), platform, overlapping_updates(rewritten))
+    if platform == "cpu" and not runs_on_devices(jaxpr):
+        module.stored = stored_values(rewritten)
     parts = [module.function(rewritten, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.symbols[sub, mesh]}"
@@ -281,11 +284,15 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("apart", "channels", "devices", "host", "locations", "meshes", "platform", "queue", "symbols", "types")
+    __slots__ = (
+        "apart", "channels", "devices", "host", "locations", "meshes", "platform", "queue", "stored", "symbols",
+        "types",
+    )  # fmt: skip
 
     def __init__(self, devices: int, platform: str, apart: frozenset[Update]) -> None:
         self.platform = platform
         self.apart = apart  # the updates that are computed apart from what they are written to
+        self.stored: frozenset[StoredValue] = frozenset()  # the values that are written as calls which XLA keeps
         self.host: list[tuple[CallsHost, str]] = []
         self.channels = 0
         self.devices = devices
@@ -409,13 +416,16 @@ class _Function(_Operations):
         """Write the operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
         alias, name, constant = self.module.locations.alias, self.name, self.constant
-        apart = self.module.apart
+        apart, stored = self.module.apart, self.module.stored
         eqn: Eqn | None = None
         try:
             for eqn in jaxpr.eqns:
                 prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
                 self.location = alias(name, prim.name, eqn.source)
-                if len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
+                if stored and outs and (jaxpr, outs[0]) in stored:
+                    operands = [env[x] if type(x) is Var else constant(x) for x in ins]
+                    env[outs[0]] = self._stored_call(eqn, operands)
+                elif len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
                     (x, y), (out,) = ins, outs
                     a = env[x] if type(x) is Var else constant(x)
                     b = env[y] if type(y) is Var else constant(y)
@@ -512,6 +522,16 @@ class _Function(_Operations):
         if WITH_CONSTANT:
             self.has_constant.update([(name, kind) for name, _ in results for kind in "+*"])
         return results
+
+    def _stored_call(self, eqn: Eqn, operands: Sequence[HloValue]) -> HloValue:
+        """Return the result of an equation as a call that XLA does not inline: no kernel computes it again."""
+        b = Builder()
+        body = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+        attrs = {
+            "callee": self.module.symbol(body, ()),
+            "mhlo.frontend_attributes": '{inlineable = "false"}',
+        }
+        return self.op("func.call", operands, body.out_avals, attrs)[0]
 
     def on_devices(
         self,

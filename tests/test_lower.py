@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import dtypes
+from fxad import dtypes, lax
 from fxad.core.builder import Builder
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import (
@@ -321,3 +322,55 @@ def test_values_that_a_program_compares_are_computed_once() -> None:
 
     assert np.all(np.any(np.asarray(fx.jit(fx.grad(loss))(b, x, c)) != 0, axis=1))
     assert not np.any(np.isnan(np.asarray(fx.jit(root)(x, c))))
+
+
+# ------------------------------------------------------------------------------------------- values that are stored
+
+LARGE, SMALL = fx.Spec((1024,)), fx.Spec((64,))
+
+
+def _powers(f: Any, n: int) -> Any:
+    """Return a function that stacks products of a value of `f` with powers of another operand."""
+    return lambda x, v: fnp.stack([fx.jit(f)(x) * v**k for k in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("f", "specs", "stored"),
+    [
+        (_powers(fnp.sin, 3), (LARGE, LARGE), 1),
+        (_powers(fnp.sin, 3), (SMALL, SMALL), 0),  # a kernel more takes longer
+        (_powers(fnp.sin, 2), (LARGE, LARGE), 0),
+        (_powers(fnp.exp, 4), (LARGE, LARGE), 1),
+        (_powers(fnp.exp, 3), (LARGE, LARGE), 0),
+        (_powers(fnp.square, 8), (LARGE, LARGE), 0),
+        (lambda x, v: (fnp.cos(x) * v, fnp.cos(x) + v), (LARGE, LARGE), 1),
+        (lambda x, v: (fnp.exp(x) * v, fnp.exp(x) + v), (LARGE, LARGE), 0),  # XLA stores it
+        (lambda x, v: fnp.sin(x) * v + fnp.sin(x), (LARGE, LARGE), 0),
+        (lambda x, v: (fnp.sin(x) @ v, v @ fnp.sin(x)), (fx.Spec((64, 64)),) * 2, 0),  # it is in memory anyway
+        (lambda x, v: (fnp.sin(x) @ v, fnp.sin(x) * v), (fx.Spec((64, 64)),) * 2, 1),
+        (lambda x, v: ((fnp.sin(x) * x).sum(), fnp.sin(x).max()), (LARGE, LARGE), 1),
+        (lambda x, v: lax.fori_loop(0, 3, lambda _, c: (c[0] * fnp.sin(c[1]), fnp.sin(c[1])), (x, v)), (LARGE,) * 2, 1),
+    ],
+)
+def test_a_value_that_kernels_would_repeat_is_stored(f: Any, specs: Any, stored: int) -> None:
+    program = fx.cse(fx.inline(fx.trace(f, *specs)))
+    module = lower_jaxpr(program.jaxpr)
+    assert module.plain().count('inlineable = "false"') == stored
+    assert lower_jaxpr(program.jaxpr, "gpu").plain().count("inlineable") == 0
+    args = [np.linspace(-3, 3, s.shape[0] * (s.shape + (1,))[1], dtype=np.float32).reshape(s.shape) for s in specs]
+    executable = fx.lower(program).compile()
+    for a, b in zip(fx.tree.leaves(executable(*args)), fx.tree.leaves(fx.interpret(program, *args)), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=2e-5)
+    if stored:
+        assert len(re.findall(r"(?:sine|cosine|exponential)\(", executable.as_text())) == 1
+
+
+def test_values_of_calls_are_stored_where_their_readers_are_outside() -> None:
+    @fx.jit
+    def f(x: Any, v: Any) -> Any:
+        s = fnp.sin(x)
+        return s * v, s + v
+
+    assert 'inlineable = "false"' in lower_jaxpr(fx.trace(lambda x, v: f(x, v), LARGE, LARGE).jaxpr).plain()
+    together = fx.trace(lambda x, v: sum(f(x, v)), LARGE, LARGE)
+    assert "inlineable" not in lower_jaxpr(together.jaxpr).plain()

@@ -133,9 +133,9 @@ def test_equations_grow_at_most_with_the_square_of_the_order(
     f: Scalar, shape: tuple[int, ...], given: int | None
 ) -> None:
     program = fx.trace(f, fx.Spec(shape))
-    counts = [total_eqns(fx.jet(program, order=k, given=given).jaxpr) for k in range(1, 9)]
+    counts = [total_eqns(fx.jet(program, order=k, given=given).jaxpr) for k in range(2, 10)]
     steps = np.diff(counts)
-    growth = np.diff(steps)[1:]  # of a polynomial of degree 2, it is constant
+    growth = np.diff(steps)[1:]  # of a polynomial of degree 2, it is constant; the rows begin at order 3
     assert growth.max() <= 1.2 * growth.min() + 8, counts
     assert counts[7] < 64 * counts[0]
 

@@ -192,3 +192,24 @@ def test_coefficients_at_extreme_points(name: str) -> None:
         with mpmath.workdps(80):
             want = np.array([float(c) for c in mpmath.taylor(function, mpmath.mpf(x), 5)])
         np.testing.assert_allclose([value, *higher], want, rtol=1e-9, atol=1e-12 * abs(want).max(), err_msg=f"at {x}")
+
+
+@pytest.mark.parametrize(
+    ("prim", "f", "x"),
+    [
+        *[(ew.TANH, mpmath.tanh, x) for x in (0.0, 1e-5, 0.3, 18.0, -25.0)],
+        *[(ew.LOGISTIC, lambda x: 1 / (1 + mpmath.exp(-x)), x) for x in (0.0, 1e-5, 2.0, 30.0, -40.0)],
+        *[(ew.SQRT, mpmath.sqrt, x) for x in (1e-3, 0.7, 1e4)],
+        *[(ew.SQUARE, lambda x: x * x, x) for x in (0.0, 1e-5, 100.0)],
+    ],
+)
+def test_rows_of_curves_with_all_coefficients_keep_their_digits(prim: Primitive, f: Any, x: float) -> None:
+    """Each coefficient, also where the function is close to its limit, or to a point where an even derivative is 0."""
+    curve = (0.5, -0.3, 0.2, 0.7, -0.1, 0.05, 0.3, 0.2)
+    series, has = jet(single_equation(prim, (Aval((), dtypes.float64),)), ((True,) * ORDER,))
+    first, *higher = [float(y) for y in run(series, [np.float64(a) for a in (x, *curve)])]
+    found = [first, *[higher.pop(0) if m else 0.0 for m in has[0]]]
+    with mpmath.workdps(60):
+        powers = list(enumerate(map(mpmath.mpf, (x, *curve))))
+        exact = mpmath.taylor(lambda t: f(sum([c * t**k for k, c in powers])), 0, ORDER)
+        np.testing.assert_allclose(found, [float(y) for y in exact], rtol=1e-14)

@@ -45,6 +45,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.builder import Builder
@@ -80,6 +81,7 @@ from fxad.transforms.jet.rows import ROWS, Emitter, OneOrder
 from fxad.transforms.locate import locate
 from fxad.transforms.vmap import over_stack
 
+HIGH_ORDER: Final = 8  # each primitive has the rule of high orders
 # For each operand or result, marks the coefficients 1, 2, ..., order that are not zero.
 CoefficientFlags: TypeAlias = tuple[Flags, ...]
 SeriesAtom: TypeAlias = "Var | Lit | SeriesValue"
@@ -259,7 +261,7 @@ class _SeriesBuilder(Emitter):
         if isinstance(prim, Call) and not whole:
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
-        rule = series_rule(prim, avals, varies)
+        rule = series_rule(prim, avals, varies, self.order)
         if rule is SeriesRule.BODIES and not whole and _is_linear(prim, varies):
             rule = SeriesRule.AFFINE  # it needs one coefficient at a time; the series of its bodies would need all
         if rule is SeriesRule.BODIES:
@@ -270,7 +272,7 @@ class _SeriesBuilder(Emitter):
             return self.emit(prim, *[self.at_zero(a) for a in operands])
         match rule:
             case SeriesRule.ROW:
-                compute = self._by_row(ROWS[type(prim)].series, operands)
+                compute = self._by_row(partial(ROWS[type(prim)].series, self, prim), operands)
             case SeriesRule.AFFINE:
                 compute = self._by_coefficient(prim, operands, varies)
             case SeriesRule.PRODUCT:
@@ -385,7 +387,7 @@ class _SeriesBuilder(Emitter):
 
         def compute(k: int) -> OneOrder:
             while len(known) <= k:
-                known.append(series(self, len(known), getters, known))
+                known.append(series(len(known), getters, known))
             return (known[k],)
 
         return compute
@@ -624,12 +626,12 @@ class SeriesRule(Enum):
     TANGENT = "tangent rule"
 
 
-def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> SeriesRule:
+def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER) -> SeriesRule:
     """Return how the series of an equation is computed when the marked operands vary."""
     if isinstance(prim, HigherOrder) and prim.layout.transparent:
         return SeriesRule.BODIES
     row = ROWS.get(type(prim))
-    if row is not None and row.applies(varies):
+    if row is not None and order >= row.least and row.applies(prim, avals, varies):
         return SeriesRule.ROW
     if _is_affine(prim, avals, varies):
         return SeriesRule.AFFINE

@@ -1,0 +1,145 @@
+"""Values of functions such as `sin` that are stored, because several kernels of XLA on CPUs would compute them.
+
+XLA fuses an elementwise equation into the kernel of each reader. A value that is expensive to compute and read by more
+than one kernel is stored, but not `sin`, `cos` and `tan`, which take 3 to 9 ns an element. And the kernel of a
+`concatenate` computes for each operand all that it is made of, also what operands share:
+
+    %0: f32[1024,32] = sin %arg0
+    %1: f32[1024,32] = mul %0, %arg1
+    %2: f32[1024,32] = mul %1, %arg1
+    %3: f32[2048,32] = concatenate[axis=0] %1, %2
+
+So `fxad.lower` writes such an equation as a call that XLA does not inline, whose results are in memory. XLA's barriers
+do not suffice: it removes them before it fuses. Stacked coefficients of a Taylor series of order 8 take 0.3 to 0.8 of
+the time then, and the gradient of four layers of attention with rotary positions 0.55 to 0.7.
+
+The values of a program are those of its equations: `sin(x)` that is written twice is two values, unless `cse` has run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias, final
+
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, all_prims
+from fxad.primitives.control.call import Applied
+from fxad.primitives.elementwise.arithmetic import Div
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.elementwise.trigonometric import Cos, Sin, Tan
+from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
+from fxad.primitives.reduce import ReduceMax, ReduceMin
+from fxad.primitives.shape import ReduceSum
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+# A value, by the program that it stands in.
+StoredValue: TypeAlias = tuple[Jaxpr, Var]
+# What computes a value: the kernel of an array in memory, of an operand of a `concatenate`, of a reduction.
+_Kernel: TypeAlias = int
+
+_FUSED: Final[Kinds] = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES, Slice, Pad)
+_REDUCTIONS: Final = (ReduceSum, ReduceMax, ReduceMin)
+_REPEATED: Final = (Sin, Cos, Tan)  # XLA repeats them in each kernel that reads them
+_ELEMENTS: Final = 1024  # a kernel more takes as long as about 300 sines
+_DEPTH: Final = 40  # of calls and bodies that are followed
+_EQUATIONS: Final = 1 << 14  # that are looked at, calls inlined
+_KERNELS: Final = 8  # of a value that are remembered
+
+
+@by_value
+def stored_values(jaxpr: Jaxpr) -> frozenset[StoredValue]:
+    """Return the values of functions that several kernels would compute, as far as calls are inlined.
+
+    Cost: none without such a function; else linear in the equations, calls inlined, up to a limit.
+    """
+    if not _may_repeat(jaxpr):
+        return frozenset()
+    readers = _Readers()
+    readers.follow(jaxpr, readers.in_memory(jaxpr, jaxpr.outs), 0)
+    return frozenset(readers.stored) if readers.left > 0 else frozenset()
+
+
+@by_value
+def _may_repeat(jaxpr: Jaxpr) -> bool:
+    prims = all_prims(jaxpr)
+    joins = any([isinstance(prim, Concatenate) for prim in prims])
+    return any([isinstance(prim, _REPEATED) or (joins and _is_function(prim)) for prim in prims])
+
+
+def _is_function(prim: Primitive) -> bool:
+    return isinstance(prim, Unary | Binary) and not isinstance(prim, (*ARITHMETIC, *VIEWS, Div))
+
+
+@final
+class _Readers:
+    """Which kernels would compute each value, from the last equation to the first."""
+
+    def __init__(self) -> None:
+        self.stored: set[StoredValue] = set()
+        self.left = _EQUATIONS
+        self._kernels = 0
+        self._joined: dict[_Kernel, int] = {}  # the kernel of a `concatenate`, by that of an operand
+        self._in_memory: dict[tuple[Jaxpr, Atom], frozenset[_Kernel]] = {}
+
+    def kernel(self) -> frozenset[_Kernel]:
+        self._kernels += 1
+        return frozenset((self._kernels,))
+
+    def in_memory(self, jaxpr: Jaxpr, atoms: Sequence[Atom]) -> list[frozenset[_Kernel]]:
+        """Return the kernels that write values to memory: one for each, whatever reads it there."""
+        return [self._in_memory.get((jaxpr, a)) or self._in_memory.setdefault((jaxpr, a), self.kernel()) for a in atoms]
+
+    def follow(self, jaxpr: Jaxpr, results: Sequence[frozenset[_Kernel]], depth: int) -> list[frozenset[_Kernel]]:
+        """Return the kernels that compute each operand, from those that compute the results."""
+        computed: dict[Atom, frozenset[_Kernel]] = {}
+
+        def note(atoms: Iterable[Atom], kernels: Iterable[frozenset[_Kernel]]) -> None:
+            for a, found in zip(atoms, kernels, strict=True):
+                if found and isinstance(a, Var):
+                    known = computed.get(a)
+                    computed[a] = found if known is None else frozenset(sorted(known | found)[:_KERNELS])
+
+        note(jaxpr.outs, results)
+        self.left -= len(jaxpr.eqns)
+        if self.left <= 0:
+            return [frozenset()] * len(jaxpr.ins)
+        for eqn in reversed(jaxpr.eqns):
+            outs = [computed.get(v, frozenset()) for v in eqn.outs]
+            if any(outs) or eqn.prim.effects:
+                note(eqn.ins, self._operands(jaxpr, eqn, outs, depth))
+        return [computed.get(v, frozenset()) for v in jaxpr.ins]
+
+    def _operands(
+        self, jaxpr: Jaxpr, eqn: Eqn, outs: Sequence[frozenset[_Kernel]], depth: int
+    ) -> Sequence[frozenset[_Kernel]]:
+        prim, n = eqn.prim, len(eqn.ins)
+        if isinstance(prim, Applied) and depth < _DEPTH:
+            return self.follow(prim.applied, outs, depth + 1)
+        if isinstance(prim, HigherOrder) and depth < _DEPTH:
+            for body in prim.bodies:
+                if _may_repeat(body):
+                    self.follow(body, self.in_memory(body, body.outs), depth + 1)
+        if isinstance(prim, Concatenate):
+            self._kernels += 1
+            joined, slots = self._kernels, [self.kernel() for _ in eqn.ins]
+            self._joined.update({k: joined for slot in slots for k in slot})
+            return slots
+        if isinstance(prim, _REDUCTIONS):
+            return [self.kernel()] * n
+        if not isinstance(prim, _FUSED):
+            return self.in_memory(jaxpr, eqn.ins)
+        (kernels,) = outs
+        if len(kernels) > 1 and _is_function(prim):
+            if eqn.outs[0].aval.size >= _ELEMENTS and self._repeats(prim, kernels):
+                self.stored.add((jaxpr, eqn.outs[0]))
+            return [self.kernel()] * n  # also if XLA stores it
+        return [kernels] * n
+
+    def _repeats(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
+        """Return True if storing the value takes less time than to compute it in so many kernels."""
+        joined = Counter([self._joined[k] for k in kernels if k in self._joined])
+        most = max(joined.values(), default=0)
+        if not isinstance(prim, _REPEATED):
+            return most > 3
+        return most > 2 or len(joined) + len(kernels) - joined.total() > 1
