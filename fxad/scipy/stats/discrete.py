@@ -24,8 +24,9 @@ from fxad.tracing.array import Array, ArrayLike
 
 def _with_value(formula: Array, exact: Array, holds: Array) -> Array:
     """Return `exact` where it holds, with the derivatives of a formula that rounds."""
-    off = exact - formula
-    return formula + lax.stop_gradient(fnp.where(holds & fnp.isfinite(off), off, 0))
+    holds = holds & fnp.isfinite(exact) & fnp.isfinite(formula)
+    slope = formula - lax.stop_gradient(formula)
+    return fnp.where(holds, lax.stop_gradient(exact) + slope, formula)
 
 
 def _binom_logpmf(k: Array, n: Array, p: Array) -> Array:
