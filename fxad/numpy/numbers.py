@@ -252,7 +252,7 @@ def _logaddexp2(x: Array, y: Array) -> Array:
     part = where(near, expm1(where(near, down, 0) * math.log(2)) / 2, exp2(where(near, -1, down)))
     smooth = where(near, top + 1, top) + log1p(part) / math.log(2)
     # two elements that are inf have half of the slope each. Two that are -inf are no elements: a constant. A nan stays
-    edge = total * where(isnan(total), total, 0.5)
+    edge = total * where(isnan(total), math.nan, 0.5).astype(total.dtype)
     return where(without, where(total == -math.inf, -math.inf, edge), smooth)
 
 

@@ -105,8 +105,8 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
         return (_zero_by_zero(emit, y, rest),)
     if dtype in dtypes.FLOATING:
         # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `rest - rest` is a 0.0 that XLA does not drop. Unlike a select of constants
-        # it keeps the derivative where the remainder is 0.
-        zero = emit.one(SUB, rest, rest)
+        # it keeps the derivative where the remainder is 0. Its own would be nan where the quotient overflows.
+        zero = emit.one(STOP_GRADIENT, emit.one(SUB, rest, rest))
         below = emit.one(NEG, emit.one(SUB, zero, rest))
         rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, zero))
     off_by_one = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
