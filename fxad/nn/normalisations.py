@@ -173,7 +173,7 @@ def _complex_sign(x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bo
 
 
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    out = _logsumexp_over(x, axes)
+    out: Array = _logsumexp_over(x, axes)
     return out if keepdims else out.squeeze(axes)
 
 
