@@ -46,14 +46,32 @@ def eig(
     return binder().bind(Eig(left, right), (x,))
 
 
-def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> tuple[Array, Array]:
-    """Return the eigenvectors, as columns, and the ascending eigenvalues of a Hermitian matrix.
+def eigh(
+    x: ArrayLike,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+) -> tuple[Array, Array]:
+    """Return the eigenvectors, as columns, and the ascending eigenvalues of a Hermitian matrix; those from the first to
+    before the second of `subset_by_index`. They are ascending also without `sort_eigenvalues`.
 
     Rule:   x is symmetrized as in `cholesky`; otherwise the triangle that `lower` names is read.
+    Raises: ParameterError for a subset that is not in order, or outside of the eigenvalues.
     """
+    flag("eigh", "sort_eigenvalues", sort_eigenvalues)
     static = (flag("eigh", "lower", lower), flag("eigh", "symmetrize_input", symmetrize_input), True)
     w, v = binder().apply(linalg.eigh, (x,), static)
-    return v, w
+    if subset_by_index is None:
+        return v, w
+    first, last = [to_int("eigh", "subset_by_index", k) for k in subset_by_index]
+    if not 0 <= first < last <= w.shape[-1]:
+        raise ParameterError(
+            f"eigh: subset_by_index ({first}, {last}) of {w.shape[-1]} eigenvalues",
+            remedy="give the first index, and the one after the last",
+        )
+    return v[..., first:last], w[..., first:last]
 
 
 def geqrf(a: ArrayLike) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
-from fxad.operations.arguments import number, to_int
+from fxad.operations.arguments import contained_array, number, to_int
 from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import Device, XlaExecutable, launch, process_state
@@ -46,7 +46,7 @@ def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashab
         return result
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _raise_argument_error(name, args)
+            _check_arguments(name, args)
     return apply_operation(op, args, static)
 
 
@@ -64,13 +64,13 @@ def apply_op_all(name: str, op: Operation, args: tuple[object, ...], *static: Ha
     """Return all results of an operation. Raises: ArgumentError naming function, position and type."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _raise_argument_error(name, args)
+            _check_arguments(name, args)
     return binder().apply(op, args, static)
 
 
-def _raise_argument_error(name: str, args: tuple[object, ...]) -> None:
+def _check_arguments(name: str, args: tuple[object, ...]) -> None:
     for k, a in enumerate(args):
-        aval_of(a, f"{name}: argument {k}")
+        aval_of(contained_array(a), f"{name}: argument {k}")
 
 
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
@@ -80,6 +80,8 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
         if type(x) is not Array and cast("Tracer", x)._trace is not _binder.get():
             x.check_usable(f"{name}: argument {k}")
         return cast("Array", x.settled())
+    if x is not (inner := contained_array(x)):
+        return as_array(name, cast("ArrayLike", inner), k)
     aval_of(x, f"{name}: argument {k}")
     if isinstance(x, bool | int | float | complex) and type(x) not in NUMBER_ARGUMENTS:
         return full((), x)

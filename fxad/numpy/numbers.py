@@ -15,7 +15,7 @@ from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remai
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.types import finfo, result_type
-from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
+from fxad.numpy.unary import abs, exp2, expm1, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
 from fxad.operations.arguments import no_out, text, to_int
 from fxad.operations.axes import normalize_axis_index
@@ -241,11 +241,19 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _logaddexp2(x: Array, y: Array) -> Array:
+    total, without = x + y, isnan(x - y)
+    # the difference of equal infinities is nan: they are replaced, so that no nan reaches a derivative
+    x, y, total = where(without, 0, x), where(without, 0, y), where(without, total, 0)
     gap, swapped = x - y, x < y
     # chosen, not maximum and abs: at a tie each choice has all derivatives of the result
-    soft = log1p(exp2(where(swapped, gap, -gap))) / math.log(2)
-    # equal infinities: their difference is nan, their sum is themselves; a nan stays one
-    return where(isnan(gap), x + y, where(swapped, y, x) + soft)
+    top, down = where(swapped, y, x), where(swapped, gap, -gap)
+    # 1 + 2^d is 2 (1 + (2^d - 1) / 2): for d near 0 the 1 is added first, so a result near 0 keeps its digits
+    near = down > -1
+    part = where(near, expm1(where(near, down, 0) * math.log(2)) / 2, exp2(where(near, -1, down)))
+    smooth = where(near, top + 1, top) + log1p(part) / math.log(2)
+    # two elements that are inf have half of the slope each. Two that are -inf are no elements: a constant. A nan stays
+    edge = total * where(isnan(total), math.nan, 0.5).astype(total.dtype)
+    return where(without, where(total == -math.inf, -math.inf, edge), smooth)
 
 
 def fabs(x: ArrayLike, /) -> Array:

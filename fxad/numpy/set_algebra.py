@@ -73,12 +73,24 @@ def setxor1d(
 ) -> Array:
     """Return the elements that are in exactly one of `ar1` and `ar2`."""
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
+    a, b = as_array("setxor1d", ar1).reshape(-1), as_array("setxor1d", ar2, 1).reshape(-1)
+    if _is_mixed(a, b):
+        return _exact_setxor1d(a, b, size, fill_value)
     if size is None:
         one, other, dtype = _concrete_pair("setxor1d", ar1, ar2)
         either = np.setxor1d(one, other, assume_unique)
         return place_like_operands("setxor1d", (ar1, ar2), asarray(either.astype(dtype, copy=False)))
     a, b = _flatten_pair("setxor1d", ar1, ar2)
     return _padded_set(concat([a, b]), a, b, "one", size, fill_value)[0]
+
+
+def _exact_setxor1d(a: Array, b: Array, size: int | None, fill_value: ArrayLike | None) -> Array:
+    """Return setxor1d of int64 and uint64: elements are compared before they are rounded."""
+    alone = concat([isin(a, b, invert=True), isin(b, a, invert=True)])
+    rounded = where(alone, concat([a.astype(dtypes.float32), b.astype(dtypes.float32)]), np.inf)
+    if size is None:
+        size = np.unique(concrete_value("setxor1d", rounded, _SIZED)[np.asarray(alone)]).size
+    return _padded_set(rounded, None, full((1,), np.inf, dtypes.float32), "outside", size, fill_value)[0]
 
 
 def intersect1d(
@@ -92,10 +104,14 @@ def intersect1d(
 ) -> Array | tuple[Array, Array, Array]:
     """Return the elements that are in `ar1` and in `ar2`; with `return_indices` also their first indices in both.
 
+    Type:   of int64 and uint64 the elements fit in both, and have the dtype of `ar1`.
     Rule:   the indices of missing elements are the sizes of `ar1` and `ar2`.
     """
     return_indices = flag("intersect1d", "return_indices", return_indices)
     assume_unique = flag("intersect1d", "assume_unique", assume_unique)
+    a, b = as_array("intersect1d", ar1).reshape(-1), as_array("intersect1d", ar2, 1).reshape(-1)
+    if size is None and _is_mixed(a, b):
+        size = np.unique(concrete_value("intersect1d", a, _SIZED)[np.asarray(isin(a, b))]).size
     if size is None:
         one, other, dtype = _concrete_pair("intersect1d", ar1, ar2)
         both, *at = np.intersect1d(one, other, assume_unique, return_indices=True)
@@ -103,9 +119,15 @@ def intersect1d(
         places = as_indices(at[0], one.size), as_indices(at[1], other.size)
         outs = place_like_operands("intersect1d", (ar1, ar2), (common, *places))
         return outs if return_indices else outs[0]
-    a, b = _flatten_pair("intersect1d", ar1, ar2)
+    if not _is_mixed(a, b):
+        a, b = _flatten_pair("intersect1d", ar1, ar2)
     common, exists, first = _padded_set(a, None, b, "inside", size, fill_value)
     return (common, first, jit_composite(_first_index, b, common, exists)) if return_indices else common
+
+
+def _is_mixed(a: Array, b: Array) -> bool:
+    """Return True for int64 and uint64, whose common dtype is a float and loses digits."""
+    return a.dtype in dtypes.INTEGER and b.dtype in dtypes.INTEGER and result_type(a, b) not in dtypes.INTEGER
 
 
 def _flatten_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:

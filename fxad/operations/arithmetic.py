@@ -7,6 +7,7 @@ from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, REM, SUB
+from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.logic import AND, EQ, LE, LT, NE, NOT, OR, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
 from fxad.primitives.elementwise.powers import ABS, POW, IntegerPow
@@ -86,7 +87,8 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
     whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
     off_by_one = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
     whole = emit_where(emit, off_by_one, emit.one(SUB, whole, Lit.of(1, x.aval)), whole)
-    # a zero has the sign of x / y; x / 0 is an infinity, or nan
+    # a zero has the sign of x / y; x / 0 is an infinity, or nan. Nothing here has a slope
+    quotient = emit.one(STOP_GRADIENT, quotient)
     whole = emit_where(emit, emit.one(EQ, whole, zero), emit.one(MUL, quotient, zero), whole)
     return (emit_where(emit, emit.one(EQ, y, zero), quotient, whole),)
 
@@ -103,8 +105,8 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
         return (_zero_by_zero(emit, y, rest),)
     if dtype in dtypes.FLOATING:
         # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `rest - rest` is a 0.0 that XLA does not drop. Unlike a select of constants
-        # it keeps the derivative where the remainder is 0.
-        zero = emit.one(SUB, rest, rest)
+        # it keeps the derivative where the remainder is 0. Its own would be nan where the quotient overflows.
+        zero = emit.one(STOP_GRADIENT, emit.one(SUB, rest, rest))
         below = emit.one(NEG, emit.one(SUB, zero, rest))
         rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, zero))
     off_by_one = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))

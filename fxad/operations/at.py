@@ -14,7 +14,7 @@ from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import ArgumentError, DTypeError, FxadError, described, shown
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import contained_array, flag
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
@@ -231,6 +231,7 @@ class IndexUpdateRef(Generic[T]):
 
     def _update(self, name: str, value: ArrayLike, mode: str | None, sorted_: bool, unique: bool, wraps: bool) -> T:
         index_mode = updates.IndexMode(updates.checked_mode(f"at.{name}", mode, "drop"), sorted_, unique)
+        value = cast("ArrayLike", contained_array(value))
         if not isinstance(value, _VALUES) and not hasattr(value, "__dlpack__"):
             raise ArgumentError(
                 f"at.{name}: {described(value)} is not an array: {shown(value)}",

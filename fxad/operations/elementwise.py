@@ -335,13 +335,20 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"logaddexp: takes real values, got {x.aval}")
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    total, gap = emit.one(ADD, x, y), emit.one(SUB, x, y)
+    # the difference of equal infinities is nan: they are replaced, so that no nan reaches a derivative
+    without = emit.one(NE, gap, gap)
+    x, y = [emit_where(emit, without, literal_like(0, v), v) for v in (x, y)]
     # chosen, not max and abs: at a tie each choice has all derivatives of the result, and max and abs have averages
     gap, swapped = emit.one(SUB, x, y), emit.one(LT, x, y)
     top = emit_where(emit, swapped, y, x)
     soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
-    # equal infinities: their difference is nan, their sum is themselves; a nan stays one
-    same, smooth, total = emit.one(NE, gap, gap), emit.one(ADD, top, soft), emit.one(ADD, x, y)
-    return (emit_where(emit, same, total, smooth),)
+    # two elements that are inf have half of the slope each. Two that are -inf are no elements: a constant. A nan stays
+    total = emit_where(emit, without, total, literal_like(0, total))
+    slope = emit_where(emit, emit.one(NE, total, total), literal_like(np.nan, total), literal_like(0.5, total))
+    empty = emit.one(EQ, total, literal_like(-np.inf, total))
+    edge = emit_where(emit, empty, literal_like(-np.inf, total), emit.one(MUL, total, slope))
+    return (emit_where(emit, without, edge, emit.one(ADD, top, soft)),)
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:

@@ -193,7 +193,7 @@ def _beta_off_poles(p: Array, q: Array) -> tuple[Array, Array, Array]:
     finite = pole & (y > 0) & (y == fnp.floor(y)) & (x + y <= 0)
     infinite = pole & ~finite
     sign = fnp.where(finite & (fnp.remainder(y, 2) == 1), -1.0, 1.0).astype(x.dtype)
-    x = fnp.where(infinite, 0, fnp.where(finite, 1 - x - y, x))
+    x = fnp.where(infinite & (x != 0), 0, fnp.where(finite, 1 - x - y, x))
     return x, fnp.where(infinite & ~fnp.isnan(y), 1, y), sign
 
 

@@ -35,6 +35,7 @@ from fxad.errors import (
 )
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
+from fxad.operations.arguments import contained_array
 from fxad.operations.at import Updatable
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.conversions import Conversions
@@ -260,6 +261,9 @@ class Array(Typed, Conversions, Methods, Updatable):
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
             other: object = y if x is self else x
+            if other is not (inner := contained_array(other)):
+                x, y = (x, cast("ArrayLike", inner)) if x is self else (cast("ArrayLike", inner), y)
+                return self._binary(op, x, y, *static)
             if not isinstance(other, runtime.SupportsDLPack):
                 if isinstance(other, Sequence) and not isinstance(other, str | bytes):
                     raise _sequence_error(op, static, other)
@@ -348,6 +352,8 @@ def asarray(value: object, dtype: object = None) -> Array:
     if isinstance(value, Array):
         value.check_usable("asarray: argument 0")
         return cast("Array", value.settled()) if dtype is None else value.astype(dtype)
+    if value is not (inner := contained_array(value)):
+        return asarray(inner, dtype)
     if type(value) is Size:
         size = apply_operation(_size_literal, (value,), ())
         return size if dtype is None else size.astype(dtype)
@@ -632,6 +638,8 @@ class Eager:
         what = _argument_text(op, k)
         if isinstance(value, Array):  # a tracer, and no active trace
             raise value.leaked(what, "no function is being traced here")
+        if value is not (inner := contained_array(value)):
+            return self._operand(op, k, inner, like)
         aval = aval_of(value, what)
         return device_array(value, aval)
 

@@ -57,6 +57,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.operations import arithmetic, contractions, elementwise, indexing, promotion, sorting
+from fxad.operations.arguments import contained_array
 from fxad.operations.number_types import BOOL, FLOAT, INT, RESULTS, NumberType, number_type
 from fxad.operations.promotion import NumberKind
 from fxad.primitives.control.call import Call
@@ -708,6 +709,8 @@ class Trace:
                 return promotion.scalar_literal(value)
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
+        if value is not (inner := contained_array(value)):
+            return self.lift(op, k, inner, role)
         aval = aval_of(value, f"{op}: {role} {k}")
         return self._capture(self._unchanging(value, aval), aval)
 

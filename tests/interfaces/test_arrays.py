@@ -241,3 +241,31 @@ def test_objects_that_are_no_arrays(wrong: object) -> None:
 def test_numpy_of_a_tracer() -> None:
     with pytest.raises(TracerError, match=r"^numpy: Tracer<f32\[2,3,4\]> of f has no value(.|\n)*fxad.numpy"):
         traced(lambda x: np.sin(np.asarray(x)), X)
+
+
+class Wrapper:
+    """An array in an object, by JAX's protocol."""
+
+    def __jax_array__(self) -> fx.Array:
+        return fnp.arange(3.0)
+
+
+def test_objects_that_contain_an_array_by_jax_s_protocol() -> None:
+    w: Any = Wrapper()
+    one = fnp.ones(3)
+    cases: list[tuple[Callable[[Any], Any], Any]] = [
+        (lambda x: x + w, [1, 2, 3]),
+        (lambda x: w - x, [-1, 0, 1]),
+        (lambda x: x @ w, 3),
+        (lambda x: w < x, [True, False, False]),
+        (lambda x: x == w, [False, True, False]),
+        (lambda x: fnp.add(w, x), [1, 2, 3]),
+        (lambda x: fnp.sum(w) * x, [3, 3, 3]),
+        (lambda x: fx.lax.neg(w) * x, [0, -1, -2]),
+        (lambda x: fnp.asarray(w) * x, [0, 1, 2]),
+        (lambda x: x.at[:].set(w), [0, 1, 2]),
+        (fx.grad(lambda x: (x * w).sum()), [0, 1, 2]),
+    ]
+    for f, wanted in cases:
+        np.testing.assert_array_equal(np.asarray(f(one)), wanted)
+        np.testing.assert_array_equal(np.asarray(fx.jit(f)(one)), wanted)

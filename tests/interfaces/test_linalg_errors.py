@@ -59,6 +59,12 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str]] = [
     ),
     (lambda: lax.qr(x(3)), ShapeError, "qr: operand 0 must be a matrix or a batch of matrices, got f32[3]"),
     (lambda: lax.eig(x(2, 3)), ShapeError, "eig: operand 0 must be square matrices, got 2 by 3 in f32[2,3]"),
+    (lambda: untyped.slogdet(x(2, 2), method="x"), ParameterError, "slogdet: method 'x'"),
+    (
+        lambda: lax.eigh(x(2, 2), subset_by_index=(1, 3)),
+        ParameterError,
+        "eigh: subset_by_index (1, 3) of 2",
+    ),
     (lambda: untyped.qr(x(2, 2), mode="x"), ParameterError, "qr: mode 'x' is not one of 'reduced', 'complete', 'r'"),
     (lambda: L.eigh(x(2, 2), "X"), ParameterError, "eigh: UPLO 'X' is not one of 'L', 'U'"),
     (

@@ -481,3 +481,20 @@ def test_probabilities_of_half_types() -> None:
             np.testing.assert_allclose(
                 found.astype(float), getattr(scipy.stats.gamma, method)([1, 93.5], 3), rtol=1e-2, atol=1e-7
             )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_masses_at_the_ends_are_exact(dtype: Any) -> None:
+    k, n = np.array([0, 1, 0, 5, 0, 1000, 0], dtype), np.array([1, 1, 5, 5, 1000, 1000, 0], dtype)
+    p = (k > 0).astype(dtype)
+    q = np.array([0.5, 1, 7], dtype)
+    masses: Any = fx.jit(
+        lambda *args: (stats.binom.logpmf(*args), stats.binom.pmf(*args), stats.nbinom.logpmf(dtype(0), q, dtype(1)))
+    )
+    for found, wanted in zip(masses(k, n, p), (np.zeros(7), np.ones(7), np.zeros(3)), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), wanted)
+    small = dtype(1e-10)  # all digits, and the slope
+    mass: Any = stats.binom.logpmf(dtype(0), dtype(5), small)
+    np.testing.assert_allclose(np.asarray(mass), 5 * math.log1p(-float(small)), rtol=4 * np.finfo(dtype).eps)
+    slope: Any = fx.grad(lambda p: stats.binom.logpmf(dtype(0), dtype(5), p))(small)
+    np.testing.assert_allclose(np.asarray(slope), -5, rtol=1e-6)

@@ -1,7 +1,7 @@
 """Functions of two operands at edge values: zeros of both signs, infinities, nan, the largest and the least number.
 
-The value is that of NumPy or SciPy, and the slope in each operand is no nan where the value is finite. Tables say where
-a slope does not exist, and where SciPy is wrong.
+The value is that of NumPy or SciPy, and the slope in each operand, forward and reverse, is no nan where the value is
+none. Tables say where a slope does not exist, and where SciPy is wrong.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -17,7 +18,7 @@ import scipy.special
 import fxad as fx
 import fxad.numpy as fnp
 import fxad.scipy.special as special
-from fxad import Array
+from fxad import Array, nn
 
 Values = npt.NDArray[Any]
 Domain = Callable[[Values, Values], Values]
@@ -42,26 +43,24 @@ WRONG_IN_SCIPY: Final[dict[str, Domain]] = {
     "boxcox": lambda x, y: ((abs(y) < 1e-30) & (y != 0)) | (x == np.finfo(x.dtype).max),  # an exponential overflows
     "boxcox1p": lambda x, y: ((abs(y) < 1e-30) & (y != 0)) | (x == np.finfo(x.dtype).max),  # an exponential overflows
     "owens_t": lambda _, y: abs(y) < 1e-15,
-    "logaddexp2": lambda x, y: (x == -1) & (y == -1),  # the result is 0, of terms that cancel
 }
 # where the slope in the first and in the second operand does not exist, or is that of a power of infinite exponent
 SLOPELESS: Final[dict[tuple[str, int], Domain]] = {
-    ("remainder", 1): lambda x, y: abs(x / y) > 1e300,  # -floor(x / y) overflows
     ("power", 0): lambda _, y: np.isinf(y),
     ("power", 1): lambda x, y: (x < 0) | np.isinf(y),
     ("gammainc", 0): lambda x, y: (x == 0) | (y < 1e-300),  # the function jumps to 1 at 0
     ("gammaincc", 0): lambda x, y: (x == 0) | (y < 1e-300),
-    ("gammainc", 1): lambda x, _: x > 1e300,
-    ("gammaincc", 1): lambda x, _: x > 1e300,
     ("arctan2", 0): lambda x, y: (x == 0) & (y == 0),
     ("arctan2", 1): lambda x, y: (x == 0) & (y == 0),
     ("xlogy", 0): lambda _, y: y < 0,
     ("xlog1py", 0): lambda _, y: y < -1,
     ("boxcox", 0): lambda _, y: abs(y) >= 1e300,
-    ("boxcox", 1): lambda _, y: np.isinf(y),
+    ("boxcox", 1): lambda _, y: abs(y) >= 1e300,
     ("boxcox1p", 0): lambda _, y: abs(y) >= 1e300,
-    ("boxcox1p", 1): lambda _, y: np.isinf(y),
+    ("boxcox1p", 1): lambda _, y: abs(y) >= 1e300,
 }
+# whose slopes may be nan where the value is infinite
+FINITE_ONLY: Final = ("power", "xlogy", "xlog1py", "rel_entr", "kl_div", "boxcox", "boxcox1p")
 
 
 def function(name: str) -> Callable[[Any, Any], Array]:
@@ -127,13 +126,18 @@ def without_slope(name: str, place: int, run: Callable[..., Any]) -> list[str]:
     x, y = x[kept], y[kept]
     f = function(name)
 
-    def slope(x: Array, y: Array) -> tuple[Array, Array]:
-        if place == 0:
-            return fx.jvp(lambda x: f(x, y), (x,), (fnp.ones_like(x),))
-        return fx.jvp(lambda y: f(x, y), (y,), (fnp.ones_like(y),))
+    def slopes(x: Array, y: Array) -> tuple[Array, Array, Array]:
+        operand = (x, y)[place]
 
-    value, derivative = [np.asarray(z) for z in run(slope, x, y)]
-    bad = np.isnan(derivative) & np.isfinite(value)
+        def of_one(v: Array) -> Array:
+            return f(v, y) if place == 0 else f(x, v)
+
+        value, forward = fx.jvp(of_one, (operand,), (fnp.ones_like(operand),))
+        return value, forward, fx.grad(lambda v: fnp.sum(of_one(v)))(operand)
+
+    value, forward, reverse = [np.asarray(z) for z in run(slopes, x, y)]
+    bad = np.isnan(forward) | np.isnan(reverse)
+    bad &= np.isfinite(value) if name in FINITE_ONLY else ~np.isnan(value)
     if (name, place) in SLOPELESS:
         bad &= ~SLOPELESS[name, place](x, y)
     return [f"{p}, {q}: {v}" for p, q, v in zip(x[bad], y[bad], value[bad], strict=True)]
@@ -195,6 +199,18 @@ def test_the_derivative_of_a_norm_at_zero_is_the_least_subgradient(name: str) ->
         (lambda power: special.boxcox(np.float64(np.inf), power), -2.0, 0.25),
         (lambda y: fnp.power(np.float64(np.inf), y), -1.0, 0.0),
         (lambda h: special.owens_t(h, 0.0), np.inf, 0.0),
+        # second and third derivatives at an end, of x^(a-1) e^-x / gamma(a) and x^(a-1) (1-x)^(b-1) / B(a, b)
+        (fx.grad(lambda x: special.gammainc(2.0, x)), 0.0, 1.0),
+        (fx.grad(lambda x: special.gammaincc(1.5, x)), 0.0, -np.inf),
+        (fx.grad(fx.grad(lambda x: special.gammainc(3.0, x))), 0.0, 1.0),
+        (fx.grad(lambda x: special.betainc(2.0, 3.0, x)), 0.0, 12.0),
+        (fx.grad(lambda x: special.betainc(3.0, 2.0, x)), 1.0, -12.0),
+        (lambda a: special.beta(a, 2.5), 0.0, -np.inf),
+        (lambda b: special.betaln(2.5, b), 0.0, -np.inf),
+        (lambda y: fnp.floor_divide(np.float64(1e100), y), 1e-150, 0.0),
+        (lambda y: fnp.remainder(np.float64(1e300), y), 1e-300, -np.inf),
+        (lambda x: fnp.logaddexp(x, np.float64(np.inf)), np.inf, 0.5),
+        (lambda x: fnp.logaddexp2(x, np.float64(-np.inf)), -np.inf, 0.0),
         # Owen's T at infinity is half of the normal distribution function
         (fx.grad(lambda h: special.owens_t(h, np.float64(np.inf))), 0.5, 0.25 * np.exp(-0.125) / np.sqrt(2 * np.pi)),
     ],
@@ -202,6 +218,36 @@ def test_the_derivative_of_a_norm_at_zero_is_the_least_subgradient(name: str) ->
 def test_slope_at_an_edge(f: Callable[[Array], Array], at: float, wanted: float) -> None:
     found = interpreted(fx.grad(f), np.asarray(at, np.float64))
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("x", "wanted"),
+    [
+        ([1.0, np.inf, 2.0], [0.0, 1.0, 0.0]),
+        ([-np.inf, np.inf, np.inf], [0.0, 0.5, 0.5]),
+        ([-np.inf, -np.inf, -np.inf], [0.0, 0.0, 0.0]),
+        ([-np.inf, 3.0, -np.inf], [0.0, 1.0, 0.0]),
+        ([np.inf, np.nan, 1.0], [np.nan, np.nan, np.nan]),
+    ],
+)
+def test_slopes_of_logsumexp_at_infinities(x: list[float], wanted: list[float]) -> None:
+    at = np.array(x)
+    for f in (fx.grad(nn.logsumexp), fx.jacfwd(nn.logsumexp)):
+        np.testing.assert_array_equal(np.asarray(interpreted(f, at)), wanted)
+    hessian = np.asarray(interpreted(fx.hessian(nn.logsumexp), at))
+    np.testing.assert_array_equal(hessian, np.full((3, 3), np.nan if np.isnan(at).any() else 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_nextafter_of_16_bits(dtype: Any) -> None:
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
+    edges = [0, -0.0, 1, -1, 0.1, np.inf, -np.inf, np.nan, info.max, info.min, info.tiny, info.smallest_subnormal]
+    x, y = [v.ravel() for v in np.meshgrid(np.array(edges, dtype), np.array([*edges, -1e-7], dtype))]
+    wanted = np.where(x == y, y, np.nextafter(x, y))
+    for found in (np.asarray(fnp.nextafter(x, y)), np.asarray(interpreted(fnp.nextafter, x, y))):
+        same = (found.view(np.int16) == wanted.view(np.int16)) | (np.isnan(found) & np.isnan(wanted))
+        assert list(zip(x[~same], y[~same], found[~same], strict=True)) == []
 
 
 @pytest.mark.parametrize("method", ["scan", "sort", "compare_all"])
@@ -225,6 +271,15 @@ def test_sets_across_signed_and_uint64() -> None:
             found = interpreted(lambda a, b, method=method: fnp.isin(a, b, method=method), a, b)
             np.testing.assert_array_equal(np.asarray(found), wanted)
         np.testing.assert_array_equal(np.asarray(fnp.setdiff1d(a, b)), np.unique(a[~wanted]))
+        both, *places = [np.asarray(z) for z in fnp.intersect1d(a, b, return_indices=True)]
+        np.testing.assert_array_equal(both, np.unique(a[wanted]))
+        np.testing.assert_array_equal(a[places[0]], both)
+        np.testing.assert_array_equal(b[places[1]], both)
+        alone = np.array([v for v in (*a, *b) if int(v) not in {*map(int, both)}], np.float32)
+        np.testing.assert_array_equal(np.asarray(fnp.setxor1d(a, b)), np.unique(alone))
+    sized = interpreted(lambda a, b: (fnp.intersect1d(a, b, size=4), fnp.setxor1d(a, b, size=206)), unsigned, signed)
+    np.testing.assert_array_equal(np.asarray(sized[0]), [5, 2**62 + 1, 5, 5])
+    np.testing.assert_array_equal(np.unique(np.asarray(sized[1])), np.asarray(fnp.setxor1d(signed, unsigned)))
 
 
 @pytest.mark.parametrize(

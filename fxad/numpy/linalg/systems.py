@@ -8,11 +8,11 @@ from math import prod
 from typing import NamedTuple, TypeVar
 
 from fxad.core.atoms import nominal
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
-from fxad.operations.arguments import flag, to_int, to_tuple
+from fxad.operations.arguments import flag, is_word, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.precision import PrecisionLike
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -59,8 +59,14 @@ def det(a: ArrayLike) -> Array:
     return apply_op("det", linear_systems.det, (a,))
 
 
-def slogdet(a: ArrayLike) -> SlogdetResult:
-    """Return the sign and the logarithm of the absolute value of the determinant; 0 and -inf for a singular matrix."""
+def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
+    """Return the sign and the logarithm of the absolute value of the determinant; 0 and -inf for a singular matrix.
+
+    `method`, "lu" or "qr", is JAX's argument; both have one algorithm, "lu".
+    Raises: ParameterError for another method.
+    """
+    if method is not None and not is_word(method, ("lu", "qr")):
+        raise ParameterError(f"slogdet: method {shown(method, 40)}", remedy='use "lu" or "qr"')
     return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (a,)))
 
 

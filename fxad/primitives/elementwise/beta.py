@@ -47,6 +47,7 @@ from fxad.primitives.elementwise.formula import (
     x_log_y,
 )
 from fxad.primitives.elementwise.gamma import emit_formula, excess, log_gamma_1p, log_gamma_ratio, stirling
+from fxad.primitives.elementwise.powers import POW
 from fxad.primitives.elementwise.references import scipy_special
 from fxad.primitives.elementwise.special import ERFC
 from fxad.primitives.operand_checks import check_count
@@ -115,7 +116,13 @@ def beta_log_pdf(args: Formulas) -> Formulas:
 
 def _pdf(args: Formulas) -> Formulas:
     """Return the density of the beta distribution."""
-    return (beta_log_pdf(args)[0].exp(),)
+    a, b, x = args
+    # at the ends powers, which have all derivatives there; that of exp of a logarithm is 0 times infinity
+    at_end = ((x <= 0) & (x >= 0)) | ((x >= 1) & (x <= 1))
+    end = at_end.where(x, x.like(0.5))
+    powers = end.apply(POW, a - 1) * (1 - end).apply(POW, b - 1)
+    inside = beta_log_pdf((a, b, at_end.where(0.5, x)))[0].exp()
+    return (at_end.where(powers * (-log_beta((a, b))[0]).exp(), inside),)
 
 
 def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
@@ -263,12 +270,14 @@ def log_beta(args: Formulas) -> Formulas:
     of_large = log_powers + 0.5 * math.log(2 * math.pi) + (stirling(s) + stirling(t) - stirling(s + t))
     s, t = mixed.where(smaller, a.like(1)), mixed.where(larger, a.like(10))
     log_ratio = log_gamma_ratio(t, s)
-    s = both_large.where(a.like(1), smaller)
+    at_zero = (smaller >= 0) & (smaller <= 0) & (larger < math.inf)
+    s = (both_large | at_zero).where(a.like(1), smaller)
     t = (mixed | both_large).where(a.like(1), larger)
     others = s.lgamma() + mixed.where(-log_ratio, t.lgamma() - (s + t).lgamma())
-    at_zero = (smaller >= 0) & (smaller <= 0) & (larger < math.inf)
     at_infinity = (smaller > 0) & (larger >= math.inf)
-    limit = at_zero.where(math.inf, at_infinity.where(-math.inf, others))
+    # -log x has the value and the slope of the pole
+    pole = -at_zero.where(smaller, a.like(1)).log()
+    limit = at_zero.where(pole, at_infinity.where(-math.inf, others))
     return (both_large.where(of_large, limit),)
 
 

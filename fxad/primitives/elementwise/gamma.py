@@ -49,6 +49,7 @@ from fxad.primitives.elementwise.formula import (
     polynomial,
     x_log_y,
 )
+from fxad.primitives.elementwise.powers import POW
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import ERFC, EULER, LGAM1P
 from fxad.primitives.stablehlo import lower_in_float32
@@ -413,16 +414,21 @@ def _pdf(args: Formulas) -> Formulas:
     """Return the density of the gamma distribution, d igamma / dx; 0 where an operand is infinite."""
     a, x = args
     infinite = ((a >= math.inf) & (x >= 0)) | ((x >= math.inf) & (a >= 0))
-    density_of_finite = gamma_log_pdf((infinite.where(1, a), infinite.where(1, x)))[0].exp()
-    return (infinite.where(0, density_of_finite),)
+    a, x = infinite.where(1, a), infinite.where(1, x)
+    # at 0 a power, which has all derivatives there; that of exp of its logarithm is 0 times infinity
+    at_zero = (x <= 0) & (x >= 0)
+    power = at_zero.where(x, x.like(1)).apply(POW, a - 1) * (-x - a.lgamma()).exp()
+    inside = gamma_log_pdf((a, at_zero.where(1, x)))[0].exp()
+    return (infinite.where(0, at_zero.where(power, inside)),)
 
 
 def _pdf_times_score(args: Formulas) -> Formulas:
     """Return the derivative of the density of the gamma distribution in a; 0 where an operand is infinite."""
     a, x = args
     infinite = ((a >= math.inf) & (x >= 0)) | ((x >= math.inf) & (a >= 0))
-    a, x = infinite.where(1, a), infinite.where(1, x)
-    return (infinite.where(0, _pdf((a, x))[0] * _score(a, x)),)
+    vanishes = infinite | ((x <= 0) & (x >= 0) & (a > 1))
+    a, x = vanishes.where(1, a), vanishes.where(1, x)
+    return (vanishes.where(0, _pdf((a, x))[0] * _score(a, x)),)
 
 
 def emit_formula(emit: Emit, name: str, body: FormulaFunction, *operands: Atom) -> Atom:

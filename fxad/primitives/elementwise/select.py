@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
+    HloValue,
     HloValues,
     Hole,
     JvpCtx,
@@ -37,6 +39,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.family import (
     FLOAT32_OR_64,
+    FLOAT_ABOVE_8,
     INTEGER_OR_FLOAT,
     Binary,
     PiecewiseConstantUnary,
@@ -49,7 +52,7 @@ from fxad.primitives.elementwise.family import (
 from fxad.primitives.elementwise.logic import AND, LE, LT, OR
 from fxad.primitives.families import only_cotangent
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.stablehlo import lower_compare
+from fxad.primitives.stablehlo import bitcast_to_int, lower_compare
 
 
 @final
@@ -250,21 +253,58 @@ class Round(PiecewiseConstantUnary):
 class Nextafter(Binary):
     """The float next to x in the direction of y.
 
-    Type:   two operands of one type, float32 or float64.
+    Type:   two operands of one type, float (not float8).
     Rule:   refused: a step to the neighbouring float has no derivative.
-    Source: chlo.next_after
+    Source: chlo.next_after; of 16 bits, which that does not take, a step in the integers that are ordered as the floats
     """
 
     name: ClassVar[str] = "nextafter"
     hlo_name: ClassVar[str] = "chlo.next_after"
-    takes: ClassVar[frozenset[DType]] = FLOAT32_OR_64
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
     compute = from_ufunc(np.nextafter)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        x, y = args
+        with np.errstate(all="ignore"):
+            return (np.where(x == y, y, np.nextafter(x, y)),)  # of two zeros the second, in all dtypes
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        (aval,) = outs
+        if aval.dtype in FLOAT32_OR_64:
+            return hlo.op(self.hlo_name, args, outs)
+        (x, t), (y, _) = [bitcast_to_int(hlo, v, aval) for v in args]
+        number = partial(_constant_like, hlo, t)
+        least, zero = number(-0x8000), number(0)
+
+        def negated(bits: HloValue) -> HloValue:
+            """Return the integer that is ordered as the float for its bits, or the bits for that integer."""
+            (below,) = lower_compare(hlo, "LT", (bits, zero), t)
+            (mirrored,) = hlo.op("stablehlo.subtract", (least, bits), (t,))
+            return hlo.op("stablehlo.select", (below, mirrored, bits), (t,))[0]
+
+        start, goal = negated(x), negated(y)
+        (up,) = lower_compare(hlo, "LT", (start, goal), t)
+        (step,) = hlo.op("stablehlo.select", (up, number(1), number(-1)), (t,))
+        (place,) = hlo.op("stablehlo.add", (start, step), (t,))
+        (at_zero,) = lower_compare(hlo, "EQ", (place, zero), t)
+        (sign,) = hlo.op("stablehlo.and", (x, least), (t,))  # a step to 0 keeps the sign
+        (bits,) = hlo.op("stablehlo.select", (at_zero, sign, negated(place)), (t,))
+        (stepped,) = hlo.op("stablehlo.bitcast_convert", (bits,), outs)
+        (there,) = lower_compare(hlo, "EQ", (start, goal), t)
+        (result,) = hlo.op("stablehlo.select", (there, args[1], stepped), outs)
+        without = [lower_compare(hlo, "NE", (v, v), aval)[0] for v in args]
+        (nan,) = hlo.op("stablehlo.or", without, (aval.with_dtype(dtypes.bool_),))
+        return hlo.op("stablehlo.select", (nan, hlo.constant(Lit.of(np.nan, aval)), result), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         raise NotDifferentiableError(
             "nextafter: a step to the neighbouring float has no derivative",
             remedy="apply stop_gradient to its operands",
         )
+
+
+def _constant_like(hlo: Hlo, aval: Aval, value: int) -> HloValue:
+    return hlo.constant(Lit.of(value, aval))
 
 
 SELECT_N: Final = SelectN()

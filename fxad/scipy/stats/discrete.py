@@ -22,8 +22,17 @@ from fxad.scipy.stats.tails import log_betainc, log_gammainc, log_gammaincc
 from fxad.tracing.array import Array, ArrayLike
 
 
+def _with_value(formula: Array, exact: Array, holds: Array) -> Array:
+    """Return `exact` where it holds, with the derivatives of a formula that rounds."""
+    holds = holds & fnp.isfinite(exact) & fnp.isfinite(formula)
+    slope = formula - lax.stop_gradient(formula)
+    return fnp.where(holds, lax.stop_gradient(exact) + slope, formula)
+
+
 def _binom_logpmf(k: Array, n: Array, p: Array) -> Array:
-    return beta_log_pdf(k + 1, n - k + 1, p) - fnp.log(n + 1)
+    formula = beta_log_pdf(k + 1, n - k + 1, p) - fnp.log(n + 1)
+    ends = fnp.where(k == 0, lax.xlog1py(n, -p), lax.xlogy(n, p))
+    return _with_value(formula, ends, (k == 0) | (k == n))
 
 
 def _betabinom_logpmf(k: Array, n: Array, a: Array, b: Array) -> Array:
@@ -33,7 +42,8 @@ def _betabinom_logpmf(k: Array, n: Array, a: Array, b: Array) -> Array:
 
 
 def _nbinom_logpmf(k: Array, n: Array, p: Array) -> Array:
-    return beta_log_pdf(n + 1, k + 1, p) + fnp.log(n / ((n + k) * (n + k + 1)))
+    formula = beta_log_pdf(n + 1, k + 1, p) + fnp.log(n / ((n + k) * (n + k + 1)))
+    return _with_value(formula, lax.xlogy(n, p), k == 0)
 
 
 def _is_probability(p: Array) -> Array:
