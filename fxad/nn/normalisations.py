@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, overload
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.api.custom_function import custom_jvp
 from fxad.errors import DTypeError, ParameterError, shown
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
@@ -96,7 +94,7 @@ def logsumexp(
     Type:   `b` are factors, by default 1; elements outside `where` are ignored. `return_sign` returns the logarithm of
             the absolute value of the sum, and its sign; without it the result is nan for a negative sum. Of complex
             numbers it is the principal logarithm, and the sign is the sum over its absolute value.
-    Rule:   the derivative is 0 if no element is summed; elements that are inf share it.
+    Rule:   the derivative is 0 if no element is summed.
     """
     return_sign = flag("logsumexp", "return_sign", return_sign)
     keepdims = flag("logsumexp", "keepdims", keepdims)
@@ -173,37 +171,12 @@ def _complex_sign(x: Array, b: Array | None, axes: tuple[int, ...], keepdims: bo
 
 
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    out: Array = _logsumexp_over(x, axes)
-    return out if keepdims else out.squeeze(axes)
-
-
-@partial(custom_jvp, nondiff_argnums=(1,))
-def _logsumexp_over(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the result with its axes of one element."""
-    top, _, total = _terms(x, axes)
-    return (fnp.log(total) + top).astype(x.dtype)
-
-
-@_logsumexp_over.defjvp
-def _logsumexp_tangent(axes: tuple[int, ...], primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (x,), (dot,) = primals, tangents
-    _, terms, total = _terms(x, axes)
-    return _logsumexp_over(x, axes), (terms / total * _wide(dot)).sum(axes, keepdims=True).astype(x.dtype)
-
-
-def _terms(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Return the greatest element, exp of the differences to it, and their sum.
-
-    The terms have no nan where the greatest element is infinite: they are 1 for elements that are inf, which share the
-    derivative, and 0 for the others.
-    """
     top = _stop_gradient_max(x, axes)
-    below = fnp.where(top == fnp.inf, -fnp.inf, x) - _finite_shift(top)
-    terms = _wide(fnp.exp(fnp.where(x == fnp.inf, 0, below)))
-    total = terms.sum(axes, keepdims=True)
+    total = _wide(fnp.exp(x - _finite_shift(top))).sum(axes, keepdims=True)
     # the greatest element adds exp(0) = 1, so a total below 1 is that of no elements, or of -inf alone. The result is
-    # then log(1) + top, and its derivative that of a constant
-    return top, terms, fnp.where(total < 1, 1, total)
+    # then log(1) + top = -inf, and its derivative that of the constant 1
+    out = fnp.log(fnp.where(total < 1, 1, total)) + fnp.where(top == fnp.inf, 0, top)
+    return (out if keepdims else out.squeeze(axes)).astype(x.dtype)
 
 
 def _wide(x: Array) -> Array:
