@@ -13,7 +13,7 @@ from fxad.api.jit import jit
 from fxad.core import tree
 from fxad.errors import ParameterError
 from fxad.ir import NDArray
-from fxad.tracing.array import Array, asarray
+from fxad.tracing.array import Array, asarray, is_scalar
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def check_grads(
     unknown = [m for m in modes if m not in ("fwd", "rev")]
     if unknown:
         raise ParameterError(f"check_grads: mode {unknown[0]!r}", remedy='modes are "fwd" and "rev"')
-    args = tuple(args)
+    args = _arrays(args)
     if "fwd" in modes:
         check_jvp(f, args, atol, rtol, eps)
         if order > 1:
@@ -56,6 +56,7 @@ def check_jvp(
     eps: float | None = None,
 ) -> None:
     """Compare the tangent of `f` at `args` along a direction with a central difference. Raises: AssertionError."""
+    args = _arrays(args)
     directions = _random_like(args, 0)
     _close("jvp", jvp(f, args, directions)[1], _difference(f, args, directions, eps), atol, rtol)
 
@@ -68,11 +69,18 @@ def check_vjp(
     eps: float | None = None,
 ) -> None:
     """Compare `<y_bar, difference>` with `<f_vjp(y_bar), x_dot>` at `args`. Raises: AssertionError."""
+    args = _arrays(args)
     directions = _random_like(args, 0)
     out, pull = vjp(f, *args)
     bar = _random_like(out, 2)
     left, right = _dot(bar, _difference(f, args, directions, eps)), _dot(pull(bar), directions)
     _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)))
+
+
+def _arrays(args: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the arguments with arrays in place of Python numbers: results of numbers alone are not traced as float32,
+    and a cotangent has the dtype of the trace."""
+    return tree.map(lambda x: asarray(x) if is_scalar(x) else x, tuple(args))
 
 
 def _random_like(values: T, seed: int) -> T:
