@@ -19,7 +19,7 @@ from fxad.operations.arguments import number, to_int
 from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import Device, XlaExecutable, launch, process_state
-from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
+from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder, converted
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
 
@@ -46,7 +46,8 @@ def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashab
         return result
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _raise_argument_error(name, args)
+            args = _converted_arguments(name, args)
+            break
     return apply_operation(op, args, static)
 
 
@@ -64,13 +65,18 @@ def apply_op_all(name: str, op: Operation, args: tuple[object, ...], *static: Ha
     """Return all results of an operation. Raises: ArgumentError naming function, position and type."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _raise_argument_error(name, args)
+            args = _converted_arguments(name, args)
+            break
     return binder().apply(op, args, static)
 
 
-def _raise_argument_error(name: str, args: tuple[object, ...]) -> None:
+def _converted_arguments(name: str, args: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the arguments, with arrays in place of objects with `__jax_array__`. Raises: ArgumentError naming function,
+    position and type."""
+    args = tuple([converted(a) for a in args])
     for k, a in enumerate(args):
         aval_of(a, f"{name}: argument {k}")
+    return args
 
 
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
@@ -80,11 +86,18 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
         if type(x) is not Array and cast("Tracer", x)._trace is not _binder.get():
             x.check_usable(f"{name}: argument {k}")
         return cast("Array", x.settled())
+    if hasattr(x, "__jax_array__"):
+        return as_array(name, cast("ArrayLike", converted(x)), k)
     aval_of(x, f"{name}: argument {k}")
     if isinstance(x, bool | int | float | complex) and type(x) not in NUMBER_ARGUMENTS:
         return full((), x)
     trace = active_trace()
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
+
+
+def nested_array(name: str, x: object, k: int = 0) -> Array:
+    """Return `as_array`, also of nested lists, as NumPy takes them in functions that compare or ask."""
+    return as_array(name, cast("ArrayLike", np.asarray(x) if isinstance(x, list | tuple) else x), k)
 
 
 def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, ...], int | None]:

@@ -204,7 +204,7 @@ def _is_close(
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Return True if `a1` and `a2` have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
     equal_nan = flag("array_equal", "equal_nan", equal_nan)
-    a, b = as_array("array_equal", a1), as_array("array_equal", a2, 1)
+    a, b = nested_array("array_equal", a1), nested_array("array_equal", a2, 1)
     if a.shape != b.shape:
         return full((), False)
     same = (a == b) | ((a != a) & (b != b)) if equal_nan else a == b

@@ -260,7 +260,9 @@ class Array(Typed, Conversions, Methods, Updatable):
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
             other: object = y if x is self else x
-            if not isinstance(other, runtime.SupportsDLPack):
+            if hasattr(other, "__jax_array__"):
+                x, y = converted(x), converted(y)
+            elif not isinstance(other, runtime.SupportsDLPack):
                 if isinstance(other, Sequence) and not isinstance(other, str | bytes):
                     raise _sequence_error(op, static, other)
                 return cast("Self", NotImplemented)
@@ -432,6 +434,14 @@ def aval_of(value: object, what: str = "value") -> Aval:
     elif isinstance(value, list | tuple):
         remedy = "make it one: fxad.numpy.asarray(...)"
     raise ArgumentError(f"{what}: {described(value)} is not an array: {shown(value)}", remedy=remedy)
+
+
+def converted(value: object) -> object:
+    """Return the array that an object of a class with `__jax_array__` stands for; every other value as it is."""
+    if isinstance(value, Array | np.ndarray | type) or not hasattr(value, "__jax_array__"):
+        return value
+    out: object = value.__jax_array__()
+    return out
 
 
 def unchanging_array(value: object, aval: Aval) -> object:
