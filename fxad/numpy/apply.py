@@ -95,11 +95,6 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
 
 
-def nested_array(name: str, x: object, k: int = 0) -> Array:
-    """Return `as_array`, also of nested lists, as NumPy takes them in functions that compare or ask."""
-    return as_array(name, cast("ArrayLike", np.asarray(x) if isinstance(x, list | tuple) else x), k)
-
-
 def diagonal_number(name: str, what: str, k: int | Array) -> tuple[tuple[Array, ...], int | None]:
     """Return the number of a diagonal, as operands and a static argument: an array is an operand, and None is static.
 

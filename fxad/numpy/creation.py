@@ -347,6 +347,12 @@ def asarray(
     return to_device("asarray", out.copy() if copy and out is a else out, device)
 
 
+def nested_array(name: str, x: Nested, k: int = 0) -> Array:
+    """Return an argument as an Array, also nested lists, which NumPy takes where it compares or asks. Raises:
+    ArgumentError."""
+    return asarray(x) if isinstance(x, list | tuple) else as_array(name, cast("ArrayLike", x), k)
+
+
 def _exported(x: object) -> object:
     """Return the NumPy array that an object exports by `__array__` or as a buffer. An array, a text and what exports
     nothing are returned as they are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
+from fxad.numpy.creation import Nested, asarray, nested_array
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.types import finfo, result_type
@@ -311,9 +312,10 @@ def isrealobj(x: ArrayLike) -> bool:
     return not iscomplexobj(x)
 
 
-def iscomplexobj(x: ArrayLike) -> bool:
+def iscomplexobj(x: Nested) -> bool:
     """Return True if the dtype is complex."""
-    return aval_of(x, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
+    array = asarray(x) if isinstance(x, list | tuple) else cast("ArrayLike", x)
+    return aval_of(array, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
 
 
 def isscalar(element: object) -> bool:
@@ -330,9 +332,10 @@ def iterable(y: object) -> bool:
     return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))
 
 
-def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
+def array_equiv(a1: Nested, a2: Nested) -> Array:
     """Return True if `a1` and `a2` broadcast to one shape and have equal elements."""
-    a, b = promote_arguments("array_equiv", a1, a2)
+    given = [a if is_number(a) else nested_array("array_equiv", a, k) for k, a in enumerate((a1, a2))]
+    a, b = promote_arguments("array_equiv", *given)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)

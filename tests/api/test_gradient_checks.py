@@ -56,6 +56,10 @@ def test_wrong_derivatives_are_found(mode: str, order: int) -> None:
         check_grads(f, (X,), order=1, modes=(mode,))
 
 
+def test_python_numbers_are_arrays() -> None:
+    check_grads(lambda x: fx.remat(fnp.sin)(x) * x, (3.0,), order=2)
+
+
 def test_refusals() -> None:
     for call, message, remedy in (
         (lambda: check_grads(smooth, (X, {}), 1, modes=("both",)), "check_grads: mode 'both'",

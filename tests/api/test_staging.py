@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,11 +96,17 @@ def test_eval_shape_and_make_jaxpr() -> None:
     assert program.jaxpr is fx.trace(lambda x: f(x, 2), fx.Spec((3,))).jaxpr
     assert fx.make_jaxpr(fnp.sin)(1.0).jaxpr.eqns[0].prim.name == "sin"
     assert fx.typeof(np.ones((2, 3), "int8")) is fx.Spec((2, 3), "int8").aval
+    named = SimpleNamespace(shape=(3,), dtype=np.dtype("float32"))  # of another library
+    assert fx.eval_shape(lambda x: f(x, 2), named) == want
+    assert fx.make_jaxpr(lambda x: f(x, 2))(named).jaxpr is program.jaxpr
+    assert fx.linear_transpose(lambda x: 2 * x, named)(np.ones(3, np.float32))[0].tolist() == [2, 2, 2]
 
 
 def test_specs() -> None:
     spec = fx.ShapeDtypeStruct((2, 3), fnp.int8)
-    assert (spec.ndim, spec.size) == (2, 6)
+    assert (spec.ndim, spec.size, len(spec)) == (2, 6, 2)
+    with pytest.raises(TypeError, match="unsized"):
+        len(fx.Spec(()))
     assert spec.update(shape=(4,)) == fx.Spec((4,), "int8")
     assert spec.update(dtype=float) == fx.Spec((2, 3))
 
