@@ -106,7 +106,11 @@ def _like(
     named = _type_of(x)
     aval, like = (aval_of(x, f"{name}: argument 0"), x) if named is None else (named, fill_value)
     out = lax.full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
-    return to_device(name, out, device) if device is not None else place_like_operands(name, (cast("ArrayLike", like), fill_value), out)
+    return (
+        to_device(name, out, device)
+        if device is not None
+        else place_like_operands(name, (cast("ArrayLike", like), fill_value), out)
+    )
 
 
 def _type_of(x: object) -> Aval | None:

@@ -11,9 +11,9 @@ import numpy as np
 from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.apply import as_array
-from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
-from fxad.numpy.creation import Nested, asarray, nested_array
+from fxad.numpy.binary import array_equal, equal, logaddexp, maximum, minimum, power, remainder, where
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
+from fxad.numpy.creation import Nested, asarray, nested_array
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
@@ -238,7 +238,15 @@ def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return log2(2**x1 + 2**x2), without overflow."""
     a, b = _promote_pair("logaddexp2", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        y = logaddexp(_scaled(a, math.log(2)), _scaled(b, math.log(2)))
+        return _scaled(y, 1 / math.log(2))
     return jit_composite(_logaddexp2, _to_real_inexact("logaddexp2", a), _to_real_inexact("logaddexp2", b, 1))
+
+
+def _scaled(x: Array, factor: float) -> Array:
+    """Return complex x times a real number, part by part: a product of complex numbers turns infinities into nan."""
+    return lax.complex(x.real * factor, x.imag * factor)
 
 
 def _logaddexp2(x: Array, y: Array) -> Array:

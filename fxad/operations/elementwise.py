@@ -332,16 +332,23 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """Return log(exp(x) + exp(y)), without overflow."""
     x, y = promote_and_broadcast("logaddexp", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
-    if dtype in dtypes.COMPLEX:
-        raise DTypeError(f"logaddexp: takes real values, got {x.aval}")
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     # chosen, not max and abs: at a tie each choice has all derivatives of the result, and max and abs have averages
-    gap, swapped = emit.one(SUB, x, y), emit.one(LT, x, y)
+    gap, sizes = emit.one(SUB, x, y), (x, y)
+    if dtype in dtypes.COMPLEX:
+        sizes = emit.one(REAL, x), emit.one(REAL, y)
+    swapped = emit.one(LT, *sizes)
     top = emit_where(emit, swapped, y, x)
     soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
     # equal infinities: their difference is nan, their sum is themselves; a nan stays one
     same, smooth, total = emit.one(NE, gap, gap), emit.one(ADD, top, soft), emit.one(ADD, x, y)
-    return (emit_where(emit, same, total, smooth),)
+    out = emit_where(emit, same, total, smooth)
+    if dtype not in dtypes.COMPLEX:
+        return (out,)
+    angle = emit.one(IMAG, out)
+    turn = literal_like(2 * math.pi, angle)
+    turns = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, angle, turn))
+    return emit(COMPLEX, emit.one(REAL, out), emit.one(SUB, angle, emit.one(MUL, turns, turn)))  # from -pi to pi
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:

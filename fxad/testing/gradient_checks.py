@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,12 @@ def check_grads(
         raise ParameterError(f"check_grads: mode {unknown[0]!r}", remedy='modes are "fwd" and "rev"')
     args = _arrays(args)
     if "fwd" in modes:
-        check_jvp(f, args, atol, rtol, eps)
+        check_jvp(f, partial(jvp, f), args, atol, rtol, eps)
         if order > 1:
             directions = _random_like(args, 1)
             check_grads(lambda *xs: jvp(f, xs, directions)[1], args, order - 1, ("fwd",), atol, rtol, eps)
     if "rev" in modes:
-        check_vjp(f, args, atol, rtol, eps)
+        check_vjp(f, partial(vjp, f), args, atol, rtol, eps)
         if order > 1:
             bar = _random_like(f(*args), 2)
             check_grads(lambda *xs: vjp(f, *xs)[1](bar), args, order - 1, ("rev",), atol, rtol, eps)
@@ -50,31 +51,38 @@ def check_grads(
 
 def check_jvp(
     f: Callable[..., object],
+    f_jvp: Callable[..., Any],
     args: tuple[object, ...],
     atol: float | None = None,
     rtol: float | None = None,
     eps: float | None = None,
+    err_msg: str = "",
 ) -> None:
-    """Compare the tangent of `f` at `args` along a direction with a central difference. Raises: AssertionError."""
+    """Compare the tangent of `f` at `args` along a direction with a central difference. `f_jvp(primals, tangents)`
+    gives it, as `partial(fx.jvp, f)` does. Raises: AssertionError, with `err_msg`."""
     args = _arrays(args)
     directions = _random_like(args, 0)
-    _close("jvp", jvp(f, args, directions)[1], _difference(f, args, directions, eps), atol, rtol)
+    tangent = f_jvp(args, directions)[1]
+    _close("jvp", tangent, _difference(f, args, directions, eps), atol, rtol, message=err_msg)
 
 
 def check_vjp(
     f: Callable[..., object],
+    f_vjp: Callable[..., Any],
     args: tuple[object, ...],
     atol: float | None = None,
     rtol: float | None = None,
     eps: float | None = None,
+    err_msg: str = "",
 ) -> None:
-    """Compare `<y_bar, difference>` with `<f_vjp(y_bar), x_dot>` at `args`. Raises: AssertionError."""
+    """Compare `<y_bar, difference>` with `<pull(y_bar), x_dot>` at `args`. `f_vjp(*args)` gives the results and `pull`,
+    as `partial(fx.vjp, f)` does. Raises: AssertionError, with `err_msg`."""
     args = _arrays(args)
     directions = _random_like(args, 0)
-    out, pull = vjp(f, *args)
+    out, pull = f_vjp(*args)
     bar = _random_like(out, 2)
     left, right = _dot(bar, _difference(f, args, directions, eps)), _dot(pull(bar), directions)
-    _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)))
+    _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)), err_msg)
 
 
 def _arrays(args: tuple[object, ...]) -> tuple[object, ...]:
@@ -132,7 +140,13 @@ def _dot(x: object, y: object) -> object:
 
 
 def _close(
-    what: str, ours: object, differences: object, atol: float | None, rtol: float | None, wide: bool | None = None
+    what: str,
+    ours: object,
+    differences: object,
+    atol: float | None,
+    rtol: float | None,
+    wide: bool | None = None,
+    message: str = "",
 ) -> None:
     for a, b in zip(tree.leaves(ours), tree.leaves(differences), strict=True):
         default = 1e-5 if (_wide([a]) if wide is None else wide) else 1e-2
@@ -141,5 +155,5 @@ def _close(
             np.asarray(b),
             atol=default if atol is None else atol,
             rtol=default if rtol is None else rtol,
-            err_msg=f"check_grads: the {what} differs from the central difference",
+            err_msg=f"check_grads: the {what} differs from the central difference{message and ': '}{message}",
         )
