@@ -81,8 +81,8 @@ def apply_op_all(name: str, op: Operation, args: tuple[object, ...], *static: Ha
 
 
 def _converted_arguments(name: str, args: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the arguments, with arrays in place of objects with `__jax_array__`. Raises: ArgumentError naming function,
-    position and type."""
+    """Return the arguments, with arrays in place of objects with `__jax_array__`. Raises: ArgumentError naming
+    function, position and type."""
     args = tuple([converted(a) for a in args])
     for k, a in enumerate(args):
         aval_of(a, f"{name}: argument {k}")

@@ -39,7 +39,7 @@ def test_stages() -> None:
     lowered = traced.lower()
     assert isinstance(lowered, Lowered)
     assert lowered.as_text() == lowered.text() == f.lower(X, y=X).as_text()
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options={"xla_cpu_enable_fast_math": False})
     assert isinstance(compiled, Compiled)
     assert "HloModule" in compiled.as_text()
     for stage in (lowered, compiled):
@@ -408,6 +408,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "put the arguments on a device of that platform: device_put(x, device)"),
     (lambda: loose.jit(abs, device=3), ParameterError, "jit: device is 3, which jit does not take",
      "put the arguments on the device: device_put(x, device)"),
+    (lambda: loose.jit(fnp.sin).lower(X).compile(compiler_options=3), ArgumentError,
+     "compile of sin: compiler_options is an int: 3",
+     "give a dict of XLA's flags and their values"),
     (lambda: loose.jit(abs, compiler_options={}), ParameterError,
      "jit: compiler_options is {}, which jit does not take",
      "lower(trace(f, x)).compile(CompileOptions(...))"),
