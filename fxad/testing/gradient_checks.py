@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +17,25 @@ from fxad.ir import NDArray
 from fxad.tracing.array import Array, asarray, is_scalar
 
 T = TypeVar("T")
+Tolerance: TypeAlias = "float | Mapping[Any, float] | None"  # by dtype, in a mapping
 
 
 def check_grads(
     f: Callable[..., object],
     args: tuple[object, ...],
     order: int,
-    modes: Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
+    modes: str | Sequence[str] = ("fwd", "rev"),
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
     """Compare derivatives of `f` at `args` with central differences, in forward and reverse mode, up to an order.
 
-    Raises: AssertionError where they differ by more than the tolerances (default 1e-2, in 64 bits 1e-5);
+    Raises: AssertionError where they differ by more than the tolerances (default 1e-2, in 64 bits 1e-5), numbers or
+            mappings from dtypes to numbers;
             ParameterError for another mode than "fwd" or "rev".
     """
+    modes = (modes,) if isinstance(modes, str) else modes
     unknown = [m for m in modes if m not in ("fwd", "rev")]
     if unknown:
         raise ParameterError(f"check_grads: mode {unknown[0]!r}", remedy='modes are "fwd" and "rev"')
@@ -53,8 +56,8 @@ def check_jvp(
     f: Callable[..., object],
     f_jvp: Callable[..., Any],
     args: tuple[object, ...],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
     err_msg: str = "",
 ) -> None:
@@ -70,8 +73,8 @@ def check_vjp(
     f: Callable[..., object],
     f_vjp: Callable[..., Any],
     args: tuple[object, ...],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
     err_msg: str = "",
 ) -> None:
@@ -143,8 +146,8 @@ def _close(
     what: str,
     ours: object,
     differences: object,
-    atol: float | None,
-    rtol: float | None,
+    atol: Tolerance,
+    rtol: Tolerance,
     wide: bool | None = None,
     message: str = "",
 ) -> None:
@@ -153,7 +156,14 @@ def _close(
         np.testing.assert_allclose(
             np.asarray(a),
             np.asarray(b),
-            atol=default if atol is None else atol,
-            rtol=default if rtol is None else rtol,
+            atol=_tolerance(atol, np.asarray(a).dtype, default),
+            rtol=_tolerance(rtol, np.asarray(a).dtype, default),
             err_msg=f"check_grads: the {what} differs from the central difference{message and ': '}{message}",
         )
+
+
+def _tolerance(given: Tolerance, dtype: np.dtype[Any], default: float) -> float:
+    """Return the tolerance for a dtype; a mapping has some dtypes, and the others have the default."""
+    if isinstance(given, Mapping):
+        return {np.dtype(k): v for k, v in given.items()}.get(dtype, default)
+    return default if given is None else given

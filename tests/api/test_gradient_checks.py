@@ -66,6 +66,12 @@ def test_derivatives_that_are_given() -> None:
         check_vjp(fnp.sin, lambda x: (fnp.sin(x), lambda ct: (ct,)), (X,))
 
 
+def test_tolerances_by_dtype() -> None:
+    with pytest.raises(AssertionError):
+        check_grads(fnp.exp, (X.astype("f"),), 1, "fwd", {np.float32: 1e-9, np.float64: 1}, 0.0)
+    check_grads(fnp.exp, (X.astype("f"),), 1, "fwd", {np.float32: 1, np.float64: 1e-9}, {fnp.float32: 0.0})
+
+
 def test_python_numbers_are_arrays() -> None:
     check_grads(lambda x: fx.remat(fnp.sin)(x) * x, (3.0,), order=2)
 
