@@ -261,7 +261,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
             other: object = y if x is self else x
             if hasattr(other, "__jax_array__"):
-                x, y = converted(x), converted(y)
+                x, y = cast("ArrayLike", converted(x)), cast("ArrayLike", converted(y))
             elif not isinstance(other, runtime.SupportsDLPack):
                 if isinstance(other, Sequence) and not isinstance(other, str | bytes):
                     raise _sequence_error(op, static, other)
