@@ -358,7 +358,7 @@ def test_a_value_that_kernels_would_repeat_is_stored(f: Any, specs: Any, stored:
     assert module.plain().count('inlineable = "false"') == stored
     assert lower_jaxpr(program.jaxpr, "gpu").plain().count("inlineable") == 0
     args = [np.linspace(-3, 3, s.shape[0] * (s.shape + (1,))[1], dtype=np.float32).reshape(s.shape) for s in specs]
-    executable = fx.lower(program).compile()
+    executable: Any = fx.lower(program).compile()
     for a, b in zip(fx.tree.leaves(executable(*args)), fx.tree.leaves(fx.interpret(program, *args)), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=2e-5)
     if stored:

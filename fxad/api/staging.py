@@ -8,13 +8,18 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
+from fxad.core import tree
+from fxad.core.tree import StaticDataError
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
+from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
 from fxad.tracing.program import Program, Spec, count_text, function_name, trace, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
@@ -24,6 +29,7 @@ from fxad.transforms.memory.policies import Policy
 K = TypeVar("K")
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 # -------------------------------------------------------------------------------------------------- types of results
@@ -47,14 +53,29 @@ def eval_shape(fun: Callable[..., R], /, *args: object, **kwargs: object) -> R: 
 def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
     """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
 
-    Arguments are values or `Spec`s. A `Program` needs none.
+    Arguments are values, `Spec`s, or other objects with a shape and a dtype. A `Program` needs none.
 
     Raises: what a call of `fun` raises for arguments that do not fit.
     Cost:   one trace.
     """
     check_function("eval_shape", fun)
+    args, kwargs = _typed((args, kwargs))
     program = fun if isinstance(fun, Program) and not (args or kwargs) else trace_for_call(fun, args, kwargs)
     return program.out_info
+
+
+def _typed(args: T) -> T:
+    """Return arguments with a `Spec` in place of each object that is not an array and has a shape and a dtype."""
+    try:
+        return tree.map(_type, args)
+    except StaticDataError:  # the trace names the argument
+        return args
+
+
+def _type(x: object) -> object:
+    if isinstance(x, Array | np.ndarray | np.generic | Spec | SupportsDLPack | type) or not hasattr(x, "dtype"):
+        return x
+    return Spec(x.shape, x.dtype) if hasattr(x, "shape") else x
 
 
 @overload
@@ -96,7 +117,7 @@ def make_jaxpr(
 
     @wraps(fun, updated=())
     def traced(*args: object, **kwargs: object) -> object:
-        g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
+        g, args, kwargs = (fun, *_typed((args, kwargs))) if statics is None else statics.with_placeholders(args, kwargs)
         program = trace_for_call(g, args, kwargs)
         return (program, program.out_info) if return_shape else program
 
@@ -251,10 +272,10 @@ def linear_transpose(
 ) -> Callable[..., Any]:
     """Return the transpose of a linear function: from a cotangent of its results to a tuple of cotangents.
 
-    `primals` are examples of the arguments: values or `Spec`s. See `transpose`. Raises: ParameterError for `reduce_axes`.
+    `primals` are examples of the arguments: values, `Spec`s, or other objects with a shape and a dtype. See `transpose`. Raises: ParameterError for `reduce_axes`.
     """
     check_no_reduce_axes("linear_transpose", reduce_axes)
-    return transpose(fun, *primals)
+    return transpose(fun, *_typed(primals))
 
 
 # -------------------------------------------------------------------------------------------------------- debugging

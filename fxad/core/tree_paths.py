@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Final, TypeAlias, TypeVar, final, overload
+from typing import Any, Final, Self, TypeAlias, TypeVar, final, overload
 
 import optree
 
@@ -103,6 +103,8 @@ def _key(entry: optree.PyTreeEntry) -> KeyEntry:
         return GetAttrKey(entry.name)
     if isinstance(entry, optree.SequenceEntry):
         return SequenceKey(entry.index)
+    if isinstance(entry, optree.MappingEntry):  # an int is a key too
+        return DictKey(entry.entry)
     if isinstance(entry, optree.FlattenedEntry):
         return FlattenedIndexKey(entry.entry)
     if isinstance(entry, optree.GetItemEntry) and isinstance(entry.entry, int):
@@ -436,8 +438,36 @@ def register_dataclass(
     return nodetype
 
 
+class _Whole:
+    """A `functools.partial` whose arguments are part of the structure: Python merges it into a partial around it."""
+
+    __slots__ = ("__weakref__", "_function")
+
+    def __init__(self, function: functools.partial[Any]) -> None:
+        self._function = function
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self._function == (other._function if isinstance(other, _Whole) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
 class Partial(functools.partial[Any]):
-    """`functools.partial` as a container: its arguments are children, the function is part of the structure."""
+    """`functools.partial` as a container: its arguments are children, the function is part of the structure. A partial
+    of `functools` as the function is part of it as a whole; the arguments of a Partial there are children too."""
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **keywords: Any) -> Self:
+        """Return the function with its arguments."""
+        if isinstance(func, functools.partial) and not isinstance(func, Partial):
+            func = _Whole(func)
+        return super().__new__(cls, func, *args, **keywords)
 
 
 def _partial(func: Callable[..., object], args: object, keywords: object) -> Partial:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature
@@ -12,7 +12,7 @@ from fxad import execution, lowering, runtime, storage
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ParameterError, SizeError, shown
+from fxad.errors import ArgumentError, ParameterError, SizeError, described, shown
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.execution.shardings import with_program_shardings
@@ -124,6 +124,7 @@ class Lowered(_Staged, Generic[P, R_co]):
         in_shardings: Shardings = None,
         out_shardings: Shardings = None,
         budget: int | str | None = None,
+        compiler_options: Mapping[str, str | bool | int | float] | None = None,
     ) -> Executable[P, R_co]:
         """Compile with XLA. The cache returns an equal program or unit that was compiled before with equal options.
 
@@ -134,9 +135,10 @@ class Lowered(_Staged, Generic[P, R_co]):
         compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
         program runs on their devices, which divide arguments and results.
 
-        `budget` is a number of bytes, or a text such as "64 MiB". The executable has at most so many bytes of
-        temporaries, on each device: values are computed again, in more places until it fits. Programs under several
-        schedules may be compiled. A budget that `remat` gave to a part of the program holds too.
+        `compiler_options` are further `flags` of the options, under JAX's name. `budget` is a number of bytes, or a
+        text such as "64 MiB". The executable has at most so many bytes of temporaries, on each device: values are
+        computed again, in more places until it fits. Programs under several schedules may be compiled. A budget that
+        `remat` gave to a part of the program holds too.
 
         Law:    `compile(budget=b).memory().temp_bytes <= b`; a smaller budget never gives more.
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
@@ -146,6 +148,14 @@ class Lowered(_Staged, Generic[P, R_co]):
                 or if a device and shardings are given.
         """
         runtime.check_options(f"compile of {self.program.name}", options)
+        if compiler_options is not None:
+            if not isinstance(compiler_options, Mapping):
+                raise ArgumentError(
+                    f"compile of {self.program.name}: compiler_options is {described(compiler_options)}:"
+                    f" {shown(compiler_options)}",
+                    remedy="give a dict of XLA's flags and their values",
+                )
+            options = replace(options, flags=(*options.flags, *dict(compiler_options).items()))
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
             if in_shardings is not None or out_shardings is not None:

@@ -33,7 +33,7 @@ from fxad.primitives.elementwise.trigonometric import (
     SINH,
     TAN,
 )
-from fxad.tracing.array import Array, ArrayLike, binder
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 T = TypeVar("T")
 
@@ -78,7 +78,6 @@ square = _unary(unary, SQUARE)
 abs = _unary(unary, ABS)
 real = _unary(unary, REAL)
 imag = _unary(unary, IMAG)
-conj = _unary(unary, CONJ)
 erf = _unary(unary, ERF)
 erfc = _unary(unary, ERFC)
 erf_inv = _unary(unary, ERF_INV)
@@ -87,6 +86,13 @@ digamma = _unary(unary, DIGAMMA)
 bitwise_not = _unary(unary, NOT, "bitwise_not")
 population_count = _unary(unary, POPULATION_COUNT)
 clz = _unary(unary, CLZ)
+
+
+def conj(x: ArrayLike) -> Array:
+    """Return the complex conjugate of x. A floating x becomes complex, as in JAX; `fxad.numpy.conj` leaves it real."""
+    dtype = aval_of(x, "conj: argument 0").dtype
+    prim = ConvertElementType(dtypes.complex_of(dtype)) if dtype in (dtypes.float32, dtypes.float64) else CONJ
+    return binder().bind(prim, (x,))[0]
 
 
 @overload

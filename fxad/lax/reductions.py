@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.errors import ArgumentError, TreeError
+from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.control.traced_functions import traced_body
 from fxad.operations import promotion, windows
@@ -106,6 +106,13 @@ def reduction_operands(
     if not xs:
         raise ArgumentError(f"{op}: takes at least one operand")
     scalars = [aval_of(x, f"{op}: operand {k}").with_shape(()) for k, x in enumerate(xs)]
+    for k, init in enumerate(inits):
+        aval = aval_of(init, f"{op}: initial value {k}")
+        if aval.shape:
+            raise ShapeError(
+                f"{op}: initial value {k} is {aval}, not a single number",
+                remedy="give the value that the reduction of no elements has",
+            )
     static = tuple([_static_initial_value(init, aval) for init, aval in zip(inits, scalars, strict=True)])
     pair = tree.tuple_structure(structure, structure)
     body = traced_body(f"{op}: computation", computation, pair, [*scalars, *scalars])

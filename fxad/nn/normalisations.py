@@ -9,6 +9,7 @@ from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError, shown
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
+from fxad.numpy.creation import Nested, nested_array
 from fxad.operations.arguments import flag, is_word, to_int
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
 from fxad.primitives.reduce import extreme_value
@@ -263,10 +264,10 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
     return fnp.where(where, x, 0).sum(axes, keepdims=True) / where.astype(x.dtype).sum(axes, keepdims=True)
 
 
-def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:
+def one_hot(x: Nested, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:
     """Return 1 at the position x along a new axis of size `num_classes`, 0 elsewhere; all 0 if x is out of range."""
     num_classes = to_int("one_hot", "num_classes", num_classes)
-    array = as_array("one_hot", x)
+    array = nested_array("one_hot", x)
     if array.dtype not in dtypes.INTEGER:
         raise DTypeError(f"one_hot: takes integers, got {array.aval}")
     k = normalize_axis_index("one_hot", axis, array.ndim + 1)

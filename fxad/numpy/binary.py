@@ -6,7 +6,8 @@ from typing import Final, cast
 
 from fxad.core.numbers import IntArgument
 from fxad.lax import full
-from fxad.numpy.apply import apply_op, as_array, number_or_array
+from fxad.numpy.apply import apply_op, number_or_array
+from fxad.numpy.creation import Nested, nested_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag
 from fxad.primitives.elementwise.arithmetic import MAX, MIN, SUB
@@ -201,10 +202,10 @@ def _is_close(
     return apply_op(name, elementwise.isclose, (a, b, *arrays), *static, flag(name, "equal_nan", equal_nan))
 
 
-def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
+def array_equal(a1: Nested, a2: Nested, equal_nan: bool = False) -> Array:
     """Return True if `a1` and `a2` have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
     equal_nan = flag("array_equal", "equal_nan", equal_nan)
-    a, b = as_array("array_equal", a1), as_array("array_equal", a2, 1)
+    a, b = nested_array("array_equal", a1), nested_array("array_equal", a2, 1)
     if a.shape != b.shape:
         return full((), False)
     same = (a == b) | ((a != a) & (b != b)) if equal_nan else a == b

@@ -12,16 +12,28 @@ import numpy.typing as npt
 from fxad import dtypes, lax
 from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
 from fxad.core.sizes import Size, maximum
-from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described, shown
+from fxad.errors import (
+    NEEDS_STATIC,
+    ArgumentError,
+    DTypeError,
+    FxadError,
+    ParameterError,
+    TracerError,
+    described,
+    exception_text,
+    shown,
+)
+from fxad.ir import Aval
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, diagonal_number, to_device
 from fxad.operations import elementwise, promotion, shapes
-from fxad.operations.arguments import flag, text, to_int
+from fxad.operations.arguments import contained_array, flag, text, to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise.select import FLOOR
 from fxad.primitives.index import index_dtype
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
+from fxad.tracing.program import Spec
 from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number_kind
 
 Number: TypeAlias = "int | float | np.generic"
@@ -51,28 +63,28 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, devic
 
 
 def zeros_like(
-    a: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
+    a: ArrayLike | Spec, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
     """Return zeros, by default of the shape and dtype of `a`."""
     return _like("zeros_like", a, False, dtype, device, shape)
 
 
 def ones_like(
-    a: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
+    a: ArrayLike | Spec, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
     """Return ones, by default of the shape and dtype of `a`."""
     return _like("ones_like", a, True, dtype, device, shape)
 
 
 def empty_like(
-    prototype: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
+    prototype: ArrayLike | Spec, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
     """Return zeros, by default of the shape and dtype of `prototype`."""
     return _like("empty_like", prototype, False, dtype, device, shape)
 
 
 def full_like(
-    a: ArrayLike,
+    a: ArrayLike | Spec,
     fill_value: ArrayLike,
     dtype: object = None,
     shape: ShapeLike | None = None,
@@ -84,11 +96,28 @@ def full_like(
 
 
 def _like(
-    name: str, x: ArrayLike, fill_value: ArrayLike, dtype: object, device: Device | None, shape: ShapeLike | None
+    name: str,
+    x: ArrayLike | Spec,
+    fill_value: ArrayLike,
+    dtype: object,
+    device: Device | None,
+    shape: ShapeLike | None,
 ) -> Array:
-    aval = aval_of(x, f"{name}: argument 0")
+    named = _type_of(x)
+    aval, like = (aval_of(x, f"{name}: argument 0"), x) if named is None else (named, fill_value)
     out = lax.full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
-    return to_device(name, out, device) if device is not None else place_like_operands(name, (x, fill_value), out)
+    return (
+        to_device(name, out, device)
+        if device is not None
+        else place_like_operands(name, (cast("ArrayLike", like), fill_value), out)
+    )
+
+
+def _type_of(x: object) -> Aval | None:
+    """Return the type of a `Spec`, or of another object that is no array and has a shape and a dtype, else None."""
+    if isinstance(x, Array | np.ndarray | np.generic) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return None
+    return None if isinstance(x, SupportsDLPack) else Aval(x.shape, x.dtype)
 
 
 # --------------------------------------------------------------------------------------------------------- counting
@@ -293,7 +322,8 @@ def asarray(
     copy: bool | None = None,
     device: Device | None = None,
 ) -> Array:
-    """Return an array of the values of an array, a scalar, a DLPack object or nested lists of these.
+    """Return an array of the values of an array, a scalar, a DLPack object or nested lists of these, or of an object
+    with `__array__` (an image, a column of a table) or a buffer.
 
     Type:   a NumPy array keeps its dtype. Python scalars alone are bool, int32, float32 or complex64; beside arrays
             they take the dtype of the arrays.
@@ -316,9 +346,37 @@ def asarray(
     else:
         if type(a) is TracedNumber and want is not None:  # it is rounded once
             a = a.astype(want)
-        out = as_array("asarray", cast("ArrayLike", a))
+        out = as_array("asarray", cast("ArrayLike", _exported(a)))
         out = out if want is None or want is out.dtype else out.astype(want)
     return to_device("asarray", out.copy() if copy and out is a else out, device)
+
+
+def nested_array(name: str, x: Nested, k: int = 0) -> Array:
+    """Return an argument as an Array, also nested lists, which NumPy takes where it compares or asks. Raises:
+    ArgumentError."""
+    return asarray(x) if isinstance(x, list | tuple) else as_array(name, cast("ArrayLike", x), k)
+
+
+def _exported(x: object) -> object:
+    """Return the NumPy array that an object exports by `__array__` or as a buffer. An array, a text and what exports
+    nothing are returned as they are."""
+    x = contained_array(x)
+    if isinstance(x, Array | np.ndarray | np.generic | SupportsDLPack | type | str | bytes):
+        return x
+    if type(x).__module__.startswith("jax."):  # a tracer: the error says what to do
+        return x
+    if not hasattr(x, "__array__"):
+        try:
+            return np.asarray(memoryview(x))  # type: ignore[arg-type]  # any object
+        except TypeError:
+            return x
+    try:
+        return np.asarray(x)
+    except FxadError:
+        raise
+    except Exception as e:
+        message = f"asarray: the __array__ of {described(x)} raises {exception_text(e)}"
+        raise ArgumentError(message, remedy="give an array of its numbers") from e
 
 
 def array(

@@ -50,8 +50,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         if values.size and values.min() < 0:
             raise ParameterError(f"bincount: {values.min()} is below 0")
         length = max(minlength, int(values.max()) + 1 if values.size else 0)
-    elif length < 0 or minlength > length:
-        raise ParameterError(f"bincount: length {length} must not be below 0 or minlength {minlength}")
+    elif length < 0:
+        raise ParameterError(f"bincount: length {length} is below 0", remedy="give the size of the result")
     return jit_composite(_count_bins, array, w, length)
 
 

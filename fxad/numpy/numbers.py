@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.apply import as_array
-from fxad.numpy.binary import array_equal, equal, maximum, minimum, power, remainder, where
+from fxad.numpy.binary import array_equal, equal, logaddexp, maximum, minimum, power, remainder, where
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
+from fxad.numpy.creation import Nested, asarray, nested_array
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, expm1, isinf, isnan, log1p, trunc
@@ -237,7 +238,15 @@ def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return log2(2**x1 + 2**x2), without overflow."""
     a, b = _promote_pair("logaddexp2", x1, x2)
+    if a.dtype in dtypes.COMPLEX:
+        y = logaddexp(_scaled(a, math.log(2)), _scaled(b, math.log(2)))
+        return _scaled(y, 1 / math.log(2))
     return jit_composite(_logaddexp2, _to_real_inexact("logaddexp2", a), _to_real_inexact("logaddexp2", b, 1))
+
+
+def _scaled(x: Array, factor: float) -> Array:
+    """Return complex x times a real number, part by part: a product of complex numbers turns infinities into nan."""
+    return lax.complex(x.real * factor, x.imag * factor)
 
 
 def _logaddexp2(x: Array, y: Array) -> Array:
@@ -319,9 +328,10 @@ def isrealobj(x: ArrayLike) -> bool:
     return not iscomplexobj(x)
 
 
-def iscomplexobj(x: ArrayLike) -> bool:
+def iscomplexobj(x: Nested) -> bool:
     """Return True if the dtype is complex."""
-    return aval_of(x, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
+    array = asarray(x) if isinstance(x, list | tuple) else cast("ArrayLike", x)
+    return aval_of(array, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
 
 
 def isscalar(element: object) -> bool:
@@ -338,9 +348,10 @@ def iterable(y: object) -> bool:
     return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))
 
 
-def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
+def array_equiv(a1: Nested, a2: Nested) -> Array:
     """Return True if `a1` and `a2` broadcast to one shape and have equal elements."""
-    a, b = promote_arguments("array_equiv", a1, a2)
+    given = [a if is_number(a) else nested_array("array_equiv", a, k) for k, a in enumerate((a1, a2))]
+    a, b = promote_arguments("array_equiv", *given)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)

@@ -15,6 +15,7 @@ from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import subtract
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.creation import Nested, asarray, linspace
+from fxad.numpy.functional import apply_along_axis
 from fxad.numpy.reductions import amax, amin, mean
 from fxad.numpy.shapes import broadcast_to, concat, flip
 from fxad.numpy.statistics import median
@@ -45,12 +46,13 @@ _TAKEN_BY: Final = MappingProxyType(
 def pad(
     array: ArrayLike,
     pad_width: Widths,
-    mode: str = "constant",
+    mode: str | Callable[..., ArrayLike] = "constant",
     *,
     constant_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] | None = None,
     end_values: ArrayLike | Sequence[ArrayLike] | Sequence[Sequence[ArrayLike]] | None = None,
     stat_length: int | Sequence[int] | Sequence[Sequence[int]] | None = None,
     reflect_type: str | None = None,
+    **kwargs: object,
 ) -> Array:
     """Pad an array. `pad_width` is one width, (before, after), one pair for each axis, or {axis: widths}.
 
@@ -58,13 +60,23 @@ def pad(
             end; "reflect" and "symmetric" with the mirrored array, without and with its outermost element
             (`reflect_type` "odd": rotated around that element); "linear_ramp" with steps to `end_values`; "maximum",
             "mean", "median" and "minimum" with that statistic of the `stat_length` outermost elements, or of all;
-            "empty" with zeros. Values and lengths have the forms of `pad_width`.
+            "empty" with zeros. Values and lengths have the forms of `pad_width`. A function gives the rows along each
+            axis in turn: `mode(row, (before, after), axis, kwargs)`, where the row is padded with zeros.
     Raises: ParameterError for an argument that the mode does not take; ShapeError for widths that do not fit, and for
             an empty axis that is mirrored.
     """
-    mode = text("pad", "mode", mode)
     x = as_array("pad", array)
     widths = _widths(pad_width, x)
+    if callable(mode):
+        x = _pad_constant(x, widths, 0)
+        for axis, width in enumerate(widths):
+            x = cast("Array", apply_along_axis(mode, axis, x, width, axis, kwargs))
+        return x
+    mode = text("pad", "mode", mode)
+    if kwargs:
+        raise ParameterError(
+            f"pad: takes no {next(iter(kwargs))}", remedy="further arguments are for a function as the mode"
+        )
     if mode not in MODES:
         raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
     options = {

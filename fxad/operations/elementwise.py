@@ -332,15 +332,16 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """Return log(exp(x) + exp(y)), without overflow."""
     x, y = promote_and_broadcast("logaddexp", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
-    if dtype in dtypes.COMPLEX:
-        raise DTypeError(f"logaddexp: takes real values, got {x.aval}")
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
+    if dtype in dtypes.COMPLEX:
+        return (_complex_logaddexp(emit, x, y),)
     total, gap = emit.one(ADD, x, y), emit.one(SUB, x, y)
     # the difference of equal infinities is nan: they are replaced, so that no nan reaches a derivative
     without = emit.one(NE, gap, gap)
     x, y = [emit_where(emit, without, literal_like(0, v), v) for v in (x, y)]
     # chosen, not max and abs: at a tie each choice has all derivatives of the result, and max and abs have averages
-    gap, swapped = emit.one(SUB, x, y), emit.one(LT, x, y)
+    gap = emit.one(SUB, x, y)
+    swapped = emit.one(LT, x, y)
     top = emit_where(emit, swapped, y, x)
     soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
     # two elements that are inf have half of the slope each. Two that are -inf are no elements: a constant. A nan stays
@@ -349,6 +350,20 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     empty = emit.one(EQ, total, literal_like(-np.inf, total))
     edge = emit_where(emit, empty, literal_like(-np.inf, total), emit.one(MUL, total, slope))
     return (emit_where(emit, without, edge, emit.one(ADD, top, soft)),)
+
+
+def _complex_logaddexp(emit: Emit, x: Atom, y: Atom) -> Atom:
+    """Return the logarithm whose angle is from -pi to pi."""
+    gap = emit.one(SUB, x, y)
+    swapped = emit.one(LT, emit.one(REAL, x), emit.one(REAL, y))
+    top = emit_where(emit, swapped, y, x)
+    soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
+    # equal infinities: their difference is nan, their sum is themselves; a nan stays one
+    out = emit_where(emit, emit.one(NE, gap, gap), emit.one(ADD, x, y), emit.one(ADD, top, soft))
+    angle = emit.one(IMAG, out)
+    turn = literal_like(2 * math.pi, angle)
+    turns = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, angle, turn))
+    return emit.one(COMPLEX, emit.one(REAL, out), emit.one(SUB, angle, emit.one(MUL, turns, turn)))
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:

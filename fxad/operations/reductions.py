@@ -252,7 +252,11 @@ def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None
     if dtype is None:
         is_count = x.aval.dtype is dtypes.bool_ and not product
         dtype = index_dtype((x.aval.shape[k],)) if is_count else accumulation_dtype(x.aval.dtype)
-    return emit((CumProd if product else CumSum)(k, False), convert(emit, x, dtype))
+    prim = (CumProd if product else CumSum)(k, False)
+    if dtype is dtypes.bool_:  # logical or, logical and: of counts
+        counts = convert(emit, convert(emit, x, dtype), index_dtype((x.aval.shape[k],)))
+        return (convert(emit, emit.one(prim, counts), dtype),)
+    return emit(prim, convert(emit, x, dtype))
 
 
 def cumulate_array_api(

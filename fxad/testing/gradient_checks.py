@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,36 +14,39 @@ from fxad.api.jit import jit
 from fxad.core import tree
 from fxad.errors import ParameterError
 from fxad.ir import NDArray
-from fxad.tracing.array import Array, asarray
+from fxad.tracing.array import Array, asarray, is_scalar
 
 T = TypeVar("T")
+Tolerance: TypeAlias = "float | Mapping[Any, float] | None"  # by dtype, in a mapping
 
 
 def check_grads(
     f: Callable[..., object],
     args: tuple[object, ...],
     order: int,
-    modes: Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
+    modes: str | Sequence[str] = ("fwd", "rev"),
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
     """Compare derivatives of `f` at `args` with central differences, in forward and reverse mode, up to an order.
 
-    Raises: AssertionError where they differ by more than the tolerances (default 1e-2, in 64 bits 1e-5);
+    Raises: AssertionError where they differ by more than the tolerances (default 1e-2, in 64 bits 1e-5), numbers or
+            mappings from dtypes to numbers;
             ParameterError for another mode than "fwd" or "rev".
     """
+    modes = (modes,) if isinstance(modes, str) else modes
     unknown = [m for m in modes if m not in ("fwd", "rev")]
     if unknown:
         raise ParameterError(f"check_grads: mode {unknown[0]!r}", remedy='modes are "fwd" and "rev"')
-    args = tuple(args)
+    args = _arrays(args)
     if "fwd" in modes:
-        check_jvp(f, args, atol, rtol, eps)
+        check_jvp(f, partial(jvp, f), args, atol, rtol, eps)
         if order > 1:
             directions = _random_like(args, 1)
             check_grads(lambda *xs: jvp(f, xs, directions)[1], args, order - 1, ("fwd",), atol, rtol, eps)
     if "rev" in modes:
-        check_vjp(f, args, atol, rtol, eps)
+        check_vjp(f, partial(vjp, f), args, atol, rtol, eps)
         if order > 1:
             bar = _random_like(f(*args), 2)
             check_grads(lambda *xs: vjp(f, *xs)[1](bar), args, order - 1, ("rev",), atol, rtol, eps)
@@ -50,29 +54,44 @@ def check_grads(
 
 def check_jvp(
     f: Callable[..., object],
+    f_jvp: Callable[..., Any],
     args: tuple[object, ...],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
+    err_msg: str = "",
 ) -> None:
-    """Compare the tangent of `f` at `args` along a direction with a central difference. Raises: AssertionError."""
+    """Compare the tangent of `f` at `args` along a direction with a central difference. `f_jvp(primals, tangents)`
+    gives it, as `partial(fx.jvp, f)` does. Raises: AssertionError, with `err_msg`."""
+    args = _arrays(args)
     directions = _random_like(args, 0)
-    _close("jvp", jvp(f, args, directions)[1], _difference(f, args, directions, eps), atol, rtol)
+    tangent = f_jvp(args, directions)[1]
+    _close("jvp", tangent, _difference(f, args, directions, eps), atol, rtol, message=err_msg)
 
 
 def check_vjp(
     f: Callable[..., object],
+    f_vjp: Callable[..., Any],
     args: tuple[object, ...],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
+    err_msg: str = "",
 ) -> None:
-    """Compare `<y_bar, difference>` with `<f_vjp(y_bar), x_dot>` at `args`. Raises: AssertionError."""
+    """Compare `<y_bar, difference>` with `<pull(y_bar), x_dot>` at `args`. `f_vjp(*args)` gives the results and `pull`,
+    as `partial(fx.vjp, f)` does. Raises: AssertionError, with `err_msg`."""
+    args = _arrays(args)
     directions = _random_like(args, 0)
-    out, pull = vjp(f, *args)
+    out, pull = f_vjp(*args)
     bar = _random_like(out, 2)
     left, right = _dot(bar, _difference(f, args, directions, eps)), _dot(pull(bar), directions)
-    _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)))
+    _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)), err_msg)
+
+
+def _arrays(args: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the arguments with arrays in place of Python numbers: results of numbers alone are not traced as float32,
+    and a cotangent has the dtype of the trace."""
+    return tree.map(lambda x: asarray(x) if is_scalar(x) else x, tuple(args))
 
 
 def _random_like(values: T, seed: int) -> T:
@@ -124,14 +143,27 @@ def _dot(x: object, y: object) -> object:
 
 
 def _close(
-    what: str, ours: object, differences: object, atol: float | None, rtol: float | None, wide: bool | None = None
+    what: str,
+    ours: object,
+    differences: object,
+    atol: Tolerance,
+    rtol: Tolerance,
+    wide: bool | None = None,
+    message: str = "",
 ) -> None:
     for a, b in zip(tree.leaves(ours), tree.leaves(differences), strict=True):
         default = 1e-5 if (_wide([a]) if wide is None else wide) else 1e-2
         np.testing.assert_allclose(
             np.asarray(a),
             np.asarray(b),
-            atol=default if atol is None else atol,
-            rtol=default if rtol is None else rtol,
-            err_msg=f"check_grads: the {what} differs from the central difference",
+            atol=_tolerance(atol, np.asarray(a).dtype, default),
+            rtol=_tolerance(rtol, np.asarray(a).dtype, default),
+            err_msg=f"check_grads: the {what} differs from the central difference{message and ': '}{message}",
         )
+
+
+def _tolerance(given: Tolerance, dtype: np.dtype[Any], default: float) -> float:
+    """Return the tolerance for a dtype; a mapping has some dtypes, and the others have the default."""
+    if isinstance(given, Mapping):
+        return {np.dtype(k): v for k, v in given.items()}.get(dtype, default)
+    return default if given is None else given

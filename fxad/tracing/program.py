@@ -102,6 +102,11 @@ class Spec:
         """The number of elements."""
         return self.aval.size
 
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
     def update(self, *, shape: Iterable[int] | None = None, dtype: object = None) -> Spec:
         """Return the type with another shape or dtype."""
         return Spec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)

@@ -402,6 +402,11 @@ class TracedNumber(Tracer):
             kind = max(kind, NumberKind.FLOATING) if cast("int", static[0]) < 0 else kind
         elif op not in (arithmetic.negative, arithmetic.invert, elementwise.conj, *_REAL_OF_COMPLEX):
             return super()._apply(op, args, static)
+        if op is arithmetic.invert and kind is NumberKind.BOOL:  # Python's has a truth value of True
+            raise DTypeError(
+                f"invert: ~ of a bool of Python, {self!r}: Python gives an int, -2 or -1, NumPy and JAX the other bool",
+                remedy="fxad.numpy.logical_not gives the other bool; numpy.bool_(x) is an array of one bool",
+            )
         result = FLOAT if kind is NumberKind.COMPLEX and op in _REAL_OF_COMPLEX else None
         return self._number_of(op, (self,), static, RESULTS[max(kind, NumberKind.INTEGER)], result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ParameterError
-from fxad.test_util import check_grads
+from fxad.test_util import check_grads, check_jvp, check_vjp
 from tests.api.refusals import check_refused
 
 X = np.array([0.3, -0.7, 1.2])
@@ -54,6 +55,25 @@ def test_wrong_derivatives_are_found(mode: str, order: int) -> None:
         check_grads(f, (X,), order=order, modes=(mode,))
     if order == 2:
         check_grads(f, (X,), order=1, modes=(mode,))
+
+
+def test_derivatives_that_are_given() -> None:
+    check_jvp(smooth, partial(fx.jvp, smooth), (X, {"a": 2.0}))
+    check_vjp(smooth, partial(fx.vjp, smooth), (X, {"a": 2.0}))
+    with pytest.raises(AssertionError, match="differs from the central difference: of ours"):
+        check_jvp(fnp.sin, lambda x, t: (fnp.sin(x[0]), t[0]), (X,), err_msg="of ours")
+    with pytest.raises(AssertionError, match="the vjp differs"):
+        check_vjp(fnp.sin, lambda x: (fnp.sin(x), lambda ct: (ct,)), (X,))
+
+
+def test_tolerances_by_dtype() -> None:
+    with pytest.raises(AssertionError):
+        check_grads(fnp.exp, (X.astype("f"),), 1, "fwd", {np.float32: 1e-9, np.float64: 1}, 0.0)
+    check_grads(fnp.exp, (X.astype("f"),), 1, "fwd", {np.float32: 1, np.float64: 1e-9}, {fnp.float32: 0.0})
+
+
+def test_python_numbers_are_arrays() -> None:
+    check_grads(lambda x: fx.remat(fnp.sin)(x) * x, (3.0,), order=2)
 
 
 def test_refusals() -> None:

@@ -250,8 +250,8 @@ untyped: Any = lax  # calls that mypy rejects
          "scan: f <lambda>: result[1] is a str, not an array: 'a'"),
         (lambda: untyped.map(lambda x: x, ()), ArgumentError, "map: xs has no leaves to tell the number of steps"),
         (lambda: untyped.map(lambda x: x, np.float32(1)), ShapeError, "map: xs is f32[], without an axis to run over"),
-        (lambda: untyped.map(lambda x: x, floats(3), batch_size=0), ParameterError,
-         "map: batch_size is 0, less than 1"),
+        (lambda: untyped.map(lambda x: x, floats(3), batch_size=-1), ParameterError,
+         "map: batch_size is -1, less than 0"),
         (lambda: untyped.fori_loop(0, 2.0, lambda i, v: v, 0.0), ArgumentError,
          "fori_loop: upper is a float, not an int: 2.0"),
         (lambda: untyped.fori_loop(0, fnp.ones(()), lambda i, v: v, 0.0), DTypeError,
@@ -293,7 +293,7 @@ def test_messages(call: Callable[[], Any], error: type[FxadError], message: str)
 # ---------------------------------------------------------------------------------------------------- map, fori_loop
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 2, 3, 7, 10])
+@pytest.mark.parametrize("batch_size", [None, 0, 1, 2, 3, 7, 10])
 def test_map(batch_size: int | None) -> None:
     w = floats(3)
     xs = {"a": floats(7, 3), "n": np.arange(7, dtype=np.int32)}

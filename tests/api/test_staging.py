@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_stages() -> None:
     lowered = traced.lower()
     assert isinstance(lowered, Lowered)
     assert lowered.as_text() == lowered.text() == f.lower(X, y=X).as_text()
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options={"xla_cpu_enable_fast_math": False})
     assert isinstance(compiled, Compiled)
     assert "HloModule" in compiled.as_text()
     for stage in (lowered, compiled):
@@ -95,11 +96,17 @@ def test_eval_shape_and_make_jaxpr() -> None:
     assert program.jaxpr is fx.trace(lambda x: f(x, 2), fx.Spec((3,))).jaxpr
     assert fx.make_jaxpr(fnp.sin)(1.0).jaxpr.eqns[0].prim.name == "sin"
     assert fx.typeof(np.ones((2, 3), "int8")) is fx.Spec((2, 3), "int8").aval
+    named = SimpleNamespace(shape=(3,), dtype=np.dtype("float32"))  # of another library
+    assert fx.eval_shape(lambda x: f(x, 2), named) == want
+    assert fx.make_jaxpr(lambda x: f(x, 2))(named).jaxpr is program.jaxpr
+    assert fx.linear_transpose(lambda x: 2 * x, named)(np.ones(3, np.float32))[0].tolist() == [2, 2, 2]
 
 
 def test_specs() -> None:
     spec = fx.ShapeDtypeStruct((2, 3), fnp.int8)
-    assert (spec.ndim, spec.size) == (2, 6)
+    assert (spec.ndim, spec.size, len(spec)) == (2, 6, 2)
+    with pytest.raises(TypeError, match="unsized"):
+        len(fx.Spec(()))
     assert spec.update(shape=(4,)) == fx.Spec((4,), "int8")
     assert spec.update(dtype=float) == fx.Spec((2, 3))
 
@@ -401,6 +408,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "put the arguments on a device of that platform: device_put(x, device)"),
     (lambda: loose.jit(abs, device=3), ParameterError, "jit: device is 3, which jit does not take",
      "put the arguments on the device: device_put(x, device)"),
+    (lambda: loose.jit(fnp.sin).lower(X).compile(compiler_options=3), ArgumentError,
+     "compile of sin: compiler_options is an int: 3",
+     "give a dict of XLA's flags and their values"),
     (lambda: loose.jit(abs, compiler_options={}), ParameterError,
      "jit: compiler_options is {}, which jit does not take",
      "lower(trace(f, x)).compile(CompileOptions(...))"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
+import pickle
 from collections import OrderedDict, defaultdict, namedtuple
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +42,7 @@ def test_paths() -> None:
         ("['f']['k']", 8), ("['o']['q']", 5), ("['o']['b']", 6),
     ]  # fmt: skip
     assert by_keystr(tu, simple=True, separator="/")[3] == ("a/1/1/y/0", 4)
+    assert tree.leaves_with_path({3: 1}) == [((tree.DictKey(3),), 1)]
     assert tree.leaves_with_path({"a": [1]}) == [((tree.DictKey("a"), tree.SequenceKey(0)), 1)]
     assert repr(tree.DictKey("a")) == "DictKey(key='a')"
 
@@ -314,6 +317,18 @@ def test_partial_is_called_and_differentiated() -> None:
     assert isinstance(g, tu.Partial)
     assert np.array_equal(np.asarray(g.args[0]), [1, 1])
     assert float(g.keywords["c"]) == 6
+
+
+def test_a_partial_of_functools_is_part_of_the_structure() -> None:
+    scaled = functools.partial(lambda n, x: x * np.ones(n, np.float32), 3)
+    p = tu.Partial(scaled, 2.0)
+    assert (p.args, tu.tree_leaves(p)) == ((2.0,), [2.0])
+    assert p.func == scaled
+    assert hash(p.func) == hash(scaled)
+    assert tu.tree_structure(p) == tu.tree_structure(tu.Partial(scaled, 5.0))
+    assert fx.jit(lambda p: p())(p).tolist() == [2, 2, 2]
+    assert pickle.loads(pickle.dumps(tu.Partial(functools.partial(max, 1), 2)))() == 2
+    assert tu.Partial(tu.Partial(max, 1), 2).args == (1, 2)
 
 
 def test_saving_a_tree_as_a_program_says_what_to_use(tmp_path: Path) -> None:

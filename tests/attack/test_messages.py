@@ -97,7 +97,7 @@ def test_a_function_of_other_arguments(fn: Callable[[object], object], what: str
             ParameterError,
             "while_loop: max_steps is Tracer<i32[]>, not an int",
         ),
-        (lambda: lax.map(lambda x: x, X, batch_size=0), ParameterError, "map: batch_size is 0, less than 1"),
+        (lambda: lax.map(lambda x: x, X, batch_size=-1), ParameterError, "map: batch_size is -1, less than 0"),
         (
             lambda: lax.associative_scan(lambda a, b: a[:1], X),
             ShapeError,

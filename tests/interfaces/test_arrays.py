@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -236,6 +238,59 @@ def test_objects_that_are_no_arrays(wrong: object) -> None:
             with pytest.raises(ArgumentError) as e:
                 run()
             assert str(e.value).startswith(message)
+
+
+class Converts:
+    """A parameter of another library, that stands for an array."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __jax_array__(self) -> Any:
+        return self.value
+
+
+class Exports:
+    """An image of another library."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:
+        if self.value is None:
+            raise RuntimeError("no image")
+        return self.value
+
+
+def test_objects_that_stand_for_arrays() -> None:
+    def f(x: Any) -> Any:
+        p = Converts(x)
+        return fnp.sum(fnp.sin(p) + x * p + p * x + fnp.asarray(p, "float32") - fnp.concat([p, x[:0]]))  # type: ignore[arg-type,list-item]
+
+    x = np.arange(3, dtype=np.float32)
+    for run in (f, fx.jit(f)):
+        assert np.allclose(fx.grad(run)(x), np.cos(x) + 4 * x)
+    assert fnp.asarray(Converts(fnp.ones(2))).tolist() == [1, 1]  # type: ignore[arg-type]
+    made: Any = fnp.asarray
+    close(made(Exports(np.arange(3.0))), np.arange(3.0))
+    close(made(Exports(np.arange(3.0)), "int8"), np.arange(3, dtype=np.int8))
+    close(made(array("h", [1, 2])), np.array([1, 2], np.int16))
+    close(made(bytearray(b"ab")), np.array([97, 98], np.uint8))
+    with pytest.raises(ArgumentError, match="asarray: the __array__ of an Exports raises RuntimeError: no image"):
+        made(Exports(None))
+    for text in (b"ab", "ab"):
+        with pytest.raises(ArgumentError, match="is not an array"):
+            made(text)
+
+
+def test_lists_and_types_where_numpy_and_jax_take_them() -> None:
+    assert fnp.array_equal([1, 2], [1.0, 2.0])
+    assert not fnp.array_equal([1, 2], [1])
+    assert fnp.array_equiv([1, 1], 1)
+    assert fnp.iscomplexobj([1, 1j])
+    spec = fx.Spec((2,), "int8")
+    close(fnp.zeros_like(spec), np.zeros(2, np.int8))
+    close(fnp.full_like(SimpleNamespace(shape=(2,), dtype=np.dtype("int8")), 3), np.full(2, 3, np.int8))  # type: ignore[arg-type]
 
 
 def test_numpy_of_a_tracer() -> None:

@@ -26,6 +26,7 @@ def test_counts() -> None:
     assert fnp.bincount(K).dtype == np.int32
     assert fnp.bincount(K, K).dtype == np.float32
     close(fx.jit(lambda k: fnp.bincount(k - 2, length=3))(K), np.bincount(K[K >= 2] - 2)[:3], dtype=False)
+    close(fnp.bincount(K, minlength=9, length=3), np.bincount(K)[:3], dtype=False)
     close(fnp.bincount(K[:0]), np.zeros(0), dtype=False)
     close(fnp.bincount(K > 3), np.bincount(K > 3), dtype=False)
     close(fx.grad(lambda w: fnp.bincount(K, w)[3])(fnp.asarray(W)), (K == 3) * 1.0)
@@ -95,7 +96,7 @@ def test_histograms_of_points() -> None:
         (lambda: fnp.bincount(V), DTypeError, "bincount: takes a vector of integers, got f64[20]"),
         (lambda: fnp.bincount(K, W[:3]), ShapeError, "bincount: weights f64[3] for i64[20]"),
         (lambda: fnp.bincount(K - 3), ParameterError, "bincount: -3 is below 0"),
-        (lambda: fnp.bincount(K, length=-1), ParameterError, "bincount: length -1 must not be below 0"),
+        (lambda: fnp.bincount(K, length=-1), ParameterError, "bincount: length -1 is below 0"),
         (lambda: fnp.digitize(V, P), ShapeError, "digitize: bins must have one axis, got f64[20,3]"),
         (lambda: fnp.histogram(V, 0), ParameterError, "histogram: 0 bins; there must be at least 1"),
         (lambda: fnp.histogram(V, 2, (1, 0)), ParameterError, "histogram: range from 1 to 0"),

@@ -58,6 +58,8 @@ def test_conversions() -> None:
     check(lax.round, np.round, F * 10)
     check(lax.reciprocal, lambda x: 1 / x, F)
     check(lax.stop_gradient, lambda x: x, F)
+    check(lax.conj, lambda x: x.astype(np.complex64), F)
+    check(lax.conj, np.conj, F + 1j * F)
 
 
 def test_stop_gradient_of_a_tree() -> None:

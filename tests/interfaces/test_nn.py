@@ -89,6 +89,7 @@ def test_one_hot() -> None:
     i = np.array([[0, 2], [3, -1]], np.int32)
     want = (i[..., None] == np.arange(3)).astype(np.float32)
     check(lambda i: nn.one_hot(i, 3), lambda i: want, i)
+    assert nn.one_hot([0, 2], 3).tolist() == [[1, 0, 0], [0, 0, 1]]
     check(lambda i: nn.one_hot(i, 3, axis=0, dtype="i8"), lambda i: np.moveaxis(want, -1, 0).astype(np.int8), i)
 
 

@@ -77,7 +77,19 @@ def test_derivatives() -> None:
     close(fx.grad(lambda v: fnp.modf(v)[0].sum())(x), np.ones(3, np.float32))
     close(fx.grad(lambda v: fnp.spacing(v).sum())(x), np.zeros(3, np.float32))
     close(fx.grad(lambda v: fnp.logaddexp2(v, v).sum())(x), np.ones(3, np.float32))
-    close(fx.grad(lambda v: fnp.fmax(v, np.float32(np.nan)).sum())(x), np.ones(3, np.float32))
+
+
+def test_logarithms_of_sums_of_complex_numbers() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 50)) * 5 + 1j * rng.normal(size=(2, 50)) * 9
+    close(fnp.logaddexp(x, y), np.log(np.exp(x) + np.exp(y)))  # the angle is that of the principal branch
+    close(fnp.logaddexp2(x, y), np.log2(np.exp2(x) + np.exp2(y)))
+    inf = complex(np.inf)
+    for f in (fnp.logaddexp, fnp.logaddexp2):
+        found = [complex(f(np.complex128(a), np.complex128(b))) for a, b in ((-inf, 2 + 1j), (-inf, -inf), (inf, 1j))]
+        assert found == [2 + 1j, -inf, inf]
+    slope = fx.grad(lambda v: fnp.logaddexp(v, y).real.sum())(x)
+    close(slope, np.exp(x) / (np.exp(x) + np.exp(y)))
 
 
 def test_powers_and_orders() -> None:

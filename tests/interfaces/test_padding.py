@@ -57,6 +57,18 @@ def test_values_for_each_side() -> None:
         close(fnp.pad(X[:0], ((0, 0), (1, 1)), mode), numpys(X[:0], ((0, 0), (1, 1)), mode))
 
 
+def test_a_function_as_the_mode() -> None:
+    def row(x: Any, width: Any, axis: int, kwargs: Any) -> Any:
+        return x.at[: width[0]].set(kwargs["value"] + axis).at[x.size - width[1] :].set(kwargs["value"])
+
+    def row_in_place(x: Any, width: Any, axis: int, kwargs: Any) -> None:
+        x[: width[0]], x[x.size - width[1] :] = kwargs["value"] + axis, kwargs["value"]
+
+    widths = ((1, 2), (0, 3))
+    want = np.pad(X, widths, row_in_place, value=7)
+    check(lambda x: fnp.pad(x, widths, row, value=7), lambda _: want, X)
+
+
 @pytest.mark.parametrize("mode", [m for m in MODES if m not in ("maximum", "minimum", "median")])
 def test_derivative_is_the_adjoint(mode: str) -> None:
     """The gradient of linear padding is the transpose of its matrix."""
@@ -90,6 +102,7 @@ def test_under_transformations() -> None:
             "pad: widths of axis 0 (1, 2, 3) are not one int, or one pair",
         ),
         (lambda: fnp.pad(X, {0: 1.5}), ParameterError, "pad: widths of axis 0 1.5 must be ints"),  # type: ignore[dict-item]
+        (lambda: fnp.pad(X, 1, value=7), ParameterError, "pad: takes no value"),
         (lambda: fnp.pad(X, {2: 1}), AxisError, "pad: axis 2 is out of range"),
         (lambda: fnp.pad(X[:0], 1, "edge"), ShapeError, "pad: axis 0 of f32[0,4] is empty"),
         (lambda: fnp.pad(X, 1, "mean", stat_length=0), ParameterError, "pad: stat_length 0 must be at least 1"),

@@ -86,6 +86,7 @@ def test_cumulative_functions(name: str) -> None:
         check(lambda x, a=axis: ours(x, a), lambda x, a=axis: theirs(x, a), X)
     assert ours(np.ones(3, np.int8)).dtype == np.int32
     assert ours(np.ones(3, bool), dtype="float64").dtype == np.float64
+    check(lambda x: ours(x > 0, 1, bool), lambda x: theirs(x > 0, 1, bool), X)
     standard = getattr(fnp, "cumulative_sum" if name == "cumsum" else "cumulative_prod")
     start = np.full((3, 1), 0.0 if name == "cumsum" else 1.0)
     close(standard(X, axis=1, include_initial=True), np.concatenate([start, theirs(X, 1)], 1))

@@ -233,6 +233,11 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str]] = [
         "reduce: initial values differ in structure: (*,), operands (*, *)",
     ),
     (
+        lambda: lax.reduce(X, np.zeros(1, np.float32), lax.add, (0,)),
+        ShapeError,
+        "reduce: initial value 0 is f32[1], not a single number",
+    ),
+    (
         lambda: lax.reduce((), (), lax.add, (0,)),
         ArgumentError,
         "reduce: takes at least one operand",

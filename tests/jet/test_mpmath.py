@@ -207,7 +207,7 @@ def test_rows_of_curves_with_all_coefficients_keep_their_digits(prim: Primitive,
     """Each coefficient, also where the function is close to its limit, or to a point where an even derivative is 0."""
     curve = (0.5, -0.3, 0.2, 0.7, -0.1, 0.05, 0.3, 0.2)
     series, has = jet(single_equation(prim, (Aval((), dtypes.float64),)), ((True,) * ORDER,))
-    first, *higher = [float(y) for y in run(series, [np.float64(a) for a in (x, *curve)])]
+    first, *higher = [float(y) for y in run(series, [np.asarray(a) for a in (x, *curve)])]
     found = [first, *[higher.pop(0) if m else 0.0 for m in has[0]]]
     with mpmath.workdps(60):
         powers = list(enumerate(map(mpmath.mpf, (x, *curve))))

@@ -345,3 +345,13 @@ def test_a_long_sum_of_numbers_does_not_recur() -> None:
     numbers = list(range(1200))
     program = fx.trace(lambda xs, on: sum(xs) + sum([x > 3 for x in xs]) * on, numbers, True)
     assert int(np.asarray(fx.interpret(program, numbers, True))) == sum(numbers) + 1196
+
+
+def test_the_inverse_of_a_bool_of_python_is_refused() -> None:
+    """Python's `~True` is -2, which is true. In JAX it is False."""
+    for f, argument in ((lambda n: fnp.where(~(n > 3), 1, 2), 5), (lambda b: ~b, True)):
+        with pytest.raises(DTypeError, match=r"^invert: ~ of a bool of Python, Tracer<bool\[\]>: Python gives") as e:
+            fx.jit(f)(argument)
+        assert e.value.remedy.startswith("fxad.numpy.logical_not gives the other bool")
+    assert int(fx.jit(lambda n: ~n)(5)) == -6
+    assert not fx.jit(lambda n: fnp.logical_not(n > 3))(5)

@@ -101,7 +101,7 @@ def map(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -
     """Apply `f` to each slice of `xs` along axis 0 in a loop; return the results stacked.
 
     With `batch_size`, each step maps over that many slices, as under vmap: a compromise between the speed of vmap and
-    the memory of a loop. The remainder is one smaller batch.
+    the memory of a loop. The remainder is one smaller batch. 0 maps over all slices at once.
 
     Raises: ShapeError when leaves of `xs` differ in length.
     """
@@ -112,7 +112,7 @@ def map(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -
     if batch_size is None:
         outs = bind(Scan(body.jaxpr, n, False, 1, n_consts, 0), *body.captured, *leaves)
         return body.out_tree.unflatten(outs)
-    size = to_count("map", "batch_size", batch_size, 1)
+    size = to_count("map", "batch_size", batch_size, 0) or max(n, 1)
     dims, to = (None,) * n_consts + (0,) * len(leaves), (0,) * len(body.jaxpr.outs)
     parts: list[Sequence[Array]] = []
 
