@@ -512,6 +512,10 @@ def _operator(
             remedy="give the coefficient of each derivative: {(2, 0): 1.0, (0, 2): 1.0} is u_xx + u_yy",
         )
     indices = {index: _multi_index(what, index) for index in terms}
+    if len(set(indices.values())) < len(indices):
+        raise ArgumentError(
+            f"{what}: {shown(tuple(indices))} name one derivative twice", remedy="give the sum of its coefficients"
+        )
     if any(map(callable, terms.values())) and not isinstance(f, Program):
         return _of_function(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])

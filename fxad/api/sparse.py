@@ -282,19 +282,20 @@ def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Seq
         return pattern_of(program.jaxpr, flags)
     memo, key = program.jaxpr._memo, ("sparsity", flags)
     entry = memo.get(key)
-    if entry is not None and all([a() is b for a, b in zip(entry[0], values, strict=True)]):
+    if entry is not None and all([_is_of(a, b) for a, b in zip(entry[0], values, strict=True)]):
         cached: Pattern = entry[1]
         return cached
     known = [(lambda v=v: None if v is None else _concrete(v)) for v in values]
     pattern = pattern_with_values(program.jaxpr, flags, known)
     # Of the last values only, and without them: the cache holds the program (docs/adr/0003). Arrays of NumPy may change.
     if all([v is None or (isinstance(v, Array) and not isinstance(v, Tracer)) for v in values]):
-        memo[key] = [_nothing if v is None else ref(v) for v in values], pattern
+        memo[key] = [None if v is None else ref(v) for v in values], pattern
     return pattern
 
 
-def _nothing() -> None:
-    """Return the value of an argument that is not given."""
+def _is_of(remembered: ref[object] | None, value: object) -> bool:
+    """Return True if a value is the one that a pattern was made of. None: not given. An array that is gone is none."""
+    return value is None if remembered is None else value is not None and remembered() is value
 
 
 def _concrete(value: object) -> Any:

@@ -344,7 +344,7 @@ class _Parser:
         lit = self.literals.get(key)
         if lit is None:
             paired = dtypes.is_complex(aval.dtype)
-            if token_kind(parts[0]) == "size":
+            if token_kind(parts[0]) == "size" and len(parts) == 1:
                 size = self.checked(at, read_size, parts[0][1:-1])
                 lit = self.literals[key] = self.checked(at, Lit.of, size, aval)
                 return lit

@@ -601,6 +601,9 @@ class Eager:
             if isinstance(a, Array | np.ndarray | np.generic):
                 like = a.dtype
                 break
+            if not is_scalar(a):  # an array of another library
+                like = aval_of(contained_array(a), operation_name(op, static)).dtype
+                break
         else:
             like = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]

@@ -608,8 +608,8 @@ class Trace:
                 like = atom.aval
             atoms.append(atom)
         b = self.builder
-        b.source = source
         operands: list[Any] = self._with_scalars(op, args, static, atoms, like) if scalars else atoms
+        b.source = source  # a number that is converted there has its own line
         start, first = len(b.eqns), b.n
         try:
             outs = op(b, *operands, *static)

@@ -221,15 +221,17 @@ def to_dlpack(
         )
     dtype = buffer.aval.dtype
     old = max_version is None or max_version < (1, 0)
-    if copy is False and (old or dtype in _NO_PROTOCOL or dl_device not in (None, here)):
+    on_device = here[0] not in _HOST and dl_device in (None, here)
+    if copy is False and (old or on_device or dtype in _NO_PROTOCOL or dl_device not in (None, here)):
         raise BufferError(f"an immutable {dtype.name} array is not exported so without a copy: leave out copy=False")
-    if here[0] not in _HOST and dl_device in (None, here):
+    if on_device:
         return _jax.buffer_to_dlpack_managed_tensor(copy_buffer(buffer), stream)
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
         # a consumer may write to it; only the capsule refers to this copy
         sharding = cast(OneDeviceSharding, buffer._sharding)
-        return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), sharding, _COPY))
+        own = _host_put(array, Aval(array.shape, dtype), sharding, _COPY, committed=False)
+        return _jax.buffer_to_dlpack_managed_tensor(own)
     if old or copy:
         array = array.copy()
     return cast(_ExportsVersions, array).__dlpack__(max_version=max_version, copy=None)

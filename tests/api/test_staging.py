@@ -443,3 +443,14 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
 @pytest.mark.parametrize("k", range(len(REFUSED)))
 def test_refusals(k: int) -> None:
     check_refused(*REFUSED[k])
+
+
+def test_an_operation_with_a_traced_number_has_its_own_line_and_scope() -> None:
+    def f(x: Any, n: Any) -> Any:
+        m = n * 2
+        with fx.named_scope("scaled"):
+            return x * m
+
+    program = fx.trace(f, fx.Spec((3,)), 3)
+    (multiplied,) = [e for e in program.jaxpr.eqns if e.prim.name == "mul" and e.outs[0].aval.shape]
+    assert getattr(source_location(multiplied.source), "scope", "") == "scaled"

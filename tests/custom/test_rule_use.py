@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -610,3 +611,23 @@ def test_another_function_with_rules_is_pickled_with_its_rules() -> None:
     for again in (pickle.loads(pickle.dumps(custom)), copy.copy(custom), copy.deepcopy(custom)):
         assert again is not custom
         assert fx.grad(again)(1.0) == 3.0
+
+
+def test_arguments_without_derivative_are_told_apart_by_their_bits() -> None:
+    """0.0 and -0.0, and (1,) and (True,), are equal in Python."""
+
+    @partial(fx.custom_jvp, nondiff_argnums=(1,))
+    def quotient(x: Any, by: float) -> Any:
+        return x / fnp.full_like(x, by)
+
+    @quotient.defjvp
+    def tangent(by: float, primals: Any, tangents: Any) -> Any:
+        return quotient(primals[0], by), tangents[0] * 0.0
+
+    @fx.custom_jvp
+    def both(x: Any) -> Any:
+        return quotient(x, 0.0), quotient(x, -0.0)
+
+    both.defjvp(lambda primals, tangents: (both(*primals), (tangents[0], tangents[0])))
+    for f in (both, fx.jit(both)):
+        assert [float(y) for y in f(fnp.ones(()))] == [np.inf, -np.inf]

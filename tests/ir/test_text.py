@@ -233,6 +233,7 @@ MALFORMED = [
     ("main @f() -> () {\n  return 0x7fc0:f32[]\n}", "line 2, column 10: 0x7fc0 is not a value of f32[]"),
     ("main @f() -> () {\n  return 1.0:c64[]\n}", "line 2, column 10: 1.0 is not a value of c64[]"),
     ("main @f() -> () {\n  return complex(1.0, x):c64[]\n}", "column 10: complex(1.0, x) is not a value of c64[]"),
+    ("main @f() -> () {\n  return complex({n}, 1.0):f32[]\n}", "complex({n}, 1.0) is not a value of f32[]"),
     ("main @f() -> () {\n  () = call[body=@g]\n}", "line 2, column 18: there is no function @g before this line"),
     ("main @f() -> () {\n  () = call[body=3]\n}", "line 2, column 18: call: parameter body is Jaxpr, got 3"),
     ("main @f() -> () {\n  () = call\n}", "line 2, column 8: call: parameter body is missing"),

@@ -408,6 +408,12 @@ REFUSED: dict[str, Refused] = {
         INDEX,
     ),
     "text": (lambda: fx.operator(scalar, {"xx": 1.0})(X), ArgumentError, "operator: 'xx' is no multi-index", INDEX),
+    "twice": (
+        lambda: fx.operator(lambda x: x * x, {2: 1.0, (2,): 2.0})(1.5),
+        ArgumentError,
+        "operator: (2, (2,)) name one derivative twice",
+        "give the sum of its coefficients",
+    ),
     "no terms": (
         lambda: fx.operator(scalar, {})(X),
         ArgumentError,

@@ -324,6 +324,16 @@ def test_bad_input() -> None:
         fnp.sin(fx.sparse_jacobian(fnp.sin)(x))  # type: ignore[arg-type]
 
 
+def test_a_pattern_at_values_that_are_gone_is_not_that_without_values() -> None:
+    w = fnp.ones(3)
+    program: Any = fx.trace(lambda x, i: (w * x)[i], fx.Spec((3,)), fx.Spec((2,), "int32"))
+    at = [fnp.ones(3), fnp.asarray([2, 0])]
+    assert fx.sparsity(program, at=tuple(at)).nnz == 2
+    at.clear()
+    gc.collect()
+    assert fx.sparsity(program).nnz == 6
+
+
 def test_patterns_hold_no_arrays() -> None:
     """Regression: the program held the arrays that a pattern was computed from, and the cache holds the program. A
     sparse derivative lives as long as its pattern: programs held one for each pattern at other values."""

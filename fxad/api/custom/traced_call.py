@@ -304,11 +304,12 @@ def _code(fun: object) -> object:
 
 
 def _alike(a: object, b: object) -> bool:
-    """Return True if two values of `nondiff_argnums` are equal. Functions are equal if they are one object."""
+    """Return True if two values of `nondiff_argnums` are equal, bit for bit. Functions are equal if they are one
+    object."""
     if a is b:
         return True
     try:
-        return type(a) is type(b) and hash(a) == hash(b) and bool(a == b)
+        return type(a) is type(b) and hash(a) == hash(b) and exact_key(a) == exact_key(b)
     except TypeError:
         return False
 
