@@ -116,9 +116,17 @@ def histogram_bin_edges(a: ArrayLike, bins: Bins = 10, range: Range = None, weig
             With the name of one of NumPy's estimators the number of bins depends on the values, so the function cannot
             be traced.
     """
-    del weights  # NumPy's signature; the edges do not depend on them
     array = as_array("histogram_bin_edges", a)
+    _check_weights("histogram_bin_edges", bins, weights)  # the edges do not depend on them
     return _edges("histogram_bin_edges", array, bins, range, a)
+
+
+def _check_weights(name: str, bins: object, weights: object) -> None:
+    if isinstance(bins, str) and weights is not None:
+        raise ArgumentError(
+            f"{name}: bins {shown(bins)} with weights: the estimators of NumPy do not read them",
+            remedy="give the number of bins, or the edges",
+        )
 
 
 def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
@@ -180,6 +188,7 @@ def histogram(
     """
     density = flag("histogram", "density", density)
     array = as_array("histogram", a)
+    _check_weights("histogram", bins, weights)
     edges = _edges("histogram", array, bins, range, a)
     w = None if weights is None else as_array("histogram", weights, 4)
     if w is not None and w.shape != array.shape:

@@ -263,7 +263,8 @@ def quantile(
 
     Type:   the result has the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf" and
             "closest_observation" return elements, in the dtype of `a`; the others interpolate between two elements.
-    Rule:   nan for an array element of q outside [0, 1]; an error for such a Python number. `weights` (only for
+    Rule:   nan for an array element of q outside [0, 1], of integers by a method that gives elements the first or the
+            last one; an error for such a Python number. `weights` (only for
             "inverted_cdf") have the shape of `a`, or its size along `axis`.
     Cost:   a sort; the derivative is a gather.
     Raises: ParameterError, DTypeError for complex numbers.
@@ -488,7 +489,8 @@ def _weighted_quantiles(
     index = here.argmax(-1)
     out = take_along_axis(y, index, mode="promise_in_bounds")
     if y.dtype in dtypes.FLOATING:
-        wrong = (parts < 0) | (parts > 1) | (total == 0 if skip_nans else missing.any(-1, keepdims=True))
+        wrong = (parts < 0) | (parts > 1) | isnan(parts)
+        wrong = wrong | (total == 0 if skip_nans else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)
     return _quantile_axes_first(out, x, q, axes, keepdims)
 

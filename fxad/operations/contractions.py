@@ -69,6 +69,9 @@ def contract(
         dtype = promote_dtypes(op, dtype, o.x.aval.dtype)
     # bools are multiplied and summed as integers, then converted back: logical and, or
     inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
+    if preferred is not None and _has_lone_label(operands, out):
+        # its sum has the dtype of the operand, which would wrap or round
+        inner = promote_dtypes(op, inner, preferred)
     remaining = [_take_repeated_diagonals(emit, replace(o, x=convert(emit, o.x, inner))) for o in operands]
     remaining = _drop_broadcast_axes(emit, op, remaining)
     for step in path:
@@ -87,6 +90,12 @@ def contract(
     product = _sum_unneeded(emit, product, set(out))
     result = emit_transpose(emit, product.x, product.at([n for n in out if n in product.labels]))
     return convert(emit, result, preferred or dtype)
+
+
+def _has_lone_label(operands: Sequence[Labelled], out: tuple[Label, ...]) -> bool:
+    """Return True if an axis of one operand alone is summed."""
+    count = Counter([n for o in operands for n in set(o.labels)])
+    return any([k == 1 and n not in out for n, k in count.items()])
 
 
 def dot_of_bools(emit: Emit, x: Atom, y: Atom, prim: DotGeneral, preferred: DType | None) -> Atoms:
@@ -217,7 +226,11 @@ def _with_labels(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
 def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
     """Return the product summed over the last axis of x and the last but one of y; a scalar multiplies."""
     if not x.aval.ndim or not y.aval.ndim:
-        return multiply(emit, x, y)
+        if preferred is None:
+            return multiply(emit, x, y)
+        dtype = promote_dtypes("dot", promote_dtypes("dot", x.aval.dtype, y.aval.dtype), preferred)
+        (product,) = multiply(emit, convert(emit, x, dtype), convert(emit, y, dtype))
+        return (convert(emit, product, preferred),)
     return tensordot(emit, x, y, (x.aval.ndim - 1,), (max(y.aval.ndim - 2, 0),), preferred)
 
 

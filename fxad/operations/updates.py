@@ -255,7 +255,7 @@ def _scatter(
     emit: Emit, name: str, x: Atom, value: Atom, at: Atom, indexed: _IndexedWindows, index_mode: IndexMode
 ) -> Atom:
     """Return x with `value` combined into the elements at index vectors; repeated updates of one element are combined
-    in sequence."""
+    in sequence; of a quotient or a power, the product of the values is taken first."""
     promises = indexed.promises(index_mode)
     if x.aval.dtype is dtypes.bool_:
         name = _OF_BOOLS.get(name, name)

@@ -167,24 +167,26 @@ class LinearRecurrence(LinearInOne):
         within_blocks = self._within_blocks(operation, x, blocks)
         finite, *values = hlo.call(within_blocks, args)
         in_blocks = self._joined_blocks(operation, x, within_blocks.out_avals[1:])
-        # a composition of maps with an infinite factor may be nan where applying one after the other is not: 0 * inf
+        # a composition of maps with an infinite factor, or of an infinite value and a factor that underflows, may be
+        # nan where applying one map after the other is not: 0 * inf
         branches = Region(in_blocks, tuple(values)), Region(at_once, tuple(args))
         return hlo.op("stablehlo.if", (finite,), (x,), regions=branches)[0]
 
     def _within_blocks(self, operation: CumulativeOperation, x: Aval, blocks: int) -> Jaxpr:
-        """Return the program of the compositions within each block: whether the total factors are finite, the totals
-        of the blocks (a, b), the rows of compositions (a, b)."""
+        """Return the program of the compositions within each block: whether the total factors and the results at the
+        ends of blocks are finite, the compositions up to the ends (a, b), the rows of compositions (a, b)."""
         b = Builder()
         totals, rows = _scan_blocks(b, operation, self._maps(b, b.inputs((x, x))), self.axis, blocks)
-        return b.build((_all_finite(b, totals[0]), *totals, *rows), f"{self.name}_blocks")
+        # of a composition of totals only b is used: so no product of their factors overflows
+        ends = _cumulate_at_once(b, operation, totals, 1)
+        finite = b.one(AND, _all_finite(b, totals[0]), _all_finite(b, ends[1]))
+        return b.build((finite, *ends, *rows), f"{self.name}_blocks")
 
     def _joined_blocks(self, operation: CumulativeOperation, x: Aval, parts: Avals) -> Jaxpr:
-        """Return the program from totals and rows, of the types `parts`, to y."""
+        """Return the program from the compositions up to the ends of blocks and the rows, of types `parts`, to y."""
         b = Builder()
-        a_total, b_total, *in_block = b.inputs(parts)
-        # of a composition of totals only b is used: so no product of their factors overflows
-        totals = _cumulate_at_once(b, operation, (a_total, b_total), 1)
-        combined = _combine_blocks(b, operation, totals, tuple(in_block))
+        a_ends, b_ends, *in_block = b.inputs(parts)
+        combined = _combine_blocks(b, operation, (a_ends, b_ends), tuple(in_block))
         return b.build(_join_rows(b, combined[1:], x.shape, self.axis), self.name)
 
     def _maps(self, emit: Emit, args: Atoms) -> Atoms:

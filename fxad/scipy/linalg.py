@@ -165,6 +165,9 @@ def solve(
 ) -> Array:
     """Return the x with a @ x = b. With assume_a="pos" by Cholesky's method, for a Hermitian positive definite a.
 
+    Of a matrix that is said to be symmetric ("sym"), Hermitian ("her") or positive definite, one triangle is read: the
+    upper one, or with `lower` the lower one.
+
     Raises: ParameterError for another `assume_a` than "gen", "sym", "her" or "pos".
     """
     check_flags("solve", overwrite_a=overwrite_a, overwrite_b=overwrite_b, debug=debug, check_finite=check_finite)
@@ -173,6 +176,10 @@ def solve(
     lower = flag("solve", "lower", lower)
     if assume_a == "pos":
         return linalg.cho_solve(linalg.cho_factor(a, lower), b)
+    if assume_a in ("sym", "her"):
+        part = fnp.tril(a) if lower else fnp.triu(a)
+        other = fnp.matrix_transpose(fnp.tril(a, -1) if lower else fnp.triu(a, 1))
+        a = part + (fnp.conj(other) if assume_a == "her" else other)
     return linalg.solve(a, b)
 
 
@@ -543,14 +550,20 @@ def eigh_tridiagonal(
         )
     if (select == "i") != (select_range is not None):
         raise ParameterError('eigh_tridiagonal: select_range goes with select="i"', remedy="give both")
-    first, last = (0, -1) if select_range is None else plain_ints(select_range)
-    chosen = slice(first, None if last == -1 else last + 1)
     middle, beside = floats("eigh_tridiagonal", _vector("eigh_tridiagonal", d), _vector("eigh_tridiagonal", e))
     if middle.shape[0] != beside.shape[0] + 1:
         raise ShapeError(
             f"eigh_tridiagonal: {middle.shape[0]} elements on the diagonal, {beside.shape[0]} beside it",
             remedy="give one element less beside the diagonal",
         )
+    n = middle.shape[0]
+    first, last = (0, n - 1) if select_range is None else plain_ints(select_range)
+    if select_range is not None and not 0 <= first <= last < n:
+        raise ParameterError(
+            f"eigh_tridiagonal: select_range {shown(select_range)} of {n} eigenvalues",
+            remedy="give the numbers of the first and of the last one, from 0",
+        )
+    chosen = slice(first, last + 1)
     matrix = fnp.diag(middle) + fnp.diag(beside, 1) + fnp.diag(fnp.conj(beside), -1)
     if flag("eigh_tridiagonal", "eigvals_only", eigvals_only):
         return linalg.eigvalsh(matrix)[chosen]

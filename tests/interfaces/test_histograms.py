@@ -124,3 +124,10 @@ def test_narrow_weights_are_added_in_float32(dtype: str) -> None:
     growth = np.full(500, 1.0078125, dtypes.as_dtype(dtype))
     product = ops.segment_prod(growth, np.zeros(500, np.int32), 1)
     np.testing.assert_allclose(np.asarray(product, np.float64), 1.0078125**500, rtol=2**-9)
+
+
+def test_estimators_of_bins_take_no_weights() -> None:
+    for f in (fnp.histogram, fnp.histogram_bin_edges):
+        with pytest.raises(ArgumentError, match=r"bins 'auto' with weights: the estimators of NumPy do not") as e:
+            f(np.arange(9.0), "auto", weights=np.ones(9))
+        assert e.value.remedy == "give the number of bins, or the edges"

@@ -277,6 +277,10 @@ def test_samples() -> None:
         close(np.asarray(found.count), want.count)
         for method in ("average", "min", "max", "dense", "ordinal"):
             close(np.asarray(stats.rankdata(x, method, axis=axis)), scipy.stats.rankdata(x, method, axis=axis))
+    nans = np.array([[2.0, np.nan, 1.0, np.nan], [3.0, 1.0, 1.0, 2.0]])
+    close(np.asarray(stats.rankdata(nans, axis=1)), scipy.stats.rankdata(nans, axis=1))
+    for method, ranks in {"min": [2, 3, 1, 3], "max": [2, 4, 1, 4], "dense": [2, 3, 1, 3]}.items():
+        np.testing.assert_array_equal(np.asarray(stats.rankdata(nans[0], method)), ranks)
     assert stats.mode(x, 1, keepdims=True).mode.shape == (3, 1)
 
 

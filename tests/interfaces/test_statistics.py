@@ -74,6 +74,8 @@ def test_weights_count() -> None:
             ours = fnp.quantile(X, q, axis, weights=w, method="inverted_cdf")
             close(ours, np.quantile(X, q, axis, weights=w, method="inverted_cdf"))
     x = np.array([np.nan, 3.0, 1.0])
+    wrong = fnp.quantile(X, fnp.asarray([np.nan, 0.5]), weights=np.ones(X.shape), method="inverted_cdf")
+    np.testing.assert_array_equal(np.isnan(np.asarray(wrong)), [True, False])
     close(fnp.nanquantile(x, 0.5, weights=W[:3], method="inverted_cdf"), fnp.quantile(x[1:], 0.5, method="nearest") * 3)
 
 

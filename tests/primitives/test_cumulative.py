@@ -80,6 +80,22 @@ def test_long_recurrences_whose_factors_multiply_to_infinity(
     n = len(a)
     a[: n // 2], a[n // 2] = before, at
     b[0 if place == 0 else -1] = 1.0
+    _compiled_as_interpreted(a, b, reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("first", "grows"), [(INF, 1e-200), (1e300, 1e10)])
+def test_long_recurrences_whose_values_are_infinite_and_whose_factors_underflow(
+    first: float, grows: float, reverse: bool
+) -> None:
+    """The product of a block is 0, and 0 times an infinite value before it is nan. The recurrence is not."""
+    a, b = np.full(3000, 1e-200), np.zeros(3000)
+    a[:200] = grows
+    b[0] = first
+    _compiled_as_interpreted(a, b, reverse)
+
+
+def _compiled_as_interpreted(a: NDArray, b: NDArray, reverse: bool) -> None:
     if reverse:
         a, b = a[::-1].copy(), b[::-1].copy()
     p = program(LinearRecurrence(0, reverse), *avals_of(a, b))

@@ -96,7 +96,11 @@ _METHODS = ("average", "min", "max", "dense", "ordinal")
 
 def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None) -> Array:
     """Return the ranks of elements along an axis, from 1; None: of all elements. Equal elements have the average, least
-    or greatest of their ranks, consecutive ranks of distinct values ("dense"), or ranks in order ("ordinal")."""
+    or greatest of their ranks, consecutive ranks of distinct values ("dense"), or ranks in order ("ordinal").
+
+    Averages are nan where an element is nan. The other methods give integers: nans come after the
+    numbers, as if they were equal.
+    """
     x = as_array("rankdata", a)
     if text("rankdata", "method", method) not in _METHODS:
         raise ParameterError(f"rankdata: method {method!r} is unknown", remedy=f"the methods are {' '.join(_METHODS)}")
@@ -114,13 +118,13 @@ def _rankdata(x: Array, method: str, axis: int) -> Array:
     if method == "ordinal":
         ranks = inverse + 1
     elif method == "dense":
-        new = fnp.pad(ordered[:, 1:] != ordered[:, :-1], ((0, 0), (1, 0)))
-        ranks = fnp.take_along_axis(fnp.cumsum(new, axis=1) + 1, inverse, 1, mode="promise_in_bounds")
+        new = _first_of_equals(ordered) == fnp.arange(n)
+        ranks = fnp.take_along_axis(fnp.cumsum(new, axis=1), inverse, 1, mode="promise_in_bounds")
     else:
         first = _first_of_equals(ordered) + 1
         last = n - fnp.flip(_first_of_equals(fnp.flip(ordered, axis=1)), axis=1)
         ties = {"min": first, "max": last}.get(method)
         if ties is None:
-            ties = (first + last) / 2
+            ties = fnp.where(fnp.isnan(ordered[:, -1:]), fnp.nan, (first + last) / 2)  # nans come last
         ranks = fnp.take_along_axis(ties, inverse, 1, mode="promise_in_bounds")
     return fnp.moveaxis(ranks.reshape(moved.shape), -1, axis)
