@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
 from fxad.operations import linalg, linear_systems
-from fxad.operations.arguments import flag, to_int
+from fxad.operations.arguments import flag, to_int, to_ints
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Ormqr, Qr
@@ -65,10 +65,11 @@ def eigh(
     w, v = binder().apply(linalg.eigh, (x,), static)
     if subset_by_index is None:
         return v, w
-    first, last = [to_int("eigh", "subset_by_index", k) for k in subset_by_index]
+    subset = to_ints("eigh", "subset_by_index", subset_by_index)
+    first, last = subset if len(subset) == 2 else (0, 0)
     if not 0 <= first < last <= w.shape[-1]:
         raise ParameterError(
-            f"eigh: subset_by_index ({first}, {last}) of {w.shape[-1]} eigenvalues",
+            f"eigh: subset_by_index {shown(subset)} of {w.shape[-1]} eigenvalues",
             remedy="give the first index, and the one after the last",
         )
     return v[..., first:last], w[..., first:last]

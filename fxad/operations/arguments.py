@@ -67,7 +67,7 @@ def to_count(op: str, what: str, value: object, least: int) -> int:
 def contained_array(value: object) -> object:
     """Return the array in an object of a user's class with `__jax_array__`, JAX's method for it; others as they are."""
     method = None if isinstance(value, Typed) else getattr(type(value), "__jax_array__", None)
-    return value if method is None else method(value)
+    return method(value) if callable(method) else value  # a tracer of JAX has a property of this name
 
 
 def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:

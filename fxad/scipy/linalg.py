@@ -561,7 +561,7 @@ def eigh_tridiagonal(
     if select_range is not None and not 0 <= first <= last < n:
         raise ParameterError(
             f"eigh_tridiagonal: select_range {shown(select_range)} of {n} eigenvalues",
-            remedy="give the numbers of the first and of the last one, from 0",
+            remedy="give the first number and the last, from 0",
         )
     chosen = slice(first, last + 1)
     matrix = fnp.diag(middle) + fnp.diag(beside, 1) + fnp.diag(fnp.conj(beside), -1)

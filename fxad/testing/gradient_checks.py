@@ -89,9 +89,12 @@ def check_vjp(
 
 
 def _arrays(args: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the arguments with arrays in place of Python numbers: results of numbers alone are not traced as float32,
-    and a cotangent has the dtype of the trace."""
-    return tree.map(lambda x: asarray(x) if is_scalar(x) else x, tuple(args))
+    """Return the arguments with arrays in place of Python numbers, of 64 bits if another argument has 64: results of
+    numbers alone are not traced as float32, and a cotangent has the dtype of the trace."""
+    args = tuple(args)
+    wide = bool(_wide([x for x in tree.leaves(args) if not is_scalar(x)]))
+    dtypes_of = {float: np.float64, complex: np.complex128} if wide else {}
+    return tree.map(lambda x: asarray(x, dtypes_of.get(type(x))) if is_scalar(x) else x, args)
 
 
 def _random_like(values: T, seed: int) -> T:

@@ -98,7 +98,8 @@ def test_a_later_write_to_a_closed_over_array_changes_nothing(make: Any) -> None
 
 def test_a_number_beside_an_array_of_another_library_has_its_dtype() -> None:
     lent: Any = Lent(np.array([1.0, 3.0]))
-    for f in (lambda: fnp.multiply(lent, 0.1), lambda: fnp.multiply(0.1, lent)):
+    functions: list[Any] = [lambda: fnp.multiply(lent, 0.1), lambda: fnp.multiply(0.1, lent)]
+    for f in functions:
         for found in (f(), fx.jit(f)()):
             np.testing.assert_array_equal(np.asarray(found), [0.1, 3 * 0.1])
 

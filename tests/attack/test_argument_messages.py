@@ -100,7 +100,7 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
             ("gcd: argument 0", lambda: fnp.gcd(2**80, 4)),
             ("sum: initial", lambda: fnp.sum(WHOLE, initial=2**80)),
             ("at: the value", lambda: fx.asarray(WHOLE).at[0].set(2**80)),
-            ("reduce: initial value", lambda: lax.reduce(WHOLE, 2**80, lax.add, (0,))),
+            ("reduce: initial value 0", lambda: lax.reduce(WHOLE, 2**80, lax.add, (0,))),
         )
     ],
     (

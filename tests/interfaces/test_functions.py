@@ -384,9 +384,9 @@ def test_preferred_element_types() -> None:
     close(out, np.einsum("ij,kj,lj->ikl", *[half.astype(np.float32)] * 3))
     ones = np.ones((2, 200), np.int8)  # labels of one operand alone are summed in the dtype too
     for labels, arrays in (("ij->i", (ones,)), ("ij,k->k", (ones, ones[0])), ("ii->", (np.eye(200, dtype=np.int8),))):
-        out = fnp.einsum(labels, *arrays, preferred_element_type="int32")
-        assert out.dtype.name == "int32"
-        np.testing.assert_array_equal(np.asarray(out), np.einsum(labels, *[x.astype(np.int32) for x in arrays]))
+        sums = fnp.einsum(labels, *arrays, preferred_element_type="int32")
+        assert sums.dtype.name == "int32"
+        np.testing.assert_array_equal(np.asarray(sums), np.einsum(labels, *[x.astype(np.int32) for x in arrays]))
     product = fnp.dot(np.int8(100), np.array([2, 3], np.int8), preferred_element_type="int32")
     assert product.dtype.name == "int32"
     np.testing.assert_array_equal(np.asarray(product), [200, 300])

@@ -293,9 +293,9 @@ def test_linear_algebra() -> None:
     close(linalg.expm(A), scipy.linalg.expm(A))
     for assume in ("gen", "pos", "sym"):
         close(linalg.solve(A, B, assume_a=assume), np.linalg.solve(A, B))
-    for lower, part in ((False, np.triu(A)), (True, np.tril(A))):  # the other triangle is not read
+    for lower, triangle in ((False, np.triu(A)), (True, np.tril(A))):  # the other one is not read
         for assume in ("pos", "sym", "her"):
-            close(linalg.solve(part, B, lower, assume_a=assume), np.linalg.solve(A, B))
+            close(linalg.solve(triangle, B, bool(lower), assume_a=assume), np.linalg.solve(A, B))
     hermitian = A + 1j * (np.triu(A, 1) - np.tril(A, -1))
     close(linalg.solve(np.triu(hermitian), B, assume_a="her"), np.linalg.solve(hermitian, B))
     for trans in (0, "T", "C", "N"):

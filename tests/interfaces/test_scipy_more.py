@@ -491,7 +491,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i"), ParameterError,
      'eigh_tridiagonal: select_range goes with select="i"', "give both"),
     *[(lambda r=r: linalg.eigh_tridiagonal(V, V[1:], select="i", select_range=r), ParameterError,
-       f"eigh_tridiagonal: select_range {r} of {len(V)} eigenvalues", "give the numbers of the first and of the last")
+       f"eigh_tridiagonal: select_range {r} of {len(V)} eigenvalues", "give the first number and the last, from 0")
       for r in ((0, 100), (2, 1), (0, -1))],
     (lambda: linalg.eigh_tridiagonal(V, V[1:], select="v"), ParameterError, "eigh_tridiagonal: select 'v'",
      'use "a", or "i" with select_range'),
