@@ -415,7 +415,7 @@ def _floor_divide(a: int, b: int) -> int:
         if not rest:
             return _size_of_terms(whole)
         if rest.keys() == {()}:
-            return _size_of_terms(whole) + rest[()] // b
+            return rest[()] // b
         inner = [(m, c) for m, c in rest.items() if m]
         once = _only_function(inner[0][0], "//") if len(inner) == 1 and inner[0][1] == 1 else None
         if b > 0 and once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b

@@ -138,8 +138,9 @@ class _Readers:
 
     def _repeats(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
         """Return True if storing the value takes less time than to compute it in so many kernels."""
-        joined = Counter([self._joined[k] for k in kernels if k in self._joined])
+        joined = Counter([self._joined[k] for k in kernels if k in self._joined])  # operands of each `concatenate`
         most = max(joined.values(), default=0)
         if not isinstance(prim, _REPEATED):
             return most > 3
-        return most > 2 or len(joined) + len(kernels) - joined.total() > 1
+        others = len(kernels) - joined.total()
+        return most > 2 or len(joined) + others > 1

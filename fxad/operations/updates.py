@@ -143,8 +143,9 @@ def update(emit: Emit, x: Atom, value: Atom, *args: *tuple[*tuple[Atom, ...], In
     view: Atom = x
     if indexed is not None or name != "set":
         view = _apply_all(emit, view, before)
+    view_shape = _shape_after(x.aval, before) if view is x else view.aval.shape
     for prim in reversed(after):
-        value = _undo_axes_change(emit, prim, value, view.aval.shape if view is not x else _shape_after(x.aval, before))
+        value = _undo_axes_change(emit, prim, value, view_shape)
     if indexed is None:
         (new,) = COMBINE[name](emit, view, value)
     else:

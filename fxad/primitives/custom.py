@@ -124,9 +124,10 @@ class NamedCall(Applied):
 
     Type: (operands of `body`) -> (results of `body`).
     Rule: `body` is that of the function, batched by each of `changes`. Differentiated with the rule that it is in, the
-          call is the plain function. `reads` marks, for each result, the operands that the function or one of its rules
-          needs for it; it is empty if this is unknown. An operand that no used result needs becomes zero. `axes` are
-          the named axes of collectives in the function or its rules which no change has bound.
+          call is the plain function, which is `body`; `changes` repeat `vmap` on the function with its rules, which are
+          not known while the module is made. `reads` marks, for each result, the operands that the function or one of
+          its rules needs for it; it is empty if this is unknown. An operand that no used result needs becomes zero.
+          `axes` are the named axes of collectives in the function or its rules which no change has bound.
     """
 
     name: ClassVar[str] = "named_call"

@@ -561,7 +561,7 @@ class Function(Record):
                 out_dims = ctx.recur(part.jaxpr, tuple([axis_of[k] for k in part.takes]))[1]
                 for k, d in zip(part.gives, out_dims, strict=True):
                     axes_of.setdefault(k, []).append(d)
-                    axis_of[k] = d
+                    axis_of[k] = d  # until all are known: a later program may take the value
         axis_of.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in axes_of.items()})
         if self.rules.gives_cotangents:
             # a cotangent that all examples share would be counted once for each example

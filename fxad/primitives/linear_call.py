@@ -192,7 +192,7 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
         ]
         for k in summed:
             total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
-            if dim is not None:  # the adjoint reads a batched operand for an unbatched result
+            if dim is not None:  # the adjoint reads a batched operand; the rows are equal, as the result is unbatched
                 first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
                 of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
             outs[k] = _sum_of_two(b, total, of_unbatched)

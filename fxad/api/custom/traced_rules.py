@@ -119,8 +119,8 @@ class Signature:
 
     `in_types` are the types of the arguments. When the function is traced, `in_avals` are those of the operands, which a
     number has too. `known_numbers` are the ints and bools of an argument, by position: the function and its rules get
-    them as they are, and `in_tree` has None in place of them. `names` are those of all arguments. `nondiff` are the values of those in `nondiff_argnums`, by position. Rules are
-    about the others: `in_tree` is the tree of their tuple.
+    them as they are, and `in_tree` has None in place of them. `names` are those of all arguments. `nondiff` are the
+    values of those in `nondiff_argnums`, by position. Rules are about the others: `in_tree` is the tree of their tuple.
     """
 
     name: str

@@ -173,7 +173,8 @@ class LinearizedSteps:
         self, tangents: tuple[Tangents, Tangents, Tangents], xs: Sequence[Atom], ys: Sequence[Atom]
     ) -> list[Tangent | Atom]:
         """Return the operands of the linear loop. `tangents` are those of the constants, the carry and the slices; `xs`
-        are the arrays that the primal loop runs over, `ys` those that it stacks."""
+        are the arrays that the primal loop runs over, `ys` those that it stacks: results of the body, then residuals.
+        """
         consts, carry, slices = tangents
         arrays = (*xs, *self.counter_values, *ys)
         return [*consts, *self.invariant, *carry, *slices, *[arrays[k] for k in self.residual_slices]]

@@ -186,6 +186,7 @@ class Remat(HigherOrder, Linear):
         tangents: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
         computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangents]))
         recomputation, needed = recompute(split, computed, n_out)
+        # the operands of a recomputation: tangents, operands of the call, then kept values
         lins_and_primals = (*lins, *primals)
         n = len(lins_and_primals)
         results = ctx(self._with_kept_results(split, needed[n:]), *primals)

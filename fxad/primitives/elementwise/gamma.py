@@ -148,7 +148,7 @@ def fraction(
         z = x + y + 1
         p, q = x + 1, z * x
         ratio = p / q
-        values = (zero, y, z, one, x, p, q)
+        values = (zero, y, z, one, x, p, q)  # count, y, z, p2, q2, p1, q1
         return (ratio, ratio * x / q, *values, zero, zero, zero, -x) if with_slope else (ratio, *values)
 
     def step(state: Formulas) -> tuple[Formula, Formulas]:

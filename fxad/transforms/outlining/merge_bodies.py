@@ -103,6 +103,7 @@ def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _Part | No
     if match is None or len(match.places) < len(inlined_part.eqns):
         return None
     operand_of_part: dict[Atom, Atom] = dict(zip(part_ins, inlined_part.ins, strict=True))
+    # an operand that the part lacks is a variable of the whole: it becomes a one
     operands = tuple([operand_of_part.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in match.operands])
     value_in_whole: dict[Atom, Atom] = {}  # for each value that the part computes
     for slot, place in match.places.items():
