@@ -10,6 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, policies
+from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.builder import Builder
 from fxad.transforms import linearize, partial_eval
 
@@ -257,3 +258,23 @@ def test_a_function_that_is_used_twice_has_the_lines_of_both_uses() -> None:
     at = looped.__code__.co_firstlineno
     cells = [line.split() for line in str(fx.residuals(fx.trace(looped, X))).splitlines()]
     assert any([f"test_residuals.py:{at + 2}" in row and f"{at + 1}" in row and ">" in row for row in cells])
+
+
+def test_residuals_are_those_of_the_rule_for_the_used_results() -> None:
+    """Regression: the table was that of a program which uses all results of a function with rules."""
+
+    @fx.custom_vjp
+    def both(x: Any) -> Any:
+        return fnp.sin(x), fnp.cos(x)
+
+    def bwd(x: Any, cts: Any) -> Any:
+        if not isinstance(cts[1], SymbolicZero):
+            raise NotImplementedError("only the first result has a derivative")
+        return (cts[0] * fnp.exp(x),)
+
+    both.defvjp(lambda x: (both(x.value), x.value), bwd, symbolic_zeros=True)
+    program: Any = fx.trace(lambda x: fnp.sum(both(x)[0] * x), fx.Spec((3,)))
+    table = fx.residuals(program)
+    x = np.array([0.5, 1.0, 2.0], np.float32)
+    want = np.asarray(fx.grad(program)(x))
+    np.testing.assert_array_equal(np.asarray(fx.grad(fx.remat(program, plan=table))(x)), want)

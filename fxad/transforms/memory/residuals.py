@@ -13,6 +13,7 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
 from fxad.primitives.control.call import callee
+from fxad.primitives.custom import for_used_results
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.support.tables import ShownRows, Table, as_row_number
 from fxad.transforms.ad.linearize import linearize
@@ -158,14 +159,15 @@ def residuals(jaxpr: Jaxpr, wrt: Flags) -> Residuals:
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
     """
-    flat = inline(jaxpr)
+    used = for_used_results(jaxpr)
+    flat = inline(used)
     n, values = len(flat.outs), [v for e in flat.eqns for v in e.outs]
     # every value is made a result, so that the results of the primal program show where each value is computed
     split = linearize(flat.with_outs((*flat.outs, *values)), wrt)
     primal, tangents = split.primal, split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
     read = read_operands(drop_derivative_rules(linear, True))
-    origins = _Origins(jaxpr, flat, primal, primal.outs[n : n + len(values)])
+    origins = _Origins(used, flat, primal, primal.outs[n : n + len(values)])
     n_tangents = sum(wrt)
     rows: dict[Atom, Residual] = {}
     for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_tangents:], read[n_tangents:], strict=True):
@@ -341,7 +343,7 @@ def _brief(row: object) -> str:
 def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
     """Return the program, its calls inlined, as one `remat` equation that stores its operands and the chosen
     values."""
-    body = inline(jaxpr)
+    body = inline(for_used_results(jaxpr))
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
