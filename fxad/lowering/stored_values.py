@@ -11,7 +11,7 @@ than one kernel is stored, but not `sin`, `cos` and `tan`, which take 3 to 9 ns 
 
 So `fxad.lower` writes such an equation as a call that XLA does not inline, whose results are in memory. XLA's barriers
 do not suffice: it removes them before it fuses. Stacked coefficients of a Taylor series of order 8 take 0.3 to 0.8 of
-the time then, and the gradient of four layers of attention with rotary positions 0.55 to 0.7.
+the time then, and the gradient of four layers of attention with rotary positions 0.55 to 0.7. Decision: docs/adr/0118.
 
 The values of a program are those of its equations: `sin(x)` that is written twice is two values, unless `cse` has run.
 """
