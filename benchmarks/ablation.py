@@ -41,6 +41,7 @@ from benchmarks.models.blocks import (
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer, transformer_block
+from fxad import nn
 from fxad.api import lift
 from fxad.primitives import dot
 from fxad.primitives.control import loop_derivatives
@@ -132,6 +133,28 @@ def _coupled() -> Runnable:
     return fx.jit(fx.grad(loss, argnums=(0, 1))), [x, x]
 
 
+def _rotary() -> Runnable:
+    """The gradient of four layers of attention with rotary positions, whose angles are an argument."""
+    length, width = 256, 64
+    rng = np.random.default_rng(0)
+    layers = [[fnp.asarray(rng.normal(size=(width, width)).astype("f") / 8) for _ in range(3)] for _ in range(4)]
+    x = fnp.asarray(rng.normal(size=(length, width)).astype("f"))
+    angles = fnp.asarray(np.outer(np.arange(length), 10_000.0 ** (-np.arange(width // 2) / (width // 2))).astype("f"))
+
+    def turned(v: Any, angles: Any) -> Any:
+        a, b = v[:, : width // 2], v[:, width // 2 :]
+        sine, cosine = fnp.sin(angles), fnp.cos(angles)
+        return fnp.concatenate([a * cosine - b * sine, a * sine + b * cosine], axis=1)
+
+    def loss(layers: Any, x: Any, angles: Any) -> Any:
+        for q, k, v in layers:
+            scores = turned(x @ q, angles) @ turned(x @ k, angles).T
+            x = x + nn.softmax(scores / width**0.5, axis=-1) @ (x @ v)
+        return fnp.mean(x * x)
+
+    return fx.jit(fx.grad(loss)), [layers, x, angles]
+
+
 def _triangular() -> Runnable:
     """Products with triangular matrices, inverted, with the log-determinant."""
 
@@ -156,7 +179,7 @@ def _two_kinds() -> Runnable:
     def attention(w: Any, x: Any) -> Any:
         y = norm(x, w["scale"])
         q, k, v = [y @ w[n] for n in "qkv"]
-        x = x + fx.nn.softmax(q @ k.T / 16.0, axis=-1) @ v
+        x = x + nn.softmax(q @ k.T / 16.0, axis=-1) @ v
         return x + fx.nn.gelu(norm(x, w["scale"]) @ w["up"]) @ w["down"]
 
     def gated(w: Any, x: Any) -> Any:
@@ -194,6 +217,7 @@ PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
         "masks": _masked,
         "couplings": _coupled,
         "triangular": _triangular,
+        "rotary": _rotary,
         "two kinds": _two_kinds,
     }
 )
@@ -244,6 +268,10 @@ def _no_checks() -> None:
     _replace(derivatives_from_results, compared=lambda _: False)
 
 
+def _no_stored_values() -> None:
+    _replace(sys.modules["fxad.lower"], stored_values=lambda _: frozenset())  # `fxad.lower` is the function
+
+
 def _no_segments() -> None:
     for module in (inversion, derivatives_from_results):
         _replace(module, in_segments=lambda jaxpr, *_: jaxpr)
@@ -276,6 +304,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "segments": Mechanism(_no_segments, ("couplings", "revnet")),
         "matrices": Mechanism(lambda: _replace(dot.Matrices, of=lambda *_: None), ("block", "mixture")),
         "reconstruction_check": Mechanism(_no_checks, ("revnet",)),
+        "stored_values": Mechanism(_no_stored_values, ("rotary",)),
     }
 )
 
