@@ -597,12 +597,12 @@ class Eager:
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
         """Return arguments as arrays on the device; a Python scalar in the dtype of the first array."""
         like = None
-        for a in args:
+        for k, a in enumerate(args):
             if isinstance(a, Array | np.ndarray | np.generic):
                 like = a.dtype
                 break
             if not is_scalar(a):  # an array of another library
-                like = aval_of(contained_array(a), operation_name(op, static)).dtype
+                like = aval_of(contained_array(a), f"{operation_name(op, static)}: argument {k}").dtype
                 break
         else:
             like = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
