@@ -602,7 +602,7 @@ class Eager:
                 like = a.dtype
                 break
             if not is_scalar(a):  # an array of another library
-                like = aval_of(contained_array(a), f"{operation_name(op, static)}: argument {k}").dtype
+                like = aval_of(contained_array(a), _argument_text((op, static), k)).dtype
                 break
         else:
             like = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
