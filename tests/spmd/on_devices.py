@@ -703,7 +703,7 @@ REFUSED = [
     (lambda m: fx.jit(fx.pmap(lambda v: 2 * v))(_one(3)), PlacementError,
      f"pmap_<lambda>: argument v is on cpu:3, the program runs on {ALL}", MOVE_IT),
     (lambda m: fx.shard_map(lambda v: 2 * v, m, P("i"), P("i"))(_halves(m)[1]["k"]), PlacementError,
-     f"<lambda>: argument v is on {HALF}, the program runs on {ALL}", MOVE_IT),
+     f"shard_map_<lambda>: argument v is on {HALF}, the program runs on {ALL}", MOVE_IT),
     (lambda m: fx.jit(lambda x: x, in_shardings=NamedSharding(m, P(None, ("i", "j"))))(X), ShapeError,
      "jit of <lambda>: argument x: axis 1 of f32[8,4] has size 4, which 8 devices along 'i', 'j' do not divide",
      "pad the axis, or choose another one or another mesh"),
