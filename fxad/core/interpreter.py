@@ -135,7 +135,7 @@ RunBody: TypeAlias = Callable[[int, int | None, list[NDArray]], Sequence[NDArray
 
 
 class TypeOfResult(Protocol):
-    """What a loop reads of the type of a result: an `Aval`, or a type whose dtype has fields."""
+    """The type of a result of a loop: an `Aval`, or a type whose dtype has fields. A loop reads shape and dtype."""
 
     @property
     def shape(self) -> Shape: ...

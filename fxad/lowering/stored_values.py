@@ -35,7 +35,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 # A value, by the program that it stands in.
 StoredValue: TypeAlias = tuple[Jaxpr, Var]
-# What computes a value: the kernel of an array in memory, of an operand of a `concatenate`, of a reduction.
+# A kernel that computes a value: of an array in memory, of an operand of a `concatenate`, or of a reduction.
 _Kernel: TypeAlias = int
 
 _FUSED: Final[Kinds] = (Unary, Binary, *ARITHMETIC, *VIEWS, *MOVES, Slice, Pad)

@@ -61,6 +61,12 @@ class SeriesRow:
     least: int = 1
 
 
+def _present(coefficient: Atom | None) -> Atom:
+    """Return a coefficient that is not a symbolic zero, as the first one of every series."""
+    assert coefficient is not None
+    return coefficient
+
+
 def _product(e: Emitter, a: Atom | None, b: Atom | None) -> Atom | None:
     return None if a is None or b is None else e.emit(MUL, a, b)[0]
 
@@ -87,8 +93,7 @@ def _quotient(
     e: Emitter, _: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
 ) -> Atom | None:
     x, y = operands
-    first = y(0)
-    assert first is not None
+    first = _present(y(0))
     numerator = _less(e, x(k), _sum(e, [_product(e, y(j), known[k - j]) for j in range(1, k + 1)]))
     return None if numerator is None else e.emit(DIV, numerator, first)[0]
 
@@ -97,8 +102,7 @@ def _square(
     e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], _: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
-    first = x(0)
-    assert first is not None
+    first = _present(x(0))
     return _squared(e, [x(j) for j in range(k + 1)], k) if k else e.emit(prim, first)[0]
 
 
@@ -106,25 +110,18 @@ def _root(
     e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
-    first = x(0)
-    assert first is not None
+    first = _present(x(0))
     if k == 0:
         return e.emit(prim, first)[0]
     numerator = _less(e, x(k), _squared(e, known, k, 1))
-    return None if numerator is None else e.emit(DIV, numerator, e.scaled(_first(known), 2))[0]
-
-
-def _first(known: Sequence[Atom | None]) -> Atom:
-    assert known[0] is not None
-    return known[0]
+    return None if numerator is None else e.emit(DIV, numerator, e.scaled(_present(known[0]), 2))[0]
 
 
 def _tanh(
     e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
-    first = x(0)
-    assert first is not None
+    first = _present(x(0))
     return _sigmoid(e, k, x, e.emit(SECH2, first)[0], known) if k else e.emit(prim, first)[0]
 
 
@@ -132,8 +129,7 @@ def _logistic(
     e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
-    first = x(0)
-    assert first is not None
+    first = _present(x(0))
     if k == 0:
         return e.emit(prim, first)[0]
     (half,) = e.emit(MUL, first, literal_like(0.5, first))

@@ -51,7 +51,7 @@ Path: TypeAlias = tuple[int, ...]
 
 @unique
 class Sum(IntEnum):
-    """What a pullback sums over the elements of a result y with the adjoint a, the rounding error e in units of
+    """A sum that a pullback takes over the elements of a result y with the adjoint a, the rounding error e in units of
     roundoff and the operands x. The value is the place in an accumulator that has all sums."""
 
     ERROR = 0  # a e
