@@ -104,8 +104,8 @@ class ExactStructure(NamedTuple):
 @final
 class _FlattenContext(threading.local):
     """The state that the functions of registered classes read while optree calls them in this thread. optree passes
-    them nothing but the object, so there is no other channel. `notes` are those of the running `flatten_exactly`, and `flat` is the
-    instance of the running `structure_of_instance`, with its parts."""
+    them nothing but the object, so there is no other channel. `notes` are those of the running `flatten_exactly`, and
+    `flat` is the instance of the running `structure_of_instance`, with its parts."""
 
     notes: list[Hashable] | None = None
     flat: tuple[object, tuple[Any, _StaticData, Any]] | None = None
