@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
@@ -19,9 +17,8 @@ from fxad.core.tree import StaticDataError
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
-from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, Spec, count_text, function_name, trace, trace_for_call
+from fxad.tracing.program import Program, Spec, count_text, function_name, spec_like, trace, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.tracing.tracer import active_trace
 from fxad.transforms.memory.policies import Policy
@@ -67,15 +64,9 @@ def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -
 def _typed(args: T) -> T:
     """Return arguments with a `Spec` in place of each object that is not an array and has a shape and a dtype."""
     try:
-        return tree.map(_type, args)
+        return tree.map(lambda x: x if (spec := spec_like(x)) is None else spec, args)
     except StaticDataError:  # the trace names the argument
         return args
-
-
-def _type(x: object) -> object:
-    if isinstance(x, Array | np.ndarray | np.generic | Spec | SupportsDLPack | type) or not hasattr(x, "dtype"):
-        return x
-    return Spec(x.shape, x.dtype) if hasattr(x, "shape") else x
 
 
 @overload
@@ -272,7 +263,8 @@ def linear_transpose(
 ) -> Callable[..., Any]:
     """Return the transpose of a linear function: from a cotangent of its results to a tuple of cotangents.
 
-    `primals` are examples of the arguments: values, `Spec`s, or other objects with a shape and a dtype. See `transpose`. Raises: ParameterError for `reduce_axes`.
+    `primals` are examples of the arguments: values, `Spec`s, or other objects with a shape and a dtype. See
+    `transpose`. Raises: ParameterError for `reduce_axes`.
     """
     check_no_reduce_axes("linear_transpose", reduce_axes)
     return transpose(fun, *_typed(primals))

@@ -19,16 +19,7 @@ from fxad.operations.arguments import contained_array, number, to_int
 from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import Device, XlaExecutable, launch, process_state
-from fxad.tracing.array import (
-    EAGER,
-    Array,
-    ArrayLike,
-    _binder,
-    apply_operation,
-    asarray as put,
-    aval_of,
-    binder,
-)
+from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
 

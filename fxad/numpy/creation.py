@@ -23,7 +23,6 @@ from fxad.errors import (
     exception_text,
     shown,
 )
-from fxad.ir import Aval
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, diagonal_number, to_device
 from fxad.operations import elementwise, promotion, shapes
@@ -33,7 +32,7 @@ from fxad.primitives.elementwise.select import FLOOR
 from fxad.primitives.index import index_dtype
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-from fxad.tracing.program import Spec
+from fxad.tracing.program import Spec, spec_like
 from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number_kind
 
 Number: TypeAlias = "int | float | np.generic"
@@ -103,21 +102,14 @@ def _like(
     device: Device | None,
     shape: ShapeLike | None,
 ) -> Array:
-    named = _type_of(x)
-    aval, like = (aval_of(x, f"{name}: argument 0"), x) if named is None else (named, fill_value)
+    spec = spec_like(x)
+    aval, like = (aval_of(x, f"{name}: argument 0"), x) if spec is None else (spec.aval, fill_value)
     out = lax.full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
     return (
         to_device(name, out, device)
         if device is not None
         else place_like_operands(name, (cast("ArrayLike", like), fill_value), out)
     )
-
-
-def _type_of(x: object) -> Aval | None:
-    """Return the type of a `Spec`, or of another object that is no array and has a shape and a dtype, else None."""
-    if isinstance(x, Array | np.ndarray | np.generic) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
-        return None
-    return None if isinstance(x, SupportsDLPack) else Aval(x.shape, x.dtype)
 
 
 # --------------------------------------------------------------------------------------------------------- counting

@@ -44,7 +44,7 @@ from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
 from fxad.operations.number_types import NumberType, number_type
-from fxad.runtime import DEFAULT_OPTIONS, CompileOptions
+from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, SupportsDLPack
 from fxad.support.absent import absent_attribute
 from fxad.support.tables import Table, headed, preformatted
 from fxad.tracing.array import Array, Eager, aval_of, binder
@@ -113,6 +113,13 @@ class Spec:
 
 
 ShapeDtypeStruct = Spec  # JAX's name
+
+
+def spec_like(x: object) -> Spec | None:
+    """Return the `Spec` of an object that is no array and has a shape and a dtype; None for any other."""
+    if isinstance(x, Array | np.ndarray | np.generic | SupportsDLPack | type):
+        return None
+    return Spec(x.shape, x.dtype) if hasattr(x, "shape") and hasattr(x, "dtype") else None
 
 
 def symbolic_shape(text: str) -> tuple[int, ...]:

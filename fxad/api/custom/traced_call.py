@@ -245,8 +245,8 @@ class _Scope:
 
         A named call takes the values that the function and all its rules close over. The rules are traced under an
         assumption of what these are: first, those of the body. If the traced rules close over others, they are traced
-        again, with these as the assumption. A call that is not `referable` is traced again where a
-        rule calls it, and not referred to: so `referred` stays False, and the loop ends.
+        again, with these as the assumption. A call that is not `referable` is traced again where a rule calls
+        it, and not referred to: so `referred` stays False, and the loop ends.
         """
         before_rules = {*self.stack}
         block, rewind = tracing_repeatedly()
