@@ -121,14 +121,14 @@ class Places(SortLike, WithoutTangent):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = avals
         check_axis("places", self.axis, x.ndim)
-        return (x.with_dtype(_I32),)
+        return (x.with_dtype(dtypes.int32),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.lexsort((as_accumulated(args[0]),), self.axis).astype(np.int32),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         b = Builder()
-        iota = b.one(Iota(ins[0].shape, _I32, self.axis))
+        iota = b.one(Iota(ins[0].shape, dtypes.int32, self.axis))
         return hlo.call(b.build(b(Sort(self.axis, 1), b.input(ins[0]), iota)[1:], "places"), args)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
