@@ -528,7 +528,7 @@ def _check_coloring(what: str, colors: object, pattern: Pattern) -> None:
 def _entries(products: Sequence[Array], places: Any, how: Decompression) -> Array:
     """Return the entries of a matrix, read from its products at `places`, each less those found before it."""
     whole = products[0] if len(products) == 1 else fnp.concatenate(products)
-    data = whole.at[places].get(mode="promise_in_bounds")
+    data = whole[places]  # places are known: no index is compared while the program runs
     for target, source in how.levels:
         data = data.at[target].add(-data[source])
     return data if how.final is None else data[how.final]
@@ -566,8 +566,9 @@ def _products(apply: Callable[..., object], colours: Any, leaves: Sequence[Any],
         stacks = vmap(apply)(*_seeds(of_leaves, leaves, np.arange(count, dtype=np.int32)))
         return [_ravel(stacks, batch=True).reshape(-1)]
     single = [_ravel(apply(*_seeds(of_leaves, leaves, k))) for k in range(count)]
-    # without the barrier XLA computes a product again for each entry that is read from it
-    return list(optimization_barrier(tuple(single)))
+    # Without the barrier XLA computes a product again for each entry that is read from it. Of the products as one vector
+    # it makes one kernel; of single ones it looks for the product of each entry.
+    return [optimization_barrier(fnp.concatenate(single))]
 
 
 def _colours_of(colours: Any, leaves: Sequence[Any]) -> list[Array]:
@@ -579,7 +580,8 @@ def _colours_of(colours: Any, leaves: Sequence[Any]) -> list[Array]:
         modulus = int(part.max(initial=0)) + 1
         if np.array_equal(part, np.arange(len(part)) % modulus):  # of a band: no constant of its size
             numbers = fnp.arange(x.size, dtype=np.int32)
-            parts.append(rem(numbers, fnp.full_like(numbers, modulus)))
+            # computed once: a division for each element of each product takes as long as the product
+            parts.append(optimization_barrier(rem(numbers, fnp.full_like(numbers, modulus))))
         else:
             parts.append(asarray(part))
         start += x.size
