@@ -35,7 +35,7 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
-from fxad.tracing.tracer import dtype_of_number, is_number, number_array
+from fxad.tracing.traced_numbers import dtype_of_number, is_number, number_array
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names

@@ -280,7 +280,9 @@ def may_fit(m: int, n: int) -> bool:
     return not at_least(-m, 1) and not at_least(m - n, 1)
 
 
-LARGEST_SIZE: Final = 2**31 - 1  # no dimension of a program of symbolic shape is larger: `specialize` refuses it
+# No dimension of a program of symbolic shape is larger: `specialize` and `mask` refuse such sizes. So a comparison with
+# it is decided, as if the size that is compared were a dimension.
+LARGEST_SIZE: Final = 2**31 - 1
 
 
 def _compare(a: int, sign: str, b: object, margin: int) -> bool:

@@ -1,7 +1,7 @@
 """`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
 A function becomes a program in these steps; each calls the next: `trace_for_call` takes the arguments of a call,
-`trace_tree` their types, `trace_leaves` gives the parts of a program, and `tracing.tracer.trace_flat` makes the jaxpr.
+`trace_tree` their types, `trace_leaves` gives the parts of a program, and `trace_function.trace_flat` makes the jaxpr.
 
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
@@ -54,13 +54,8 @@ from fxad.support.tables import Table, headed, preformatted
 from fxad.tracing.array import Array, Eager, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
-from fxad.tracing.tracer import (
-    ArgumentType,
-    DifferentiatedNumber,
-    TracedNumber,
-    line_of_traceback,
-    trace_flat,
-)
+from fxad.tracing.trace_function import line_of_traceback, trace_flat
+from fxad.tracing.traced_numbers import ArgumentType, DifferentiatedNumber, TracedNumber
 from fxad.transforms.specialize import specialize
 from fxad.units.plan import UnitsChoice
 

@@ -22,7 +22,7 @@ from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.gather_scatter import Gather
-from fxad.primitives.index import Index
+from fxad.primitives.index import Index, check_positions
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
 from fxad.primitives.slicing import Slice, tight_slice
 
@@ -34,11 +34,12 @@ def specialize(jaxpr: Jaxpr, values: SizeValues) -> Jaxpr:
     """Return the program with named sizes replaced by ints or by other sizes.
 
     Law:    the program that is traced at those sizes, where the traced function uses its sizes in shapes and as values.
-    Raises: ShapeError if a dimension would be negative.
+    Raises: ShapeError if a dimension would be negative, or too large for int32.
     """
     sizes = dict(values)
     if not any([n.name in sizes for n in _all_names(jaxpr)]):
         return jaxpr
+    check_positions("specialize", jaxpr, lambda size: substitute_sizes(size, sizes))
     avals: dict[Aval, Aval] = {}
     operations: dict[Primitive, Primitive] = {}
 

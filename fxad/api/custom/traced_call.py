@@ -52,7 +52,8 @@ from fxad.tracing.context import (
     skip_in_replay,
     tracing_repeatedly,
 )
-from fxad.tracing.tracer import DifferentiatedNumber, Tracer, active_trace, bind, is_number, number_array
+from fxad.tracing.traced_numbers import DifferentiatedNumber, is_number, number_array
+from fxad.tracing.tracer import Tracer, active_trace, bind
 from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
 

@@ -49,7 +49,8 @@ from fxad.tracing.program import (
     positional_name,
 )
 from fxad.tracing.static_args import Argnames
-from fxad.tracing.tracer import ArgumentType, TracedNumber, Tracer, is_number, number_kind
+from fxad.tracing.traced_numbers import ArgumentType, TracedNumber, is_number
+from fxad.tracing.tracer import Tracer, number_kind
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
