@@ -322,8 +322,9 @@ def of_factor(make: Make, factor: Factor) -> int:
     return make(((((factor, 1),), 1),))
 
 
-def without_term(size: Polynomial, mono: Monomial) -> int:
-    """Return a size without one of its terms."""
+def without_term(size: int, mono: Monomial) -> int:
+    """Return a size without one of its terms, which is not the constant one."""
+    assert isinstance(size, Polynomial)
     return size_of_terms(type(size), {m: c for m, c in size.terms if m != mono})
 
 
