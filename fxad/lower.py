@@ -495,8 +495,8 @@ class _Function(_Operations):
     def _apart_from_constants(
         self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]
     ) -> tuple[HloValue, ...]:
-        """Return a sum or product, where XLA has the known fault. If one operand is a constant, and the other one may be
-        such a sum or product of a constant too, a barrier keeps XLA from adding or multiplying the constants."""
+        """Return a sum or product, where XLA has the known fault. If one operand is a constant, and the other one may
+        be such a sum or product of a constant too, a barrier keeps XLA from adding or multiplying the constants."""
         kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
         values = list(operands)
         folded = [value[0] in constants for value in values]

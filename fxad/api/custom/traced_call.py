@@ -28,7 +28,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fxad.api.custom.traced_rules import GivenRules, Signature, TracedRule, traced
+from fxad.api.custom.rule_signature import Signature, traced
+from fxad.api.custom.traced_rules import GivenRules, TracedRule
 from fxad.core import tree
 from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
