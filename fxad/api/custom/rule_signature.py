@@ -29,6 +29,7 @@ from fxad.operations.promotion import NumberKind
 from fxad.tracing.array import Array, aval_of, is_scalar
 from fxad.tracing.program import (
     argument_path,
+    argument_type,
     check_signature,
     count_text,
     function_name,
