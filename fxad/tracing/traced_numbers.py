@@ -53,19 +53,23 @@ class TracedNumber(Tracer):
     that has met a floating array of 64 bits.
     """
 
-    __slots__ = ("_arrays", "_expression", "arguments", "meets_64_bits", "number_type")
+    __slots__ = ("_arrays", "_expression", "_number_type", "arguments", "meets_64_bits")
 
     def __init__(
         self, trace: Trace, var: Atom, number_type: NumberType, expression: NumberExpression | None = None
     ) -> None:
         Tracer.__init__(self, trace, var)
-        self.number_type = number_type
+        self._number_type = number_type
         self._expression = expression
         self.arguments: tuple[TracedNumber, ...] = (self,)
         if expression is not None:
             self.arguments = tuple([n for x in expression.args if type(x) is TracedNumber for n in x.arguments])
         self.meets_64_bits = False
         self._arrays: dict[tuple[dtypes.DType, bool], Tracer] = {}
+
+    @property
+    def number_type(self) -> NumberType:
+        return self._number_type
 
     @property
     def aval(self) -> Aval:
