@@ -333,7 +333,7 @@ class _Module:
         """Return the operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
-        if (jaxpr, mesh) in self.symbols:  # XLA inlines it
+        if (jaxpr, mesh) in self.symbols:  # XLA inlines it, so its operands may be sums or products with constants
             writer.has_constant.update([(name, kind) for name, _ in args for kind in "+*"])
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
@@ -400,7 +400,16 @@ class _Operations:
 
 @final
 class _Function(_Operations):
-    """Translates the equations of one function to operations: the `Hlo` of the lowering rules."""
+    """Translates the equations of one function to operations: the `Hlo` of the lowering rules.
+
+    Older versions of XLA compile some operations to wrong numbers (`lowering.known_faults`, whose tables are empty from
+    jaxlib 0.12 on). `op` writes these in another form:
+
+    - an operation in `REPAIRS` is replaced on CPUs, up to jaxlib 0.10;
+    - (x + a) - b, for constants a and b, would become x + (a - b), and likewise for products. So `has_constant` has the
+      values that may be such an x + a, also after an operation in `MOVED`, and the next operation in `WITH_CONSTANT`
+      takes them through a barrier, up to jaxlib 0.11.
+    """
 
     __slots__ = ("has_constant", "mesh", "module", "name")
 
@@ -409,7 +418,7 @@ class _Function(_Operations):
         self.module = module
         self.name = name
         self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
-        # values that are, or may be, a sum ("+") or a product ("*") with a constant
+        # names of values that are, or may be, a sum ("+") or a product ("*") with a constant; see above
         self.has_constant: set[tuple[str, str]] = set()
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
@@ -455,7 +464,7 @@ class _Function(_Operations):
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
-            if WITH_CONSTANT and name in WITH_CONSTANT:
+            if WITH_CONSTANT and name in WITH_CONSTANT:  # a known fault
                 return self._apart_from_constants(name, operands, outs)
             n = self.n_names
             self.n_names = n + 1
@@ -474,20 +483,20 @@ class _Function(_Operations):
             head += text
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        if WITH_CONSTANT and name in MOVED:
+        if WITH_CONSTANT and name in MOVED:  # its result has a constant if its operand has one
             kinds = [kind for kind in "+*" if (operands[0][0], kind) in self.has_constant]
             results = self.append(head, types, outs)
             self.has_constant.update([(results[0][0], kind) for kind in kinds])
             return results
-        if name in REPAIRS and self.platform == "cpu":
+        if name in REPAIRS and self.platform == "cpu":  # a known fault
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
     def _apart_from_constants(
         self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]
     ) -> tuple[HloValue, ...]:
-        """Return a sum or product. If one operand is a constant, and the other one may be such a sum or product of a
-        constant too, a barrier keeps XLA from adding or multiplying the constants."""
+        """Return a sum or product, where XLA has the known fault. If one operand is a constant, and the other one may
+        be such a sum or product of a constant too, a barrier keeps XLA from adding or multiplying the constants."""
         kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
         values = list(operands)
         folded = [value[0] in constants for value in values]
@@ -519,7 +528,7 @@ class _Function(_Operations):
         if mesh:  # further axes take the place of the replica axis
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
-        if WITH_CONSTANT:
+        if WITH_CONSTANT:  # what the function computes last is not known here
             self.has_constant.update([(name, kind) for name, _ in results for kind in "+*"])
         return results
 

@@ -42,7 +42,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
 MAX_IGNORES = 45
 # Tables that change after import. Each is a cache: only speed depends on its contents.
-CACHES = {("fxad/tracing/tracer.py", "_is_internal")}
+CACHES = {("fxad/tracing/tracer.py", "is_internal")}
 # Modules that may name `Any`: they use jaxlib, or take trees apart, which types cannot express.
 TREE_MODULES = (
     "fxad/api/",
@@ -68,6 +68,7 @@ TREE_MODULES = (
     "fxad/tracing/program.py",
     "fxad/tracing/static_args.py",
     "fxad/storage/tree_structure.py",
+    "fxad/tracing/traced_numbers.py",
     "fxad/tracing/tracer.py",
     "fxad/core/tree.py",
     "fxad/core/tree_paths.py",

@@ -18,7 +18,9 @@ from fxad.api.mask import check_result_shapes, mask
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import solve_sizes, substitute_sizes, upper_bound
+from fxad.core.size_equations import solve_sizes
+from fxad.core.size_upper_bounds import upper_bound
+from fxad.core.sizes import substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.ir import NDArray

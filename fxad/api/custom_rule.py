@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar, final
 
-from fxad.api.custom.traced_rules import (
+from fxad.api.custom.rule_signature import (
     ExpectedResults,
-    GivenRule,
     Signature,
-    TracedRule,
     UserRule,
     call_rule,
     check_takes,
     results_in_order,
     traced_rule,
 )
+from fxad.api.custom.traced_rules import GivenRule, TracedRule
 from fxad.api.custom_function import CustomFunction
 from fxad.api.lift import check_function
 from fxad.core import tree

@@ -33,7 +33,7 @@ from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import CotangentName, Program, TangentsName, aval_of_example, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
-from fxad.tracing.tracer import dtype_of_number, is_number
+from fxad.tracing.traced_numbers import dtype_of_number, is_number
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,20 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, ParamSpec, TypeVar, final
 
 from fxad.api.custom.function import FunctionWithRules
-from fxad.api.custom.traced_rules import (
+from fxad.api.custom.rule_signature import (
     ExpectedResults,
-    GivenRule,
     Signature,
-    TracedRule,
     UserRule,
     call_rule,
     check_takes,
-    cotangents,
     inexact,
     pair,
     traced_rule,
     with_none,
 )
+from fxad.api.custom.traced_rules import GivenRule, TracedRule, cotangents
 from fxad.api.lift import check_function
 from fxad.core import tree
 from fxad.core.builder import Builder

@@ -1,4 +1,19 @@
-"""Parts of all public transformations: the program of a function, the trees of tangents and of calls."""
+"""Parts of all public transformations: the program of a function, checks of what users pass, the trees of tangents.
+
+A transformation works on programs. These functions get it there from a function and the arguments of a call; each uses
+those below it:
+
+| function | takes | gives | used by |
+|---|---|---|---|
+| `lift` | a function or a program, a transformation | the transformed function, which traces at each call | `grad`, `hessian`, `dce`, `cast`: all whose result the user calls |
+| `trace_at_values` | a function, the arguments of a call | its program, with operands for leaves that have tangents | `jvp`, `vjp`, `linearize`, `jet`: all that take a point |
+| `trace_for_transform` | a function, the arguments of a call | its program, with operands for all leaves | the two above, `sparse_jacobian`, `equal` |
+| `before_differentiation` | a program | the program, after the passes that run before | the one above, and all that take a program |
+| `bind_known_arguments` | a function, arguments | a function of those whose values are not known | `lift`, `trace_at_values` |
+| `bind_static_arguments` | a function, arguments | a function of those that are not static | `lift`, `trace_at_values`, `vmap`, `inverse` |
+
+`tracing.program.trace_for_call` is below them: a plain trace, without passes.
+"""
 
 from __future__ import annotations
 
@@ -125,19 +140,6 @@ def bind_known_arguments(
     return with_known_leaves(f, leaves, structure, known)
 
 
-def bind_arguments_without_tangent(
-    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None = None
-) -> FunctionCall:
-    """Return `with_known_leaves` for keyword arguments, for positional arguments that are not in `argnums` (None: all
-    are), and for leaves without a tangent: integers, bools and everything that is not an array."""
-    if argnums is not None:
-        f, args, kwargs = bind_known_arguments(f, args, kwargs, argnums)
-    leaves, structure = tree.flatten((args, kwargs))
-    n = len(leaves) - len(tree.leaves(kwargs))
-    known = [is_known_or_of_numpy(x) and (k >= n or not has_tangent(x)) for k, x in enumerate(leaves)]
-    return with_known_leaves(f, leaves, structure, known)
-
-
 def trace_at_values(
     what: str,
     f: Callable[..., object],
@@ -148,9 +150,18 @@ def trace_at_values(
     orders: int = 1,
 ) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
     """Return `trace_for_transform` of a function at the arguments that have tangents, and these arguments; None stands
-    for the others. The function is differentiated by the arguments `argnums` (None: by all)."""
+    for the others. The function is differentiated by the arguments `argnums` (None: by all).
+
+    Known are keyword arguments, positional ones that are not in `argnums`, and leaves without a tangent: integers,
+    bools and everything that is not an array.
+    """
     g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
-    g, args, kwargs = bind_arguments_without_tangent(g, args, kwargs, argnums)
+    if argnums is not None:
+        g, args, kwargs = bind_known_arguments(g, args, kwargs, argnums)
+    leaves, structure = tree.flatten((args, kwargs))
+    n = len(leaves) - len(tree.leaves(kwargs))
+    known = [is_known_or_of_numpy(x) and (k >= n or not has_tangent(x)) for k, x in enumerate(leaves)]
+    g, args, kwargs = with_known_leaves(g, leaves, structure, known)
     return trace_for_transform(g, args, kwargs, orders), args, kwargs
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from fxad.api.lift import bind_static_arguments
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Size, at_least
+from fxad.core.size_bounds import at_least
+from fxad.core.sizes import Size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Aval

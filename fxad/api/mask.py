@@ -13,17 +13,12 @@ from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core import tree
-from fxad.core.sizes import (
-    Size,
-    SizeName,
-    at_least,
-    named_size,
-    names_of,
-    read_shapes,
-    solve_sizes,
-    substitute_sizes,
-    upper_bound,
-)
+from fxad.core.size_bounds import at_least
+from fxad.core.size_equations import solve_sizes
+from fxad.core.size_polynomials import SizeName, names_of
+from fxad.core.size_text import read_shapes
+from fxad.core.size_upper_bounds import upper_bound
+from fxad.core.sizes import Size, named_size, substitute_sizes
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described, shown
 from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if
@@ -40,7 +35,7 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
-from fxad.tracing.tracer import dtype_of_number, is_number, number_array
+from fxad.tracing.traced_numbers import dtype_of_number, is_number, number_array
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.mask.padded_builder import SizeBounds
 from fxad.transforms.specialize import size_names

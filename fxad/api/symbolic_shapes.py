@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from fxad.core import tree
-from fxad.core.sizes import SizeName, named_size, names_of, read_shapes, substitute_sizes
+from fxad.core.size_polynomials import SizeName, names_of
+from fxad.core.size_text import read_shapes
+from fxad.core.sizes import named_size, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval

@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.core import scalar_text as scalars, sizes
+from fxad.core import scalar_text as scalars
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Size
+from fxad.core.size_bounds import at_least
+from fxad.core.size_polynomials import exact_text
+from fxad.core.sizes import Size, evaluate
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, SizeError, TypecheckError
@@ -122,7 +124,7 @@ class Aval:
         return aval
 
     def __str__(self) -> str:
-        return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact_text, self.shape))}]"
+        return f"{dtypes.short(self.dtype)}[{','.join(map(exact_text, self.shape))}]"
 
     __repr__ = __str__
 
@@ -148,7 +150,7 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
     if any([type(d) is int and d >= 1 << 63 for d in out]):
         raise ShapeError("shape: a size is 2**63 or more")
     for d in out:
-        if type(d) is Size and not sizes.at_least(d, 0) and sizes.at_least(-d, 1):
+        if type(d) is Size and not at_least(d, 0) and at_least(-d, 1):
             raise ShapeError(f"shape: {out} has a negative size")
     return out
 
@@ -161,7 +163,7 @@ NOMINAL: Final = 256  # the value of a named size in estimates of memory and wor
 
 def nominal(size: int) -> int:
     """Return a dimension for estimates: each name counts as `NOMINAL`."""
-    return max(sizes.evaluate(size, lambda _: NOMINAL), 1)
+    return max(evaluate(size, lambda _: NOMINAL), 1)
 
 
 # ----------------------------------------------------------------------------------------------------------- atoms

@@ -33,7 +33,7 @@ from fxad.primitives.elementwise.select import NEXTAFTER, SELECT_N
 from fxad.primitives.elementwise.special import POLYGAMMA
 from fxad.primitives.elementwise.trigonometric import ATAN2
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-from fxad.tracing.tracer import TracedNumber
+from fxad.tracing.traced_numbers import TracedNumber
 
 SCALAR_TYPES: Final = NUMBER_TYPES | {TracedNumber}
 

@@ -14,7 +14,8 @@ from fxad.lax.placement import place_like_operands
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
-from fxad.tracing.tracer import Tracer, active_trace, number_array
+from fxad.tracing.traced_numbers import number_array
+from fxad.tracing.tracer import Tracer, active_trace
 
 
 def splat(lit: Lit) -> Array:

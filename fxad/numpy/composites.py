@@ -23,15 +23,9 @@ from fxad.lax import full
 from fxad.numpy.apply import as_array
 from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-from fxad.tracing.tracer import (
-    ArgumentType,
-    TracedNumber,
-    dtype_of_number,
-    is_number,
-    number_array,
-    number_kind,
-    trace_flat,
-)
+from fxad.tracing.trace_function import trace_flat
+from fxad.tracing.traced_numbers import ArgumentType, TracedNumber, dtype_of_number, is_number, number_array
+from fxad.tracing.tracer import number_kind
 
 Composite = Callable[..., Array]
 _ARRAYS: Final = (Array, np.ndarray, np.generic)

@@ -33,7 +33,8 @@ from fxad.primitives.index import index_dtype
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.program import Spec, spec_like
-from fxad.tracing.tracer import TracedNumber, dtype_of_number, is_number, number_kind
+from fxad.tracing.traced_numbers import TracedNumber, dtype_of_number, is_number
+from fxad.tracing.tracer import number_kind
 
 Number: TypeAlias = "int | float | np.generic"
 Nested: TypeAlias = "ArrayLike | Sequence[Nested]"

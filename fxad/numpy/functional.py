@@ -17,7 +17,7 @@ from fxad.numpy.shapes import moveaxis
 from fxad.operations.arguments import function, text, to_tuple
 from fxad.operations.axes import hashable_axis, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, binder
-from fxad.tracing.tracer import trace_flat
+from fxad.tracing.trace_function import trace_flat
 from fxad.transforms.vmap import vmap
 
 OneOrMore: TypeAlias = "Array | tuple[Array, ...]"

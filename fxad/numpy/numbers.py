@@ -21,7 +21,7 @@ from fxad.operations import promotion
 from fxad.operations.arguments import no_out, text, to_int
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of
-from fxad.tracing.tracer import is_number
+from fxad.tracing.traced_numbers import is_number
 
 # ----------------------------------------------------------------------------------------------------- of integers
 

@@ -34,7 +34,7 @@ from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.operations.promotion import NumberKind, optional_dtype
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.tracer import TracedNumber
+from fxad.tracing.traced_numbers import TracedNumber
 
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 

@@ -17,7 +17,7 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, shown
 from fxad.operations import promotion
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.tracing.array import ArrayLike, aval_of
-from fxad.tracing.tracer import TracedNumber, dtype_of_number
+from fxad.tracing.traced_numbers import TracedNumber, dtype_of_number
 
 _NUMBERS: Final = NUMBER_TYPES | {TracedNumber}
 

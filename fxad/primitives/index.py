@@ -5,7 +5,9 @@ Both take run-time indices as the user writes them: of any integer dtype, negati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import mul
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -26,9 +28,11 @@ from fxad.ir import (
     Emit,
     Hlo,
     HloValues,
+    Jaxpr,
     Lit,
     NDArray,
     Shape,
+    params,
     primitive,
 )
 from fxad.primitives.axes import axes_after_insert, insert_entry, remove_axes
@@ -41,6 +45,7 @@ from fxad.primitives.families import LinearInFirst, WithoutTangent
 from fxad.primitives.gather_scatter import gather_window_per_example
 from fxad.primitives.operand_checks import check_axes, check_ranks
 from fxad.primitives.shape import (
+    ReduceSum,
     Squeeze,
     broadcast_to_axis,
     emit_broadcast,
@@ -57,8 +62,30 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def index_dtype(sizes: Sequence[int]) -> DType:
-    """Return the dtype of indices into axes of these sizes: int32 if it can hold them all."""
+    """Return the dtype of indices into axes of these sizes: int32 if it can hold them all. A size without a number is
+    assumed to fit, as the program of every size has one dtype; `check_positions` refuses the sizes that do not."""
     return dtypes.int32 if max([n for n in sizes if type(n) is int], default=0) <= INT32_MAX else dtypes.int64
+
+
+def check_positions(what: str, jaxpr: Jaxpr, value: Callable[[int], int]) -> None:
+    """Check the assumption of `index_dtype` for sizes that get a number, `value(size)`: each dimension, each number of
+    steps and each number of integers that are added up fits in int32. Bodies are checked when they are transformed.
+
+    Raises: ShapeError.
+    """
+    sizes = {n: None for v in (*jaxpr.ins, *[v for eqn in jaxpr.eqns for v in eqn.outs]) for n in v.aval.shape}
+    for prim in dict.fromkeys(jaxpr.prims):
+        sizes.update({n: None for _, n in params(prim) if type(n) is Size})
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, ReduceSum) and eqn.outs[0].aval.dtype is dtypes.int32:
+            shape = eqn.ins[0].aval.shape
+            sizes[reduce(mul, [shape[k] for k in eqn.prim.axes], 1)] = None
+    for n in sizes:
+        if type(n) is Size and type(number := value(n)) is int and number > INT32_MAX:
+            raise ShapeError(
+                f"{what}: {n} is {number}, and a program of symbolic shape counts with int32",
+                remedy="trace the function at these sizes",
+            )
 
 
 def _may_not_fit(own: DType, dtype: DType) -> bool:

@@ -11,7 +11,7 @@ from fxad.ir import Aval, Shape, as_shape
 from fxad.numpy.creation import ShapeLike
 from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
-from fxad.tracing.tracer import dtype_of_number, is_number, number_array
+from fxad.tracing.traced_numbers import dtype_of_number, is_number, number_array
 
 FLOATS: Final = dtypes.FLOATING - dtypes.FLOAT8
 _KEY: Final = Aval((2,), dtypes.uint32)

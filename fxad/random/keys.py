@@ -20,7 +20,7 @@ from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
 from fxad.random.arguments import check_key, result_shape
 from fxad.random.cipher import threefry, threefry_counters
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
-from fxad.tracing.tracer import number_array
+from fxad.tracing.traced_numbers import number_array
 
 THREEFRY: Final = "threefry2x32"
 

@@ -9,7 +9,7 @@ from fxad.errors import DTypeError
 from fxad.numpy.composites import promote_arguments
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.tracer import is_number
+from fxad.tracing.traced_numbers import is_number
 
 
 def floats(name: str, *args: ArrayLike) -> list[Array]:

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 from hypothesis import assume, strategies as st
 
 from fxad.core.builder import Builder
-from fxad.core.sizes import at_least, named_size
+from fxad.core.size_bounds import at_least
+from fxad.core.sizes import named_size
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, SizeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Param, Primitive, params

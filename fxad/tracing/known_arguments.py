@@ -22,7 +22,8 @@ from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, is_scalar
 from fxad.tracing.program import Spec
 from fxad.tracing.static_args import FunctionCall
-from fxad.tracing.tracer import TracedNumber, active_trace
+from fxad.tracing.traced_numbers import TracedNumber
+from fxad.tracing.tracer import active_trace
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
 A function becomes a program in these steps; each calls the next: `trace_for_call` takes the arguments of a call,
-`trace_tree` their types, `trace_leaves` gives the parts of a program, and `tracing.tracer.trace_flat` makes the jaxpr.
+`trace_tree` their types, `trace_leaves` gives the parts of a program, and `trace_function.trace_flat` makes the jaxpr.
 
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
@@ -34,10 +34,14 @@ from typing import (
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import sizes, tree
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.passes import Passes
+from fxad.core.size_equations import Constraint, solve_sizes
+from fxad.core.size_polynomials import names_of
+from fxad.core.size_text import Reader
+from fxad.core.sizes import Size, size_of, substitute_sizes
 from fxad.core.tree import Accessor, ExactStructure, StaticDataError, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described, shown
 from fxad.ir import Aval, Jaxpr, NDArray
@@ -50,13 +54,8 @@ from fxad.support.tables import Table, headed, preformatted
 from fxad.tracing.array import Array, Eager, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
-from fxad.tracing.tracer import (
-    ArgumentType,
-    DifferentiatedNumber,
-    TracedNumber,
-    line_of_traceback,
-    trace_flat,
-)
+from fxad.tracing.trace_function import line_of_traceback, trace_flat
+from fxad.tracing.traced_numbers import ArgumentType, DifferentiatedNumber, TracedNumber
 from fxad.transforms.specialize import specialize
 from fxad.units.plan import UnitsChoice
 
@@ -124,7 +123,7 @@ def spec_like(x: object) -> Spec | None:
 
 def symbolic_shape(text: str) -> tuple[int, ...]:
     """Return the shape of a text without `_`. Raises: ArgumentError."""
-    shape = sizes.Reader(text, {}).shape()
+    shape = Reader(text, {}).shape()
     if None in shape:
         raise ArgumentError(f"shape: {text!r} has a size '_', and there is no example", remedy="give the number")
     return tuple([n for n in shape if n is not None])
@@ -329,11 +328,11 @@ def specialize_to_arguments(program: Program[..., object], leaves: Sequence[obje
 
 def specialize_to_types(program: Program[..., object], avals: Sequence[Aval]) -> Jaxpr:
     """Return the program of symbolic shape, for the sizes of types. Raises: ShapeError."""
-    values = sizes.solve_sizes(program.name, size_constraints(avals, program.in_avals, program.paths))
+    values = solve_sizes(program.name, size_constraints(avals, program.in_avals, program.paths))
     return specialize(program.jaxpr, tuple(sorted(values.items())))
 
 
-def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[sizes.Constraint]:
+def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[Constraint]:
     """Return the constraints of the axes of arguments, for `solve_sizes`: an axis of a `symbolic` type has its size in
     `avals`."""
     return [
@@ -522,12 +521,12 @@ def _leaf_remedy(value: object) -> str:
 
 def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     """Return types in which a size that is named several times has the strongest of its assumptions everywhere."""
-    names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
+    names = [name for a in avals if a.symbolic for n in a.shape for name in names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
-    strongest = {n.name: sizes.size_of(n) for n in sorted(names, key=lambda n: n.at_least)}
+    strongest = {n.name: size_of(n) for n in sorted(names, key=lambda n: n.at_least)}
     return tuple([
-        Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) if a.symbolic else a for a in avals
+        Aval([substitute_sizes(n, strongest) for n in a.shape], a.dtype) if a.symbolic else a for a in avals
     ])  # fmt: skip
 
 
@@ -688,11 +687,7 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
 def _may_match(actual: Aval, aval: Aval) -> bool:
     """Return True if a type may be `aval` for some values of its sizes."""
     same = zip(actual.shape, aval.shape, strict=False)
-    return (
-        actual.dtype is aval.dtype
-        and actual.ndim == aval.ndim
-        and all([type(n) is sizes.Size or m == n for m, n in same])
-    )
+    return actual.dtype is aval.dtype and actual.ndim == aval.ndim and all([type(n) is Size or m == n for m, n in same])
 
 
 def _argument_label(program: Program[..., object], k: int) -> str:

@@ -13,14 +13,16 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size, SizeName, at_least, bound_size, dimension, maximum, names_of, substitute_sizes
+from fxad.core.size_bounds import at_least
+from fxad.core.size_polynomials import SizeName, names_of
+from fxad.core.sizes import Size, bound_size, dimension, maximum, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError, shown
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.gather_scatter import Gather
-from fxad.primitives.index import Index
+from fxad.primitives.index import Index, check_positions
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
 from fxad.primitives.slicing import Slice, tight_slice
 
@@ -32,11 +34,12 @@ def specialize(jaxpr: Jaxpr, values: SizeValues) -> Jaxpr:
     """Return the program with named sizes replaced by ints or by other sizes.
 
     Law:    the program that is traced at those sizes, where the traced function uses its sizes in shapes and as values.
-    Raises: ShapeError if a dimension would be negative.
+    Raises: ShapeError if a dimension would be negative, or too large for int32.
     """
     sizes = dict(values)
     if not any([n.name in sizes for n in _all_names(jaxpr)]):
         return jaxpr
+    check_positions("specialize", jaxpr, lambda size: substitute_sizes(size, sizes))
     avals: dict[Aval, Aval] = {}
     operations: dict[Primitive, Primitive] = {}
 

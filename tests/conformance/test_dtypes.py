@@ -14,7 +14,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.tracing.array import Array, aval_of
-from fxad.tracing.tracer import trace_flat
+from fxad.tracing.trace_function import trace_flat
 from tests.conformance.standard import (
     ALL,
     BOOL,

@@ -13,7 +13,7 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr
 from fxad.tracing.array import Array, asarray, aval_of
-from fxad.tracing.tracer import trace_flat
+from fxad.tracing.trace_function import trace_flat
 
 Value = npt.NDArray[np.generic]
 

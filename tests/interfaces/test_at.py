@@ -22,7 +22,7 @@ from fxad.errors import (
 )
 from fxad.testing import Case, check_program_jvp, check_second_order, check_vjp
 from fxad.tracing.array import aval_of
-from fxad.tracing.tracer import trace_flat
+from fxad.tracing.trace_function import trace_flat
 from tests.interfaces.indices import cases
 from tests.interfaces.oracle import Value, check, close, names, traced
 

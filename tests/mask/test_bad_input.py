@@ -124,6 +124,12 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "give a number less than 2**31",
     ),
     (
+        lambda: fx.mask(fx.trace(fnp.count_nonzero, fx.Spec("(n, m)")), padding={"n": 2**16, "m": 2**16}),
+        ShapeError,
+        "mask: m*n is 4294967296, and a program of symbolic shape counts with int32",
+        "trace the function at these sizes",
+    ),
+    (
         lambda: fx.mask(program(), padding={"n": -1}),
         ShapeError,
         "mask: the padding of n is -1, and f assumes n >= 0",

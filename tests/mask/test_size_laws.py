@@ -13,16 +13,11 @@ from hypothesis import given, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.core.sizes import (
-    exact_text,
-    lower_bound,
-    maximum,
-    minimum,
-    named_size,
-    read_size,
-    substitute_sizes,
-    upper_bound,
-)
+from fxad.core.size_bounds import lower_bound
+from fxad.core.size_polynomials import exact_text
+from fxad.core.size_text import read_size
+from fxad.core.size_upper_bounds import upper_bound
+from fxad.core.sizes import maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ShapeError, TreeError
 
 Expression = Any  # a name, an int, or an operation and its operands

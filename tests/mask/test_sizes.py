@@ -14,8 +14,12 @@ from hypothesis import given, settings
 from hypothesis.vendor.pretty import pretty
 
 import fxad as fx
-from fxad.core import sizes
-from fxad.core.sizes import Size, at_least, exact_text, maximum, minimum, named_size, read_size, substitute_sizes
+from fxad.core.size_bounds import at_least, lower_bound
+from fxad.core.size_equations import solve_sizes
+from fxad.core.size_polynomials import exact_text
+from fxad.core.size_text import Reader, read_size
+from fxad.core.size_upper_bounds import upper_bound
+from fxad.core.sizes import Size, bound_size, maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError, SizeError
 from fxad.ir import Aval, Lit
 
@@ -59,7 +63,7 @@ def test_arithmetic_is_that_of_the_values(a: int, b: int, values: dict[str, int]
 @given(a=SIZES, b=SIZES, values=VALUES)
 def test_a_decided_order_is_that_of_the_values(a: int, b: int, values: dict[str, int]) -> None:
     x, y = substitute_sizes(a, values), substitute_sizes(b, values)
-    low = sizes.lower_bound(a)
+    low = lower_bound(a)
     assert low is None or low <= x
     orders = ((operator.ge, x >= y), (operator.lt, x < y), (operator.gt, x > y), (operator.le, x <= y))
     for order, holds in orders:
@@ -86,27 +90,27 @@ def test_upper_bound_is_at_least_every_value(a: int, padded: dict[str, int], dat
     values = {
         name: data.draw(st.integers(named_least, padded[name])) for name, named_least in (("n", 0), ("m", 1), ("k", 0))
     }
-    assert sizes.upper_bound(a, padded) >= substitute_sizes(a, values)
+    assert upper_bound(a, padded) >= substitute_sizes(a, values)
 
 
 def test_the_padding_of_a_quotient_that_is_rounded_up() -> None:
     places = -(-(N + 2) // M)
-    assert sizes.upper_bound(places, {"n": 3, "m": 4}) == 5
-    assert sizes.upper_bound(N * places, {"n": 3, "m": 4}) == 15
-    assert sizes.upper_bound(places, {"m": 4}) == N + 2
+    assert upper_bound(places, {"n": 3, "m": 4}) == 5
+    assert upper_bound(N * places, {"n": 3, "m": 4}) == 15
+    assert upper_bound(places, {"m": 4}) == N + 2
 
 
 def test_the_padding_of_a_remainder() -> None:
     """Bounds of its single terms would be wider."""
-    assert sizes.upper_bound((-1) % M, {"m": 4}) == 3
-    assert sizes.upper_bound(N % M, {"n": 9, "m": 4}) == 3
-    assert sizes.upper_bound(N - N // 2 * 2, {"n": 9}) == 1
-    assert sizes.upper_bound(N // 2 * 2, {"n": 9}) == 8
+    assert upper_bound((-1) % M, {"m": 4}) == 3
+    assert upper_bound(N % M, {"n": 9, "m": 4}) == 3
+    assert upper_bound(N - N // 2 * 2, {"n": 9}) == 1
+    assert upper_bound(N // 2 * 2, {"n": 9}) == 8
     same = ((N + 1) // 2 - 1) * 2 + 3 - N  # the padding of a convolution with "SAME", a window of 3, a stride of 2
-    assert sizes.upper_bound(same // 2, {"n": 128}) == 1
+    assert upper_bound(same // 2, {"n": 128}) == 1
     halved = M
     for _ in range(12):  # the same in each of several layers
-        assert sizes.upper_bound((((halved + 1) // 2 - 1) * 2 + 3 - halved) // 2, {"m": 4096}) == 1
+        assert upper_bound((((halved + 1) // 2 - 1) * 2 + 3 - halved) // 2, {"m": 4096}) == 1
         halved = (halved + 1) // 2
 
 
@@ -226,7 +230,7 @@ def test_refusals(use: Callable[[], object], message: str) -> None:
     ],
 )
 def test_syntax(text: str, shape: tuple[int | None, ...]) -> None:
-    assert sizes.Reader(text, {}).shape() == shape
+    assert Reader(text, {}).shape() == shape
 
 
 @pytest.mark.parametrize(
@@ -246,7 +250,7 @@ def test_syntax(text: str, shape: tuple[int | None, ...]) -> None:
 )
 def test_malformed(text: str, problem: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        sizes.Reader(text, {}).shape()
+        Reader(text, {}).shape()
     assert caught.value.message == f"shape: {text!r}: {problem}"
 
 
@@ -274,13 +278,13 @@ def test_names_that_no_size_may_have(name: str) -> None:
 
 
 def test_sizes_that_shapes_determine() -> None:
-    assert sizes.solve_sizes("f", [(2 * N + 1, 7, "x"), (N * M, 12, "y")]) == {"n": 3, "m": 4}
+    assert solve_sizes("f", [(2 * N + 1, 7, "x"), (N * M, 12, "y")]) == {"n": 3, "m": 4}
     with pytest.raises(ShapeError, match=r"f: y is 4, but n is 3: n = 3 by x"):
-        sizes.solve_sizes("f", [(N, 3, "x"), (N, 4, "y")])
+        solve_sizes("f", [(N, 3, "x"), (N, 4, "y")])
     with pytest.raises(ShapeError, match=r"f: x is 4, which is not 2\*n for any n >= 0|f: x is 5"):
-        sizes.solve_sizes("f", [(2 * N, 5, "x")])
+        solve_sizes("f", [(2 * N, 5, "x")])
     with pytest.raises(ShapeError, match=r"does not determine the sizes in m\*n"):
-        sizes.solve_sizes("f", [(N * M, 12, "x")])
+        solve_sizes("f", [(N * M, 12, "x")])
 
 
 def test_hypothesis_prints_sizes() -> None:
@@ -312,9 +316,9 @@ def test_a_multiple_of_a_rounded_quotient_is_decided() -> None:
 
 
 def test_sizes_that_batch_rules_bind_have_reserved_names() -> None:
-    assert read_size(exact_text(sizes.bound_size(0, 1))) is sizes.bound_size(0, 1)
+    assert read_size(exact_text(bound_size(0, 1))) is bound_size(0, 1)
     with pytest.raises(ArgumentError) as e:
         fx.Spec("_axis0")
     assert e.value.message == "shape: '_axis0': expected a size, got '_axis0'"
     with pytest.raises(SizeError, match="_axis0 > 4 is not decided by _axis0 >= 0"):
-        bool(sizes.bound_size(0) > 4)
+        bool(bound_size(0) > 4)

@@ -14,7 +14,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random, scipy, text
-from fxad.core.sizes import Reader, maximum, minimum, named_size, substitute_sizes
+from fxad.core.size_text import Reader
+from fxad.core.sizes import maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
 from fxad.transforms.specialize import size_names
 
@@ -190,6 +191,16 @@ def test_a_program_is_saved(tmp_path: Path) -> None:
         (lambda p: fx.lower(p), SizeError, "lower: f is of symbolic shape: it takes f32[n,(m>0)], f32[(m>0),3]"),
         (lambda p: fx.specialize(p, k=3), ArgumentError, "specialize: k is not a size of the program, which has m, n"),
         (lambda p: fx.specialize(p, m=0), ShapeError, "specialize: m is 0, the program assumes m >= 1"),
+        (
+            lambda p: fx.specialize(p, n=2**31),
+            ShapeError,
+            "specialize: n is 2147483648, and a program of symbolic shape counts with int32",
+        ),
+        (
+            lambda _: fx.specialize(fx.trace(fnp.count_nonzero, fx.Spec("(n, m)")), n=2**16, m=2**16),
+            ShapeError,
+            "specialize: m*n is 4294967296, and a program of symbolic shape counts with int32",
+        ),
         (lambda p: fx.specialize(p, m=cast("int", 1.5)), ArgumentError, "specialize: m is 1.5, not an int"),
         (
             lambda p: p(np.ones((5, 0), "float32"), np.ones((0, 3), "float32")),

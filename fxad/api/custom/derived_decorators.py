@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from fxad import lax
-from fxad.api.custom.traced_rules import is_absent_direction
+from fxad.api.custom.rule_signature import is_absent_direction
 from fxad.api.custom_function import CustomFunction, custom_vjp, custom_vmap
 from fxad.api.directional import ResidualProgram
 from fxad.api.lift import check_function

@@ -12,14 +12,9 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, SupportsIndex, TypeVar, final, overload
 
+from fxad.api.custom.rule_signature import UserRule
 from fxad.api.custom.traced_call import TracedCall
-from fxad.api.custom.traced_rules import (
-    ArgumentRules,
-    GivenRule,
-    GivenRules,
-    UserRule,
-    nondiff_positions,
-)
+from fxad.api.custom.traced_rules import ArgumentRules, GivenRule, GivenRules, nondiff_positions
 from fxad.api.lift import check_function, importable_name
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described, shown

@@ -28,7 +28,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from fxad.api.custom.traced_rules import GivenRules, Signature, TracedRule, traced
+from fxad.api.custom.rule_signature import Signature, traced
+from fxad.api.custom.traced_rules import GivenRules, TracedRule
 from fxad.core import tree
 from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
@@ -52,7 +53,8 @@ from fxad.tracing.context import (
     skip_in_replay,
     tracing_repeatedly,
 )
-from fxad.tracing.tracer import DifferentiatedNumber, Tracer, active_trace, bind, is_number, number_array
+from fxad.tracing.traced_numbers import DifferentiatedNumber, is_number, number_array
+from fxad.tracing.tracer import Tracer, active_trace, bind
 from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
 

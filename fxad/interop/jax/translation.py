@@ -44,7 +44,8 @@ from fxad.interop.jax.structural import STRUCTURAL
 from fxad.ir import Aval, Jaxpr, Source, new_eqn, source_location
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace_for_call
-from fxad.tracing.tracer import active_trace, trace_flat
+from fxad.tracing.trace_function import trace_flat
+from fxad.tracing.tracer import active_trace
 
 # The translation of each primitive, by its name in JAX.
 ROWS: Final[Rows] = MappingProxyType({

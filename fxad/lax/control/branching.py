@@ -19,7 +19,8 @@ from fxad.runtime import default_platform
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import sharing_copies
 from fxad.tracing.known_arguments import with_known_values
-from fxad.tracing.tracer import active_trace, bind, is_number
+from fxad.tracing.traced_numbers import is_number
+from fxad.tracing.tracer import active_trace, bind
 
 NOT_GIVEN: Final = object()
 _GPUS: Final = ("cuda", "rocm")

@@ -9,6 +9,7 @@ from fxad.core.sizes import Size
 from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
+from fxad.primitives.index import check_positions
 from fxad.transforms.locate import describe, locate
 from fxad.transforms.mask.context import MaskCtx, PaddingStates
 from fxad.transforms.mask.contract import MaskTable, not_masked
@@ -72,6 +73,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskTable) -> l
     def atom(a: Atom) -> Atom:
         return b.literal(a) if isinstance(a, Lit) else env[a]
 
+    check_positions("mask", jaxpr, b.padded_size)
     for eqn in jaxpr.eqns:
         b.source = eqn.source
         ins = tuple([atom(a) for a in eqn.ins])

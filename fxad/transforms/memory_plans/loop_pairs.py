@@ -22,7 +22,7 @@ from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
-from fxad.core.sizes import at_least
+from fxad.core.size_bounds import at_least
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Primitive
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
