@@ -36,7 +36,7 @@ class Rewrite(Protocol):
 
 def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
     """Return the transformation, which without its first argument is a decorator: `vmap(in_axes=1)(f)` is
-    `vmap(f, in_axes=1)`.
+    `vmap(f, in_axes=1)`. The first argument may be named `fun`, as in JAX.
 
     Type:   that of the overloads.
     Raises: ArgumentError for an array among the options: it is an argument of the function.
@@ -46,6 +46,8 @@ def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
 
     @wraps(transformation)
     def with_decorator_form(*args: Any, **options: Any) -> object:
+        if "fun" in options and not args and function not in options:
+            options[function] = options.pop("fun")
         if args or function in options:
             check_options(name, args[1:])
             return transformation(*args, **options)

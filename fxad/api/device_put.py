@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
 from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described, shown
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
-from fxad.operations.arguments import function, to_ints, to_tuple
+from fxad.operations.arguments import flag, function, to_ints, to_tuple
 from fxad.runtime import Device, assembled, from_local, process_state, resharded
 from fxad.sharding import (
     NamedSharding,
@@ -34,7 +35,9 @@ from fxad.tracing.tracer import Tracer
 T = TypeVar("T")
 
 
-def device_put(x: T, device: Device | Sharding | object = None) -> T:
+def device_put(
+    x: T, device: Device | Sharding | object = None, *, donate: object = False, may_alias: object = None
+) -> T:
     """Return a tree with its arrays on a device, committed to it: computations on them run there.
 
     `device` may be a sharding, a `PartitionSpec` of the mesh of `with mesh:`, or a tree prefix of them: the arrays are
@@ -44,14 +47,19 @@ def device_put(x: T, device: Device | Sharding | object = None) -> T:
     Without a device, or where the prefix has None, NumPy arrays and numbers go to the default device, uncommitted; arrays
     that are on a device are returned unchanged.
 
+    `donate` and `may_alias` are bools or tree prefixes of them. An array that is donated is deleted, unless the result
+    is that array. A result that may not alias has memory of its own. Neither has an effect inside a trace.
+
     Rule:   a read-only NumPy array is not copied on the CPU; nor is an array that is already on the device.
-    Raises: ArgumentError for a leaf that is not an array, with its path, and for an invalid device.
+    Raises: ArgumentError for a leaf that is not an array, with its path, for an invalid device, and for `donate` and
+            `may_alias` that are no bools.
     """
     leaves, structure = tree.flatten(x)
     targets: list[Device | Sharding | None] = [None] * len(leaves)
     if device is not None:
         prefix = tree.broadcast_prefix(device, structure, "device_put: device", _is_target)
         targets = [None if d is None else _checked_target(d) for d in prefix]
+    donated, aliases = _flags("donate", donate, structure, False), _flags("may_alias", may_alias, structure, True)
     arrays = []
     for k, leaf in enumerate(leaves):
         try:
@@ -62,16 +70,30 @@ def device_put(x: T, device: Device | Sharding | object = None) -> T:
             aval_of(leaf, f"device_put: {tree.paths(structure, 'x')[k]}")  # the same error, with the path
             raise
         target = targets[k]
-        arrays.append(array if target is None else _placed(array, target, tree.paths(structure, "x")[k]))
+        placed = array if target is None else _placed(array, target, tree.paths(structure, "x")[k])
+        if not aliases[k]:
+            placed = placed.copy()
+        if donated[k] and isinstance(leaf, Array) and not isinstance(leaf, Tracer) and placed._buffer is not leaf._buffer:
+            leaf.delete()
+        arrays.append(placed)
     out: T = tree.unflatten(structure, arrays)
     return out
 
 
+def _flags(what: str, prefix: object, structure: Structure, default: bool) -> list[bool]:
+    """Return a bool for each leaf; None is the default. Raises: ArgumentError for another value."""
+    entries = tree.broadcast_prefix(prefix, structure, f"device_put: {what}", _is_no_container)
+    return [default if x is None else flag("device_put", what, x) for x in entries]
+
+
 def _is_target(x: object) -> bool:
-    if x is None or isinstance(x, Device | NamedSharding | SingleDeviceSharding | PartitionSpec):
-        return True
-    leaves = tree.leaves(x)  # a value that is no container: `_checked_target` refuses it
-    return len(leaves) == 1 and leaves[0] is x
+    return isinstance(x, Device | NamedSharding | SingleDeviceSharding | PartitionSpec) or _is_no_container(x)
+
+
+def _is_no_container(x: object) -> bool:
+    """Return True for None, and for a value that the caller then checks."""
+    leaves = tree.leaves(x)
+    return x is None or (len(leaves) == 1 and leaves[0] is x)
 
 
 def _checked_target(x: object) -> Device | Sharding:

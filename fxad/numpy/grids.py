@@ -94,7 +94,7 @@ class _Index:
 class _Together:
     """`r_[a, 0, 1:5]`: arrays, scalars and ranges concatenated along the first axis; `c_` along the last, as columns.
     The first item may be "axis,ndim,where": the axis, the least number of axes, and the position of the original axes
-    among them."""
+    among them; "r" or "c": the pieces make one row or one column of a matrix."""
 
     __slots__ = ("_axis", "_name", "_ndim", "_where")
 
@@ -107,20 +107,26 @@ class _Together:
     def __getitem__(self, items: object) -> Array:
         pieces = list(items) if isinstance(items, tuple) else [items]
         axis, ndim, where_ = self._axis, self._ndim, self._where
+        as_matrix = ""
         if pieces and isinstance(pieces[0], str):
-            axis, ndim, where_ = self._directive(pieces.pop(0))
+            directive = pieces.pop(0)
+            if directive in ("r", "c"):
+                as_matrix = directive
+            else:
+                axis, ndim, where_ = self._directive(directive)
         # scalars take the dtype of arrays beside them
         parts = [x if isinstance(x, bool | int | float | complex) else self._part(x, ndim, where_) for x in pieces]
         dtype = result_type(*parts) if parts else dtypes.float32
         shaped = [x if isinstance(x, Array) else asarray(x, dtype).reshape((1,) * max(ndim, 1)) for x in parts]
-        return concat([x.astype(dtype) for x in shaped], axis)
+        out = concat([x.astype(dtype) for x in shaped], axis)
+        return out if not as_matrix or out.ndim > 1 else out.reshape((1, -1) if as_matrix == "r" else (-1, 1))
 
     def _directive(self, text: object) -> tuple[int, int, int]:
         try:
             numbers = [int(n) for n in str(text).split(",")]
         except ValueError:
             raise ParameterError(
-                f"{self._name}: {text!r} does not say an axis", remedy="write 'axis', 'axis,ndim' or 'axis,ndim,where'"
+                f"{self._name}: {text!r} does not say an axis", remedy="write 'axis', 'axis,ndim', 'axis,ndim,where', 'r' or 'c'"
             ) from None
         axis, ndim, where_ = [*numbers, *(self._axis, self._ndim, self._where)[len(numbers) :]]
         return axis, ndim, where_

@@ -167,29 +167,24 @@ def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array
 def ravel_multi_index(
     multi_index: Sequence[ArrayLike],
     dims: Sequence[int],
-    mode: str = "clip",
+    mode: str | None = None,
     order: str = "C",
     *,
     dtype: object = None,
 ) -> Array:
-    """Return indices into the flattened array, from an index along each axis. Indices out of range are clamped ("clip")
-    or wrapped ("wrap"). The array is flattened in row-major order, or column-major with `order="F"`. `dtype` is that of
-    the result, by default int32, or int64 for more elements than it can count."""
+    """Return indices into the flattened array, from an index along each axis. Indices out of range are an error
+    ("raise"), clamped ("clip") or wrapped ("wrap"). Without a mode, known indices are checked, and traced ones clamped.
+    The array is flattened in row-major order, or column-major with `order="F"`. `dtype` is that of the result, by default
+    int32, or int64 for more elements than it can count."""
     shape = as_shape(dims)
     arrays = to_tuple("ravel_multi_index", "multi_index", multi_index)
     if len(arrays) != len(shape):
         raise ParameterError(f"ravel_multi_index: {len(arrays)} index arrays for the shape {shape}")
-    _check_mode("ravel_multi_index", mode)
+    mode = index_arrays.resolved_mode("ravel_multi_index", arrays, shape, mode)
     if column_major("ravel_multi_index", order):
         arrays, shape = arrays[::-1], shape[::-1]
     places = apply_op("ravel_multi_index", index_arrays.ravel_multi_index, arrays, shape, mode)
     return places if dtype is None else places.astype(dtype)
-
-
-def _check_mode(name: str, mode: str) -> None:
-    if not isinstance(mode, str) or mode not in ("clip", "wrap"):
-        remedy = "a traced program cannot raise: choose 'clip' or 'wrap'"
-        raise ParameterError(f"{name}: mode {mode!r} is not one of clip, wrap", remedy=remedy)
 
 
 def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = False) -> Array | tuple[Array, ...]:
@@ -277,12 +272,13 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
 # --------------------------------------------------------------------------------------------------------- choosing
 
 
-def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str = "clip") -> Array:
-    """Select for each element one of `choices` by the number in `a`. Numbers out of range are clamped ("clip") or
-    wrapped ("wrap")."""
+def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str | None = None) -> Array:
+    """Select for each element one of `choices` by the number in `a`. Numbers out of range are an error ("raise"), clamped
+    ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
     no_out("choose", out)
     which = as_array("choose", a)  # a number of Python would take the dtype of the choices
-    return apply_op("choose", index_arrays.choose, (which, *to_tuple("choose", "choices", choices)), mode)
+    cases = to_tuple("choose", "choices", choices)
+    return apply_op("choose", index_arrays.choose, (which, *cases), index_arrays.resolved_choice(which, cases, mode))
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
@@ -351,7 +347,9 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     not_in_place("put", inplace)
     array, at = as_array("put", a), as_array("put", ind, 1).ravel()
     if mode is not None:
-        _check_mode("put", mode)
+        if not isinstance(mode, str) or mode not in ("clip", "wrap"):
+            remedy = "a traced program cannot raise: choose 'clip' or 'wrap'"
+            raise ParameterError(f"put: mode {mode!r} is not one of clip, wrap", remedy=remedy)
         at = apply_op("put", index_arrays.ravel_multi_index, (at,), (array.size,), mode)
     flat_values = as_array("put", v, 2).ravel()
     if flat_values.size != at.size and flat_values.size:

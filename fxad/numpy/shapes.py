@@ -314,8 +314,10 @@ def take_along_axis(
     """Return the elements at `indices` along an axis; the other axes are batch axes. None flattens both.
 
     Negative indices count from the end; with False for `wrap_negative_indices` they are out of range. `mode` says what
-    an index out of range gives: as in `take`.
+    an index out of range gives: as in `take`, and 0 with "one_hot".
     """
+    if isinstance(mode, str) and mode == "one_hot" and fill_value is None:
+        mode, fill_value = "fill", 0
     array, at = as_array("take_along_axis", arr), indices
     if axis is None:
         array, at, axis = array.ravel(), as_array("take_along_axis", at, 1).ravel(), 0

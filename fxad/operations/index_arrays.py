@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError, TracerError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.arguments import one_or_more
 from fxad.operations.arithmetic import remainder
@@ -91,6 +93,36 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     return tuple(reversed(out))
 
 
+def resolved_mode(op: str, places: Sequence[object], sizes: Sequence[int], mode: str | None) -> str:
+    """Return "clip" or "wrap" for the mode of indices along axes of these sizes.
+
+    "raise" checks the indices. Without a mode, those whose values are known are checked, and traced ones are clamped.
+
+    Raises: AxisError for an index out of range; ParameterError for another mode, and for "raise" with a traced index.
+    """
+    if mode is not None and not (isinstance(mode, str) and mode in ("raise", "clip", "wrap")):
+        raise ParameterError(f"{op}: mode {mode!r} is not one of raise, clip, wrap", remedy="choose one of them")
+    if mode in ("clip", "wrap"):
+        return mode
+    for k, (place, n) in enumerate(zip(places, sizes, strict=True)):
+        try:
+            values = np.asarray(place)
+        except TracerError:
+            if mode is None:
+                continue
+            raise ParameterError(
+                f"{op}: mode 'raise' checks indices, and index array {k} is traced",
+                remedy="a traced program cannot raise: choose 'clip' or 'wrap'",
+            ) from None
+        outside = values[(values < 0) | (values >= n)] if values.dtype.kind in "iu" else values[:0]
+        if outside.size:
+            raise AxisError(
+                f"{op}: index {outside.flat[0]} of index array {k} is out of range for size {n}",
+                remedy="choose mode='clip' or 'wrap'",
+            )
+    return "clip"
+
+
 def ravel_multi_index(emit: Emit, *args: *tuple[*tuple[Atom, ...], Shape, str]) -> Atoms:
     """Return the flat index for indices along each axis; the last two arguments are the shape and the mode."""
     *places, shape, mode = args
@@ -116,16 +148,16 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
     return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
 
 
+def resolved_choice(which: object, choices: Sequence[object], mode: str | None) -> str:
+    """Return the mode of `choose`. Raises: as `resolved_mode`; ParameterError without a choice."""
+    if not choices:
+        raise ParameterError("choose: there is no choice", remedy="give at least one array")
+    return resolved_mode("choose", (which,), (len(choices),), mode)
+
+
 def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
     """Select, element by element, one of several cases. The last argument is the mode for numbers out of range."""
     *choices, mode = args
-    if not isinstance(mode, str) or mode not in ("clip", "wrap"):
-        raise ParameterError(
-            f"choose: mode {mode!r} is not one of clip, wrap",
-            remedy="a traced program cannot raise: choose 'clip' or 'wrap'",
-        )
-    if not choices:
-        raise ParameterError("choose: there is no choice", remedy="give at least one array")
     cases = promote_all("choose", emit, tuple(choices))
     if which.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
         raise DTypeError(f"choose: the selector must be integers, got {which.aval}")

@@ -341,11 +341,14 @@ class Methods(Operators):
         fills = index_arrays.fills("nonzero", fill_value, len(shape))
         return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
 
-    def choose(self, choices: Sequence[Self | NDArray | NumberLike], out: None = None, mode: str = "clip") -> Self:
-        """Return for each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or
-        wrapped ("wrap")."""
+    def choose(
+        self, choices: Sequence[Self | NDArray | NumberLike], out: None = None, mode: str | None = None
+    ) -> Self:
+        """Return for each element, one of `choices`, by its number; numbers out of range are an error ("raise"), clamped
+        ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
         no_out("choose", out)
-        return self._apply(index_arrays.choose, to_tuple("choose", "choices", choices), (mode,))
+        cases = to_tuple("choose", "choices", choices)
+        return self._apply(index_arrays.choose, cases, (index_arrays.resolved_choice(self, cases, mode),))
 
     def compress(self, condition: Sequence[bool] | NDArray, axis: int | None = None, out: None = None) -> Self:
         """Return the slices along an axis where a condition with known values holds; of the flattened array for
