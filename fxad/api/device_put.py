@@ -73,7 +73,12 @@ def device_put(
         placed = array if target is None else _placed(array, target, tree.paths(structure, "x")[k])
         if not aliases[k]:
             placed = placed.copy()
-        if donated[k] and isinstance(leaf, Array) and not isinstance(leaf, Tracer) and placed._buffer is not leaf._buffer:
+        if (
+            donated[k]
+            and isinstance(leaf, Array)
+            and not isinstance(leaf, Tracer)
+            and placed._buffer is not leaf._buffer
+        ):
             leaf.delete()
         arrays.append(placed)
     out: T = tree.unflatten(structure, arrays)

@@ -126,7 +126,8 @@ class _Together:
             numbers = [int(n) for n in str(text).split(",")]
         except ValueError:
             raise ParameterError(
-                f"{self._name}: {text!r} does not say an axis", remedy="write 'axis', 'axis,ndim', 'axis,ndim,where', 'r' or 'c'"
+                f"{self._name}: {text!r} does not say an axis",
+                remedy="write 'axis', 'axis,ndim', 'axis,ndim,where', 'r' or 'c'",
             ) from None
         axis, ndim, where_ = [*numbers, *(self._axis, self._ndim, self._where)[len(numbers) :]]
         return axis, ndim, where_

@@ -174,8 +174,8 @@ def ravel_multi_index(
 ) -> Array:
     """Return indices into the flattened array, from an index along each axis. Indices out of range are an error
     ("raise"), clamped ("clip") or wrapped ("wrap"). Without a mode, known indices are checked, and traced ones clamped.
-    The array is flattened in row-major order, or column-major with `order="F"`. `dtype` is that of the result, by default
-    int32, or int64 for more elements than it can count."""
+    The array is flattened in row-major order, or column-major with `order="F"`. `dtype` is that of the result, by
+    default int32, or int64 for more elements than it can count."""
     shape = as_shape(dims)
     arrays = to_tuple("ravel_multi_index", "multi_index", multi_index)
     if len(arrays) != len(shape):
@@ -273,12 +273,12 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
 
 
 def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str | None = None) -> Array:
-    """Select for each element one of `choices` by the number in `a`. Numbers out of range are an error ("raise"), clamped
-    ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
+    """Select for each element one of `choices` by the number in `a`. Numbers out of range are an error ("raise"),
+    clamped ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
     no_out("choose", out)
     which = as_array("choose", a)  # a number of Python would take the dtype of the choices
     cases = to_tuple("choose", "choices", choices)
-    return apply_op("choose", index_arrays.choose, (which, *cases), index_arrays.resolved_choice(which, cases, mode))
+    return apply_op("choose", index_arrays.choose, (which, *cases), index_arrays.resolved_choice(a, cases, mode))
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:

@@ -14,7 +14,7 @@ from fxad.numpy.composites import jit_composite, jit_composite_all, promote_argu
 from fxad.numpy.creation import eye, full
 from fxad.numpy.linalg import eigvals, inv, lstsq
 from fxad.numpy.products import matmul
-from fxad.numpy.shapes import broadcast_to, concat, flip
+from fxad.numpy.shapes import broadcast_shapes, broadcast_to, concat, flip
 from fxad.numpy.signal import convolve
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import real, sqrt
@@ -33,23 +33,26 @@ def _coefficient_vector(name: str, p: ArrayLike, k: int = 0) -> Array:
 
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """Evaluate a polynomial at x by Horner's rule, in a loop over the coefficients with `unroll` of them in each
-    iteration."""
+    iteration. The coefficients stand along the first axis of p; its other axes broadcast with x."""
     unroll = to_int("polyval", "unroll", unroll)
-    return jit_composite(_horner, *promote_arguments("polyval", _coefficient_vector("polyval", p), x), unroll)
+    coefficients = as_array("polyval", p)
+    if not coefficients.ndim:
+        coefficients = coefficients.reshape(1)
+    return jit_composite(_horner, *promote_arguments("polyval", coefficients, x), unroll)
 
 
 def _horner(p: Array, x: Array, unroll: int) -> Array:
     dtype = result_type(p, x)
     p, x = p.astype(dtype), x.astype(dtype)
-    out = full(x.shape, 0, dtype)
+    out = full(broadcast_shapes(x.shape, p.shape[1:]), 0, dtype)
 
     def step(value: Array, coefficient: Array) -> tuple[Array, None]:
         return value * x + coefficient, None
 
-    if p.size > unroll:
+    if p.shape[0] > unroll:
         value, _ = scan(step, out, p, unroll=unroll)
         return value
-    for k in range(p.size):
+    for k in range(p.shape[0]):
         out = out * x + p[k]
     return out
 

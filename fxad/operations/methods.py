@@ -341,11 +341,9 @@ class Methods(Operators):
         fills = index_arrays.fills("nonzero", fill_value, len(shape))
         return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
 
-    def choose(
-        self, choices: Sequence[Self | NDArray | NumberLike], out: None = None, mode: str | None = None
-    ) -> Self:
-        """Return for each element, one of `choices`, by its number; numbers out of range are an error ("raise"), clamped
-        ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
+    def choose(self, choices: Sequence[Self | NDArray | NumberLike], out: None = None, mode: str | None = None) -> Self:
+        """Return for each element, one of `choices`, by its number; numbers out of range are an error ("raise"),
+        clamped ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
         no_out("choose", out)
         cases = to_tuple("choose", "choices", choices)
         return self._apply(index_arrays.choose, cases, (index_arrays.resolved_choice(self, cases, mode),))

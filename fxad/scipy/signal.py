@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError, shown
+from fxad.ir import NDArray
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.operations.arguments import check_flags, flag, is_word, one_or_more, text, to_int
@@ -249,19 +250,59 @@ def _detrended(x: Array, axis: int, kind: str, bounds: tuple[int, ...]) -> Array
 
 # ------------------------------------------------------------------------------------------------------------ spectra
 
-_WINDOWS: Final = MappingProxyType({
+_COSINES: Final = MappingProxyType({
     "boxcar": (1.0,), "hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08),
     "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168), "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411),
     "flattop": (0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368),
 })  # fmt: skip
 
+
+def _parzen(n: int, k: NDArray) -> NDArray:
+    r = 2 * np.abs(k) / n
+    return np.where(np.abs(k) <= (n - 1) / 4, 1 - 6 * r**2 * (1 - r), 2 * (1 - r) ** 3)
+
+
+def _bohman(n: int, k: NDArray) -> NDArray:
+    r = 2 * np.abs(k) / (n - 1)
+    return np.where(r < 1, (1 - r) * np.cos(np.pi * r) + np.sin(np.pi * r) / np.pi, 0)
+
+
+def _tukey(n: int, k: NDArray, alpha: float = 0.5) -> NDArray:
+    if alpha <= 0:
+        return np.ones(k.shape)
+    alpha = min(alpha, 1)
+    r = 2 * np.abs(k) / (n - 1)
+    return np.where(r <= 1 - alpha, 1, 0.5 + 0.5 * np.cos(np.pi * (r - 1 + alpha) / alpha))
+
+
+def _exponential(_: int, k: NDArray, center: None = None, tau: float = 1.0) -> NDArray:
+    if center is not None:  # SciPy takes none for windows of spectra
+        raise TypeError
+    return np.exp(-np.abs(k) / tau)
+
+
+# The others, as functions of the number of values and of the distances from the middle.
+_SHAPES: Final[Mapping[str, Callable[..., NDArray]]] = MappingProxyType({
+    "triang": lambda n, k: 1 - 2 * np.abs(k) / (n + n % 2),
+    "bartlett": lambda n, k: 1 - 2 * np.abs(k) / (n - 1),
+    "parzen": _parzen, "bohman": _bohman, "tukey": _tukey,
+    "barthann": lambda n, k: 0.62 - 0.48 * np.abs(k) / (n - 1) + 0.38 * np.cos(2 * np.pi * k / (n - 1)),
+    "cosine": lambda n, k: np.cos(np.pi * k / n),
+    "lanczos": lambda n, k: np.sinc(2 * k / (n - 1)),
+    "exponential": _exponential,
+    "kaiser": lambda n, _, beta: np.kaiser(n, beta)[:-1],
+    "gaussian": lambda _, k, std: np.exp(-((k / std) ** 2) / 2),
+    "general_hamming": lambda n, k, alpha: alpha + (1 - alpha) * np.cos(2 * np.pi * k / (n - 1)),
+})  # fmt: skip
+
+Window: TypeAlias = "str | tuple[str, *tuple[float, ...]] | ArrayLike"
 Detrend = Literal[False, "constant", "linear"]
 
 
 def stft(
     x: ArrayLike,
     fs: ArrayLike = 1.0,
-    window: str | ArrayLike = "hann",
+    window: Window = "hann",
     nperseg: int = 256,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -273,7 +314,7 @@ def stft(
 ) -> tuple[Array, Array, Array]:
     """Return frequencies, times and the short-time Fourier transform, with the scaling of SciPy's default.
 
-    Type:   `window` is the name of a window (boxcar, hann, hamming, blackman, blackmanharris, nuttall, flattop) or its
+    Type:   `window` is the name of a window of `scipy.signal.get_window`, as in "hann" or ("kaiser", 8.0), or its
             values. `boundary` extends the signal by half a segment: "zeros", "even", "odd", "constant" or None.
     Raises: ParameterError, ShapeError.
     """
@@ -288,7 +329,7 @@ def csd(
     x: ArrayLike,
     y: ArrayLike | None,
     fs: ArrayLike = 1.0,
-    window: str | ArrayLike = "hann",
+    window: Window = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -313,7 +354,7 @@ def csd(
 def welch(
     x: ArrayLike,
     fs: ArrayLike = 1.0,
-    window: str | ArrayLike = "hann",
+    window: Window = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -334,7 +375,7 @@ def welch(
 def istft(
     Zxx: ArrayLike,
     fs: ArrayLike = 1.0,
-    window: str | ArrayLike = "hann",
+    window: Window = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -393,7 +434,7 @@ def _averaged(
     x: ArrayLike,
     y: ArrayLike,
     fs: ArrayLike,
-    window: str | ArrayLike,
+    window: Window,
     nperseg: int | None,
     noverlap: int | None,
     nfft: int | None,
@@ -427,7 +468,7 @@ def _spectra(
     x: ArrayLike,
     y: ArrayLike | None,
     fs: ArrayLike,
-    window: str | ArrayLike,
+    window: Window,
     nperseg: int | None,
     noverlap: int | None,
     nfft: int | None,
@@ -454,7 +495,7 @@ def _spectra(
     arrays = [fnp.moveaxis(a, normalize_axis_index(name, axis, a.ndim), -1) for a in arrays]
     n = max([a.shape[-1] for a in arrays])
     arrays = [a if a.shape[-1] == n else _extended(a, 0, n - a.shape[-1]) for a in arrays]
-    window_array = None if isinstance(window, str) else as_array(name, window)
+    window_array = None if _is_named(window) else as_array(name, cast("ArrayLike", window))
     if window_array is not None and window_array.ndim != 1:
         raise ShapeError(f"{name}: window is {window_array.aval}, not a vector", remedy="give one value for each place")
     if nperseg is None:
@@ -540,22 +581,35 @@ def _check_segments(name: str, size: int, overlap: int, length: int) -> None:
         )
 
 
-def _window_values(name: str, window: str | ArrayLike, size: int) -> Array:
+def _is_named(window: Window) -> bool:
+    return isinstance(window, str) or (isinstance(window, tuple) and bool(window) and isinstance(window[0], str))
+
+
+def _window_values(name: str, window: Window, size: int) -> Array:
     """Return a window of `size` values, given by its name or by its values. Raises: ParameterError, ShapeError."""
-    if not isinstance(window, str):
-        values = as_array(name, window)
+    if not _is_named(window):
+        values = as_array(name, cast("ArrayLike", window))
         if values.shape != (size,):
             raise ShapeError(
                 f"{name}: window is {values.aval} for segments of {size}", remedy="give them the same length"
             )
         return values
-    cosines = _WINDOWS.get(text(name, "window", window))
-    if cosines is None:
+    kind, *parameters = cast("tuple[Any, ...]", (window,) if isinstance(window, str) else window)
+    cosines, form = _COSINES.get(text(name, "window", kind)), _SHAPES.get(kind)
+    try:
+        if cosines is not None and not parameters:
+            turns = 2 * np.pi * np.arange(size) / size
+            values64 = sum([(-1) ** k * a * np.cos(k * turns) for k, a in enumerate(cosines)])
+        elif form is not None:
+            # periodic: the symmetric window of one value more, without the last
+            values64 = form(size + 1, np.arange(size) - size / 2, *parameters)
+        else:
+            raise TypeError
+    except TypeError:  # another number of parameters, or no numbers
         raise ParameterError(
-            f"{name}: window {shown(window, 40)}", remedy=f"give its values, or one of {', '.join(_WINDOWS)}"
-        )
-    turns = 2 * np.pi * np.arange(size) / size  # periodic
-    values64 = sum([(-1) ** k * a * np.cos(k * turns) for k, a in enumerate(cosines)])
+            f"{name}: window {shown(window, 40)}",
+            remedy=f"give its values, or one of {', '.join([*_COSINES, *_SHAPES])}; with a parameter: ('kaiser', 8.0)",
+        ) from None
     return fnp.asarray(np.ones(1) if size == 1 else values64)
 
 

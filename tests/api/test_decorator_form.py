@@ -51,7 +51,8 @@ FORMS: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 def test_without_a_function_it_is_a_decorator(name: str, options: dict[str, Any], args: tuple[Any, ...]) -> None:
     transformation: Callable[..., Any] = getattr(fx, name)
     expected = transformation(dot, **options)(*args)
-    for decorator in (transformation(**options), functools.partial(transformation, **options)):
+    named = functools.partial(transformation, **options)
+    for decorator in (transformation(**options), named, lambda f: named(fun=f)):
         found = decorator(dot)(*args)
         assert all(fx.tree.leaves(fx.tree.map(lambda a, b: np.array_equal(a, b), found, expected)))
     assert next(iter(inspect.signature(transformation).parameters)) in ("f", "fun")

@@ -304,6 +304,15 @@ def test_device_put() -> None:
     assert fx.device_put(put) is put
     assert put._buffer.unsafe_buffer_pointer() == x._buffer.unsafe_buffer_pointer(), "committing copies nothing"
     assert fx.jit(lambda x: fx.device_put(x, here) + x.committed)(x).tolist() == X.tolist()
+    own = fx.device_put({"a": put, "b": put}, here, may_alias={"a": False, "b": None})
+    assert (own["a"] is put, own["b"] is put) == (False, True)
+    assert own["a"]._buffer.unsafe_buffer_pointer() != put._buffer.unsafe_buffer_pointer()
+    kept, moved = fx.device_put(own["a"], here, donate=True), fx.device_put(own["a"], donate=True, may_alias=False)
+    assert kept is own["a"]
+    assert own["a"].is_deleted()
+    assert moved.tolist() == fx.jit(lambda x: fx.device_put(x, donate=True))(moved).tolist() == X.tolist()
+    with pytest.raises(ArgumentError, match=r"^device_put: donate must be True or False, got an int: 3"):
+        fx.device_put(x, donate=3)
     with pytest.raises(ArgumentError, match=r"^device_put: x\['w'\]: a str is not an array: 'no'\n(.*\n)*  remedy"):
         fx.device_put({"w": "no"})
     with pytest.raises(

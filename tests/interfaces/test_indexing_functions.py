@@ -93,6 +93,14 @@ def test_flat_and_not() -> None:
             dtype=False,
         )
     assert int(fnp.ravel_multi_index((), ())) == 0
+    check(
+        lambda a: fnp.ravel_multi_index((a, 2), (3, 4)),
+        lambda _: np.array([10, 2, 10]),
+        many[0],
+        eager=False,
+        dtype=False,
+    )
+    assert fnp.ravel_multi_index((1, 2), (3, 4), "raise") == 6
 
 
 def test_indices() -> None:
@@ -208,7 +216,22 @@ WHERE: Any = fnp.where
             lambda x: fnp.ravel_multi_index((0,), (2, 3)),
             "ravel_multi_index: 1 index arrays for the shape (2, 3)",
         ),
-        (ParameterError, lambda x: fnp.choose(0, [x], mode="raise"), "choose: mode 'raise' is not one of clip, wrap"),
+        (
+            ParameterError,
+            lambda x: fnp.choose(0, [x], mode="fill"),
+            "choose: mode 'fill' is not one of raise, clip, wrap",
+        ),
+        (AxisError, lambda x: fnp.choose(1, [x]), "choose: index 1 of index array 0 is out of range for size 1"),
+        (
+            AxisError,
+            lambda x: fnp.ravel_multi_index((0, np.array([2, -1])), (2, 3)),
+            "ravel_multi_index: index -1 of index array 1 is out of range for size 3",
+        ),
+        (
+            ParameterError,
+            lambda x: fx.jit(lambda i: fnp.ravel_multi_index((0, i), (2, 3), "raise"))(1),
+            "ravel_multi_index: mode 'raise' checks indices, and index array 1 is traced",
+        ),
         (ParameterError, lambda x: fnp.choose(0, []), "choose: there is no choice"),
         (DTypeError, lambda x: fnp.choose(x, [x]), "choose: the selector must be integers, got f32[3,4]"),
         (ParameterError, lambda x: fnp.select([x > 0], []), "select: 1 conditions for 0 choices"),

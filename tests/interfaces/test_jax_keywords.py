@@ -55,6 +55,7 @@ def test_negative_indices_may_be_out_of_range(mode: str, wraps: bool) -> None:
 def test_elements_taken_beyond_the_end_are_nan() -> None:
     """As in JAX: a wrong index is seen, where that of the nearest element is not."""
     x, at = np.arange(6, dtype=np.float32), np.array([6, -7, -1, 2])
+    np.testing.assert_array_equal(fnp.take_along_axis(x, at, 0, mode="one_hot"), [0, 0, 5, 2])
     for function in (fnp.take, lambda x, i: fnp.take_along_axis(x, i, 0), nn.embedding):
         want = [np.nan, np.nan, 5, 2]
         np.testing.assert_array_equal(fx.jit(function)(x, at), want)

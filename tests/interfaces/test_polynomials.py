@@ -26,6 +26,8 @@ def test_values() -> None:
     same("polyval", P, RNG.normal(size=(2, 3)), eager=True)
     same("polyval", N, np.arange(4, dtype=np.int32))
     same("polyval", P, P + 1j)
+    for more in (RNG.normal(size=(3, 1, 2)), RNG.normal(size=(20, 2)), RNG.normal(size=(0, 2))):
+        same("polyval", more, RNG.normal(size=(3, 2)))
     same("polyval", P[:0], X)
     long = RNG.normal(size=40) / 9
     same("polyval", long, X, eager=True)
@@ -87,7 +89,7 @@ def test_powers() -> None:
     ("fn", "error", "message"),
     [
         (lambda: fx.jit(fnp.roots)(P), TracerError, "roots(p, strip_zeros=False)"),
-        (lambda: fnp.polyval(P[None], X), ShapeError, "polyval: argument 0 must be a vector of coefficients"),
+        (lambda: fnp.polyadd(P[None], X), ShapeError, "polyadd: argument 0 must be a vector of coefficients"),
         (lambda: fnp.polyder(P, -1), ParameterError, "polyder: order -1 is below 0"),
         (lambda: fnp.polyint(P, 3, Q[:2]), ShapeError, "polyint: 2 constants for 3 integrations"),
         (lambda: fnp.poly(RNG.normal(size=(2, 3))), ShapeError, "poly: takes a vector of roots or a square matrix"),

@@ -141,6 +141,26 @@ def test_power_spectra(given: dict[str, Any]) -> None:
     all_close(calls, 1e-8)
 
 
+WINDOWS: list[Any] = [
+    "boxcar", "hann", "hamming", "blackman", "blackmanharris", "nuttall", "flattop", "triang", "bartlett", "parzen",
+    "bohman", "tukey", "barthann", "cosine", "lanczos", "exponential", ("kaiser", 8.0), ("gaussian", 3), ("tukey", 0.3),
+    ("tukey", 0), ("tukey", 2), ("exponential", None, 3.0), ("general_hamming", 0.6),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [1, 7, 8])
+def test_windows_have_the_names_of_scipy(n: int) -> None:
+    calls: list[tuple[Any, Any]] = []
+    for w in WINDOWS:
+        calls.append(
+            (
+                lambda w=w: signal.stft(T[0, :16], window=w, nperseg=n, noverlap=0)[2],
+                them.signal.stft(T[0, :16], window=w, nperseg=n, noverlap=0)[2],
+            )
+        )
+    all_close(calls, 1e-8)
+
+
 BOUNDARIES = [(given, boundary) for given in SPECTRA[1:4] for boundary in ("zeros", "even", "odd", "constant", None)]
 
 
@@ -424,7 +444,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: signal.detrend(V, bp=9), ParameterError, "detrend: bp (9,) is not within axis 0 of f64[5]",
      "give places in it"),
     (lambda: signal.welch(V, window="kaiser"), ParameterError, "welch: window 'kaiser'",
-     "give its values, or one of boxcar, hann, hamming, blackman, blackmanharris, nuttall, flattop"),
+     ("give its values, or one of boxcar, hann, hamming, blackman, blackmanharris, nuttall, flattop, triang, bartlett,"
+     " parzen, bohman, tukey, barthann, cosine, lanczos, exponential, kaiser, gaussian, general_hamming; with a"
+     " parameter: ('kaiser', 8.0)")),
     (lambda: signal.welch(V, window=np.ones(6)), ShapeError,
      "welch: window is f64[6], longer than the 5 elements of the signal", "give a shorter window, or pad the signal"),
     (lambda: signal.welch(V, window=np.ones(3), nperseg=4), ShapeError, "welch: window is f64[3] for segments of 4",
