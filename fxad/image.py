@@ -48,6 +48,7 @@ class ResizeMethod(Enum):
 
 _OTHER_NAMES: Final = MappingProxyType({
     "bilinear": "linear", "trilinear": "linear", "triangle": "linear", "bicubic": "cubic", "tricubic": "cubic",
+    "bicubic-pytorch": "cubic-pytorch",
 })  # fmt: skip
 
 

@@ -37,8 +37,8 @@ def vectorize(
     small arrays.
 
     Rule:   "(m,n),(n)->(m)" names the last axes of each argument and result, which belong to one example. Equal names
-            are equal sizes. The other axes broadcast and are mapped. Positions and keywords in `excluded` are passed
-            unchanged.
+            are equal sizes. The other axes broadcast and are mapped. Positions and keywords in `excluded`,
+            and without a signature None, are passed unchanged.
     Cost:   the function is traced once, for one example.
     Raises: ShapeError, ArgumentError naming the function and the argument.
     """
@@ -51,7 +51,7 @@ def vectorize(
     def mapped(*args: object, **kwargs: object) -> OneOrMore:
         slots: list[int | str] = [*range(len(args)), *kwargs]
         by_slot = dict(zip(slots, (*args, *kwargs.values()), strict=True))
-        free = [k for k in slots if k not in excluded]
+        free = [k for k in slots if k not in excluded and not (by_slot[k] is None and cores is None)]
 
         def example(*xs: Array) -> object:
             own = {**by_slot, **dict(zip(free, xs, strict=True))}

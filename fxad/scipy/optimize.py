@@ -80,7 +80,7 @@ def minimize(
     defaults = _OPTIONS[name]
     if options is not None and not isinstance(options, Mapping):
         raise ArgumentError(f"minimize: options is {described(options)}, not a mapping", remedy="use a dict")
-    chosen = dict(options or {})
+    chosen = {k: v for k, v in (options or {}).items() if v is not None}  # None is the default
     if unknown := [o for o in chosen if o not in defaults]:
         raise ParameterError(
             f"minimize: {name} has no option {shown(unknown[0], 40)}", remedy=f"its options are {', '.join(defaults)}"

@@ -72,7 +72,7 @@ def _mode(x: Array, axis: int) -> tuple[Array, Array]:
     # equal elements of a sorted row are neighbours: the first and last place of each value count it
     ordered = fnp.moveaxis(fnp.sort(x, axis=axis), axis, -1)
     n = ordered.shape[-1]
-    rows = ordered.reshape(-1, n)
+    rows = ordered.reshape(math.prod(ordered.shape[:-1]), n)
     first = _first_of_equals(rows)
     last = n - 1 - fnp.flip(_first_of_equals(fnp.flip(rows, axis=1)), axis=1)
     counts = last - first + 1
@@ -111,7 +111,7 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None) 
 def _rankdata(x: Array, method: str, axis: int) -> Array:
     moved = fnp.moveaxis(x, axis, -1)
     n = moved.shape[-1]
-    rows = moved.reshape(-1, n)
+    rows = moved.reshape(math.prod(moved.shape[:-1]), n)
     order = fnp.argsort(rows, axis=1, stable=True)
     inverse = fnp.argsort(order, axis=1)
     ordered = fnp.take_along_axis(rows, order, 1, mode="promise_in_bounds")
