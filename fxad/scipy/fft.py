@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fxad import dtypes, numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import is_word, to_int, to_ints
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
-from fxad.scipy.arguments import reals
+from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
 _NORMS: Final = (None, "backward", "ortho", "forward")
 
 
 def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:  # noqa: A002 -- SciPy's name
-    """Return the discrete cosine transform of type 2 or 3.
+    """Return the discrete cosine transform of type 2 or 3; of complex numbers, that of both parts.
 
     Type:   `n` cuts the axis, or extends it with zeros. `norm` is "backward" (None), "ortho" or "forward".
     Raises: ParameterError for another type or norm.
@@ -63,7 +63,7 @@ def _along_axes(
     axes: Sequence[int] | None,
     norm: str | None,
 ) -> Array:
-    (array,) = reals(name, x)
+    (array,) = floats(name, x)
     sizes = None if s is None else to_ints(name, "s", s)
     if axes is None:
         last = array.ndim if sizes is None else len(sizes)
@@ -80,7 +80,7 @@ def _along_axes(
 
 
 def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, norm: str | None, inverse: bool) -> Array:
-    (array,) = reals(name, x)
+    (array,) = floats(name, x)
     k = normalize_axis_index(name, axis, array.ndim)
     number = to_int(name, "type", kind)
     if number not in (2, 3):
@@ -90,6 +90,9 @@ def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, nor
     size = array.shape[k] if n is None else to_int(name, "n", n)
     if size < 1:
         raise ParameterError(f"{name}: n is {size}", remedy="give a size of 1 or more")
+    if array.dtype in dtypes.COMPLEX:
+        parts = [_transform(name, part, kind, n, axis, norm, inverse) for part in (array.real, array.imag)]
+        return lax.complex(*parts)
     return jit_composite(_cosine, array, size, k, norm or "backward", (number == 2) != inverse, inverse)
 
 

@@ -87,10 +87,15 @@ def test_vmap_calls_for_each_example_or_once() -> None:
         return x + y
 
     xs, ys = np.ones((4, 3), np.float32), np.ones((2, 3), np.float32)
-    for method, want in (("sequential", [((3,), (3,))] * 8), ("broadcast_all", [((2, 4, 3), (2, 4, 3))])):
+    one_by_one, whole = [((3,), (3,))] * 8, [((2, 4, 3), (2, 4, 3))]
+    methods: list[tuple[str | None, Any]] = [
+        ("sequential", one_by_one), ("sequential_unrolled", one_by_one), (None, one_by_one), ("broadcast_all", whole),
+        ("expand_dims", whole),
+    ]  # fmt: skip
+    for method, want in methods:
         shapes.clear()
 
-        def f(x: Any, y: Any, method: str = method) -> Any:
+        def f(x: Any, y: Any, method: str | None = method) -> Any:
             return fx.pure_callback(host, S, x, y, vmap_method=method)
 
         out = fx.jit(fx.vmap(fx.vmap(f, in_axes=(0, None)), in_axes=(None, 0)))(xs, ys)

@@ -235,7 +235,7 @@ def _on_host(callback: Callable[..., Iterable[npt.ArrayLike]]) -> Callable[..., 
 
 def _pure_callback(eqn: Equation, *args: JaxValue) -> object:
     p = eqn.params
-    method = "broadcast_all" if p["vmap_method"] == "broadcast_all" else "sequential"
+    method = "broadcast_all" if p["vmap_method"] in ("broadcast_all", "expand_dims") else "sequential"
     return host.pure_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, vmap_method=method)
 
 

@@ -31,42 +31,46 @@ from fxad.tracing.tracer import active_trace
 K = TypeVar("K")
 R = TypeVar("R")
 
-# For each `vmap_method`, True if the function takes whole stacks.
-_TAKES_STACKS: Final = MappingProxyType({"sequential": False, "broadcast_all": True})
+# For each `vmap_method`, True if the function takes whole stacks. A function for "expand_dims" takes arguments whose
+# mapped axes have size 1 or the whole size: it takes those of the whole size.
+_TAKES_STACKS: Final = MappingProxyType(
+    {None: False, "sequential": False, "sequential_unrolled": False, "expand_dims": True, "broadcast_all": True}
+)
 
 
 # A `Spec` stands for an Array, also in the usual containers. Any other tree, such as one of examples, has the type of
 # the results.
 # fmt: off
 @overload
-def pure_callback(f: Callable[..., object], result_types: Spec, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> Array: ...
+def pure_callback(f: Callable[..., object], result_types: Spec, /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> Array: ...
 @overload
-def pure_callback(f: Callable[..., object], result_types: tuple[Spec, Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> tuple[Array, Array]: ...
+def pure_callback(f: Callable[..., object], result_types: tuple[Spec, Spec], /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> tuple[Array, Array]: ...
 @overload
-def pure_callback(f: Callable[..., object], result_types: tuple[Spec, ...], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> tuple[Array, ...]: ...
+def pure_callback(f: Callable[..., object], result_types: tuple[Spec, ...], /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> tuple[Array, ...]: ...
 @overload
-def pure_callback(f: Callable[..., object], result_types: list[Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> list[Array]: ...
+def pure_callback(f: Callable[..., object], result_types: list[Spec], /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> list[Array]: ...
 @overload
-def pure_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> dict[K, Array]: ...
+def pure_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> dict[K, Array]: ...
 @overload
-def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> R: ...
+def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> R: ...
 # fmt: on
 def pure_callback(
-    f: Callable[..., object], result_types: object, /, *args: object, vmap_method: str = "sequential", **kwargs: object
+    f: Callable[..., object], result_types: object, /, *args: object, vmap_method: str | None = "sequential", **kwargs: object
 ) -> object:
     """Return the results of a Python function of NumPy arrays, inside a program. For computations that only the host
     can do.
 
     `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`): the types of the results of `f`. Under
     vmap `f` is called for one example after the other ("sequential"), or once with stacks ("broadcast_all": all
-    arguments and results have the mapped axes in front).
+    arguments and results have the mapped axes in front). JAX's "sequential_unrolled" and None are "sequential",
+    "expand_dims" is "broadcast_all".
 
     Rule:   `f` must be pure: it may be called several times, or not at all. It has no derivative; define one with
             `custom_jvp`.
     Raises: ExecutionError for exceptions of `f`, and for results of other types; ParameterError for an unknown
             `vmap_method`.
     """
-    whole = _TAKES_STACKS.get(vmap_method) if isinstance(vmap_method, str) else None
+    whole = _TAKES_STACKS.get(vmap_method) if vmap_method is None or isinstance(vmap_method, str) else None
     if whole is None:
         raise ParameterError(
             f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}",
