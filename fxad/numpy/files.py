@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, ParameterError
 from fxad.ir import NDArray
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations.arguments import by_numpy, flag, text, to_int
@@ -44,8 +44,14 @@ def _value(name: str, x: ArrayLike, k: int) -> NDArray:
     return value
 
 
-def load(file: File) -> Array | MappingProxyType[str, Array]:
-    """Return the array in a .npy file, or a dict of the arrays in an .npz file."""
+def load(file: File, *, allow_pickle: bool = False) -> Array | MappingProxyType[str, Array]:
+    """Return the array in a .npy file, or a dict of the arrays in an .npz file. Objects, which need pickle, are
+    refused."""
+    if flag("load", "allow_pickle", allow_pickle):
+        raise ParameterError(
+            "load: allow_pickle is True, and pickles run code of their file",
+            remedy="leave it out: arrays of numbers need no pickle; or give np.load(file, allow_pickle=True)",
+        )
     contents = np.load(file, allow_pickle=False)
     if isinstance(contents, np.ndarray):
         return asarray(contents)

@@ -21,7 +21,7 @@ from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
 from fxad.operations.arguments import flag, no_out
 from fxad.operations.axes import AxisLike, normalize_axes
-from fxad.operations.masked_reductions import NO_CORRECTION, degrees_of_freedom, is_unmasked
+from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
@@ -204,17 +204,20 @@ def nanmean(
     return _reduced("nanmean", _mean, a, axis, dtype, out, keepdims, None, where)
 
 
-def _to_moment_dtype(x: Array, requested: DType | None) -> tuple[Array, DType]:
+def _to_moment_dtype(name: str, x: Array, requested: DType | None) -> tuple[Array, DType]:
     """Return x in the dtype in which its moments are computed, and the dtype of the moments. An x is first rounded to a
     requested dtype."""
     if requested is None:
         return to_statistics_dtype(x), statistics_dtype(x)
+    if requested not in dtypes.INEXACT:
+        reductions.check_moment_dtype(name, requested)
+        return x.astype(requested).astype(dtypes.float64), requested
     dtype = promotion.to_inexact_dtype(requested)
     return to_statistics_dtype(x.astype(dtype)), dtype
 
 
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
-    y, moment_dtype = _to_moment_dtype(x, dtype)
+    y, moment_dtype = _to_moment_dtype("nanmean", x, dtype)
     count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
     return (_replace_nan(y, 0).sum(axes, keepdims=keepdims) / count).astype(moment_dtype)
 
@@ -228,7 +231,7 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float | Array = NO_CORRECTION,
+    correction: float | Array | None = None,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
@@ -248,7 +251,7 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike | None = None,
     *,
-    correction: float | Array = NO_CORRECTION,
+    correction: float | Array | None = None,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
@@ -259,7 +262,7 @@ def nanstd(
 
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:
-    y, moment_dtype = _to_moment_dtype(x, dtype)
+    y, moment_dtype = _to_moment_dtype("nanvar", x, dtype)
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)

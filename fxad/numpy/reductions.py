@@ -16,7 +16,7 @@ from fxad.numpy.unary import sqrt
 from fxad.operations import masked_reductions, reductions
 from fxad.operations.arguments import flag, no_out
 from fxad.operations.axes import AxisLike, hashable_axis
-from fxad.operations.masked_reductions import NO_CORRECTION, is_unmasked
+from fxad.operations.masked_reductions import is_unmasked
 from fxad.operations.promotion import optional_dtype, to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.tracer import Tracer
@@ -170,7 +170,7 @@ def var(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float | Array = NO_CORRECTION,
+    correction: float | Array | None = None,
     where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array:
@@ -195,7 +195,7 @@ def std(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     *,
-    correction: float | Array = NO_CORRECTION,
+    correction: float | Array | None = None,
     where: ArrayLike | None = None,
     mean: ArrayLike | None = None,
 ) -> Array:
@@ -221,13 +221,14 @@ def _about(
     out: object,
     ddof: float | Array | None,
     keepdims: bool,
-    correction: float | Array,
+    correction: float | Array | None,
     where: ArrayLike | None,
 ) -> Array:
     """Return the mean squared distance from a given center, with the count less a correction."""
     no_out(name, out)
     array = as_array(name, a)
-    wide = to_inexact_dtype(array.dtype) if dtype is None else optional_dtype(dtype)
+    wide = optional_dtype(dtype) or to_inexact_dtype(array.dtype)
+    reductions.check_moment_dtype(name, wide)
     off = array.astype(wide) - as_array(name, center).astype(wide)
     squares = lax.real(off * off.conj()) if off.dtype in dtypes.COMPLEX else off * off
     part = count_share(name, array, axis, keepdims, where, correction, ddof)
@@ -240,17 +241,15 @@ def count_share(
     axis: AxisLike,
     keepdims: bool,
     where: ArrayLike | None,
-    correction: float | Array,
+    correction: float | Array | None,
     ddof: float | Array | None,
     missing: Array | None = None,
 ) -> Array:
     """Return the count of a variance over the count less a correction that is traced; nan if that is not positive. It
     counts the elements of a mask that are not `missing`."""
     masked_reductions.refuse_both_names(name, correction, ddof)
-    if ddof is None:
-        subtracted = number_or_array(name, "correction", correction)
-    else:
-        subtracted = number_or_array(name, "ddof", ddof)
+    given = ("correction", correction) if correction is not None else ("ddof", 0.0 if ddof is None else ddof)
+    subtracted = number_or_array(name, *given)
     array = as_array(name, a)
     wide = dtypes.accumulated(dtypes.real_part(to_inexact_dtype(array.dtype)))
     counted = lax.full(array.shape, 1, wide) if missing is None else (~missing).astype(wide)

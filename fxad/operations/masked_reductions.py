@@ -73,20 +73,19 @@ def is_unmasked(initial: object, where: object) -> bool:
     return initial is None and (where is None or where is True)
 
 
-# The default of `correction`, as the array API standard has it. Its identity tells that no correction was given.
-NO_CORRECTION: Final = float("0.0")
-
-
 def degrees_of_freedom(name: str, correction: object, ddof: object) -> float:
     """Return the number subtracted from the count in a variance, from either of its names. Raises: ParameterError for
     both."""
     refuse_both_names(name, correction, ddof)
-    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
+    if correction is not None:
+        return number(name, "correction", correction)
+    return 0.0 if ddof is None else number(name, "ddof", ddof)
 
 
 def refuse_both_names(name: str, correction: object, ddof: object) -> None:
-    """Raise ParameterError if the correction of a variance is given under both of its names."""
-    if ddof is not None and correction is not NO_CORRECTION:
+    """Raise ParameterError if the correction of a variance is given under both of its names. As in NumPy, a `ddof` of 0
+    is none."""
+    if correction is not None and ddof is not None and not (isinstance(ddof, int | float) and ddof == 0):
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
         )
@@ -203,7 +202,7 @@ def _reduce_extremum_or_sum(
 
 
 def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...], spec: MaskedReduction) -> Atom:
-    x, dtype = to_moment_dtype(emit, x, spec.dtype)
+    x, dtype = to_moment_dtype(spec.name, emit, x, spec.dtype)
     if mask is None:  # a nan reduction of integers
         mask = Lit.of(True, x.aval.with_dtype(dtypes.bool_))
     zero = Lit.of(0, x.aval)

@@ -98,7 +98,7 @@ class Methods(Operators):
         keepdims: bool = False,
         *,
         where: Self | NDArray | bool | None = None,
-        correction: float = masked_reductions.NO_CORRECTION,
+        correction: float | None = None,
     ) -> Self:
         """Return the variance over axes: the sum of squared distances from the mean, divided by the count less
         `correction` or `ddof`."""
@@ -116,7 +116,7 @@ class Methods(Operators):
         keepdims: bool = False,
         *,
         where: Self | NDArray | bool | None = None,
-        correction: float = masked_reductions.NO_CORRECTION,
+        correction: float | None = None,
     ) -> Self:
         """Return the standard deviation over axes: the root of `var`."""
         subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)

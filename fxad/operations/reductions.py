@@ -129,18 +129,32 @@ def _reduce(
 # -------------------------------------------------------------------------------------------------------- moments
 
 
-def to_moment_dtype(emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom, DType]:
-    """Return x in the dtype in which its moments are computed, and the dtype of the moments."""
+def to_moment_dtype(name: str, emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom, DType]:
+    """Return x in the dtype in which its moments are computed, and the dtype of the moments.
+
+    A mean may be an integer, that of x in the requested dtype. Raises: DTypeError for another moment.
+    """
+    if requested is not None and requested not in dtypes.INEXACT:
+        check_moment_dtype(name, requested)
+        return convert(emit, convert(emit, x, requested), dtypes.float64), requested
     if requested is None and x.aval.dtype not in dtypes.INEXACT:
         return convert(emit, x, dtypes.float64), dtypes.float32
     dtype = to_inexact_dtype(requested or x.aval.dtype)
     return convert(emit, x, dtypes.accumulated(dtype)), dtype
 
 
+def check_moment_dtype(name: str, requested: DType) -> None:
+    """Raise DTypeError for integers as the dtype of a moment that is not the mean."""
+    if requested not in dtypes.INEXACT and name not in ("mean", "nanmean"):
+        raise DTypeError(
+            f"{name}: dtype must be floating or complex, got {requested.name}", remedy="convert the result with astype"
+        )
+
+
 def mean(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None) -> Atoms:
     """Return the mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
-    wide, dtype = to_moment_dtype(emit, x, dtype)
+    wide, dtype = to_moment_dtype("mean", emit, x, dtype)
     return restore_axes("mean", emit, convert(emit, _mean(emit, wide, axes), dtype), x, axes, keepdims)
 
 
@@ -183,7 +197,7 @@ def _spread(
 ) -> Atoms:
     """Return the variance, or its root for the `op` "std"."""
     axes = normalize_axes(op, axis, x.aval.ndim)
-    wide, dtype = to_moment_dtype(emit, x, dtype)
+    wide, dtype = to_moment_dtype(op, emit, x, dtype)
     deviation = subtract_reduced(emit, wide, _mean(emit, wide, axes), axes)
     y = _mean(emit, squared_magnitude(emit, deviation), axes, correction)
     if op == "std":

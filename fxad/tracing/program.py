@@ -86,6 +86,12 @@ class Spec:
         object.__setattr__(self, "shape", aval.shape)
         object.__setattr__(self, "dtype", aval.dtype)
 
+    @classmethod
+    def like(cls, x: object) -> Spec:
+        """Return the type of an array, of a number, or of what has a shape and a dtype."""
+        aval = aval_of_example(x, "Spec.like")
+        return cls(aval.shape, aval.dtype)
+
     @property
     def aval(self) -> Aval:
         """The type in the IR."""

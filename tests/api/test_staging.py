@@ -109,6 +109,10 @@ def test_specs() -> None:
         len(fx.Spec(()))
     assert spec.update(shape=(4,)) == fx.Spec((4,), "int8")
     assert spec.update(dtype=float) == fx.Spec((2, 3))
+    assert fx.Spec.like(np.ones((2, 3), np.float32)) == fx.Spec.like(fnp.ones((2, 3))) == fx.Spec((2, 3))
+    assert (fx.Spec.like(spec), fx.Spec.like(1.5)) == (spec, fx.Spec(()))
+    with pytest.raises(ArgumentError, match=r"^Spec.like: a str is not an array: 'x'"):
+        fx.Spec.like("x")
 
 
 # --------------------------------------------------------------------------------------- functions that are pytrees

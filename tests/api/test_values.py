@@ -97,6 +97,8 @@ def test_refusals(error: type[FxadError], message: str, fn: Callable[[], Any]) -
 def test_text() -> None:
     assert f"{S:.3f} {A} {S} {A!r}" == "2.000 [0. 1. 2.] 2.0 Array([0., 1., 2.], dtype=float32)"
     assert repr(fnp.ones((2, 2))) == "Array([[1., 1.],\n       [1., 1.]], dtype=float32)"
+    assert repr(fnp.ones((0, 2))) == "Array([], shape=(0, 2), dtype=float32)"
+    assert repr(fnp.ones(0)) == "Array([], dtype=float32)"
 
 
 def test_no_hash_and_no_change() -> None:

@@ -184,7 +184,7 @@ def test_files(tmp_path: Path) -> None:
     close(found["arr_0"], M)
     close(found["p"], P)
     fnp.save(tmp_path / "x.npy", fnp.asarray(A))
-    close(fnp.load(tmp_path / "x.npy"), A)
+    close(fnp.load(tmp_path / "x.npy", allow_pickle=False), A)
     (tmp_path / "bytes").write_bytes(b"abcd")
     close(fnp.fromfile(tmp_path / "bytes", "uint8"), np.frombuffer(b"abcd", np.uint8))
     close(fnp.frombuffer(b"abcd", "uint8", 2, 1), np.frombuffer(b"bc", np.uint8))
@@ -210,6 +210,7 @@ def test_files(tmp_path: Path) -> None:
         (lambda: fnp.ogrid[1:], ParameterError, "ogrid: slice(1, None, None) has no end"),
         (lambda: fnp.r_["x", P], ParameterError, "r_: 'x' does not say an axis"),
         (lambda: fnp.geomspace(0, 1), ParameterError, "geomspace: argument 0 is 0"),
+        (lambda: fnp.load("x", allow_pickle=True), ParameterError, "load: allow_pickle is True, and pickles run code"),
         (lambda: fnp.save("x", fnp.ones(2, "bfloat16")), DTypeError, "save: .npy files have no name for bfloat16"),
         (lambda: fx.jit(lambda x: fnp.save(io.BytesIO(), x))(P), TracerError, "save what the traced function returns"),
     ],

@@ -361,9 +361,10 @@ def test_correction_and_ddof_are_one_argument(name: str) -> None:
         calls.append(lambda x, **k: getattr(fnp.asarray(x), name)(**k))
     for call in calls:
         assert float(call(X, ddof=1)) == float(call(X, correction=1)) == pytest.approx(getattr(np, name)(X, ddof=1))
+        assert float(call(X, ddof=1, correction=None)) == float(call(X, ddof=0, correction=1)) == float(call(X, ddof=1))
         with pytest.raises(ParameterError) as e:
-            call(X, ddof=0, correction=1)
-        assert e.value.message == f"{name}: correction 1 and ddof 0 are two names of one argument"
+            call(X, ddof=2, correction=0)
+        assert e.value.message == f"{name}: correction 0 and ddof 2 are two names of one argument"
         assert e.value.remedy == "give one of them"
 
 
@@ -375,11 +376,20 @@ def test_integers_do_not_hold_covariances(name: str) -> None:
     assert e.value.remedy == "leave it out: of integers the result is float32"
 
 
-def test_the_mean_of_integers_is_no_integer() -> None:
-    for name in ("mean", "nanmean", "var", "nanvar", "std", "nanstd"):
-        f = getattr(fnp_, name)
-        assert f(X, dtype="int32").dtype == np.float32
-        assert float(f(X, dtype="int32")) == pytest.approx(getattr(np, name)(X.astype(float)))
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "bool"])
+def test_a_mean_has_the_dtype_that_is_asked_for(dtype: str) -> None:
+    halves, kept = np.array([0.5, 1.5, 3.9, 4.0], np.float32), np.array([True, False, True, True])
+    want, among = np.mean(halves, dtype=dtype), np.mean(halves, dtype=dtype, where=kept)
+    for f in (fnp_.mean, fnp_.nanmean, fx.jit(fnp_.mean, static_argnames="dtype")):
+        assert f(halves, dtype=dtype).dtype == want.dtype
+        assert f(halves, dtype=dtype) == want
+    for f in (fnp_.mean, fnp_.nanmean):
+        assert f(halves, dtype=dtype, where=kept) == among
+    for name in ("var", "nanvar", "std", "nanstd"):
+        with pytest.raises(DTypeError) as e:
+            getattr(fnp_, name)(X, dtype=dtype)
+        assert e.value.message == f"{name.replace('nanstd', 'nanvar')}: dtype must be floating or complex, got {dtype}"
+        assert e.value.remedy == "convert the result with astype"
 
 
 def test_a_period_is_one_number() -> None:

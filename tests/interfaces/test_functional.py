@@ -30,6 +30,7 @@ def test_vectorize() -> None:
 
     check(fnp.vectorize(lambda a, b: chosen(fnp, a, b)), lambda a, b: chosen(np, a, b), M, M[0])
     close(fnp.vectorize(lambda a, n: a**n, excluded={1})(M, 2), M**2)
+    close(fnp.vectorize(lambda a, n: a if n is None else a + n)(M, None), M)
     first, second = fnp.vectorize(lambda a, *, k: (a + k, a * k))(M, k=M[0])
     close(first, M + M[0])
     close(second, M * M[0])

@@ -218,6 +218,9 @@ def test_dtypes() -> None:
     half = fnp.ones((2, 4), "float16")
     assert fft.dct(half).dtype == np.float16
     assert fft.dct(np.arange(4)).dtype == np.float32
+    z = RNG.standard_normal((2, 3)) + 1j * RNG.standard_normal((2, 3))
+    for name in ("dct", "idct", "dctn", "idctn"):
+        close(getattr(fft, name)(z), getattr(them.fft, name)(z), 1e-12)
     assert signal.welch(fnp.ones(300))[1].dtype == np.float32
     assert signal.detrend(np.arange(4)).dtype == np.float32
 
@@ -352,6 +355,7 @@ def test_minimization_is_traced_and_batched(method: str) -> None:
 
 def test_minimization_that_ends_early() -> None:
     start = np.array([-1.2, 1.0])
+    assert optimize.minimize(rosenbrock, start, options={"maxiter": None, "gtol": None}).success
     few = optimize.minimize(rosenbrock, start, options={"maxiter": 3})
     assert (int(few.status), int(few.nit), bool(few.success)) == (1, 3, False)
     none = optimize.minimize(rosenbrock, start, options={"maxiter": 0})

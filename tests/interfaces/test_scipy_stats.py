@@ -278,6 +278,10 @@ def test_samples() -> None:
         for method in ("average", "min", "max", "dense", "ordinal"):
             close(np.asarray(stats.rankdata(x, method, axis=axis)), scipy.stats.rankdata(x, method, axis=axis))
     nans = np.array([[2.0, np.nan, 1.0, np.nan], [3.0, 1.0, 1.0, 2.0]])
+    none = np.zeros((0, 2, 3))
+    for axis in (0, 1, None):
+        assert stats.rankdata(none, axis=axis).shape == scipy.stats.rankdata(none, axis=axis).shape
+    assert stats.mode(none, axis=2).mode.shape == (0, 2)
     close(np.asarray(stats.rankdata(nans, axis=1)), scipy.stats.rankdata(nans, axis=1))
     for method, ranks in {"min": [2, 3, 1, 3], "max": [2, 4, 1, 4], "dense": [2, 3, 1, 3]}.items():
         np.testing.assert_array_equal(np.asarray(stats.rankdata(nans[0], method)), ranks)

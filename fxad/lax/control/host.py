@@ -55,7 +55,12 @@ def pure_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *arg
 def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str | None = "sequential", **kwargs: object) -> R: ...
 # fmt: on
 def pure_callback(
-    f: Callable[..., object], result_types: object, /, *args: object, vmap_method: str | None = "sequential", **kwargs: object
+    f: Callable[..., object],
+    result_types: object,
+    /,
+    *args: object,
+    vmap_method: str | None = "sequential",
+    **kwargs: object,
 ) -> object:
     """Return the results of a Python function of NumPy arrays, inside a program. For computations that only the host
     can do.
