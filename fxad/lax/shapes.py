@@ -40,6 +40,9 @@ def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
     """Repeat elements: operand axis k becomes axis `broadcast_dimensions[k]` of the result."""
     to, dims = as_shape(shape), static_ints("broadcast_in_dim", "broadcast_dimensions", (broadcast_dimensions,))
+    order = sorted(range(len(dims)), key=dims.__getitem__)
+    if order != [*range(len(dims))] and len(dims) == aval_of(operand, "broadcast_in_dim: operand").ndim:
+        operand, dims = transpose(operand, order), tuple(sorted(dims))
     if isinstance(operand, Array) and to == operand.shape and dims == (*range(len(to)),):
         return operand
     return binder().bind(BroadcastInDim(to, dims), (operand,))[0]
