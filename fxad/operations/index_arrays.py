@@ -155,7 +155,7 @@ def resolved_choice(which: object, choices: Sequence[object], mode: str | None) 
     return resolved_mode("choose", (which,), (len(choices),), mode)
 
 
-def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
+def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], str]) -> Atoms:
     """Select, element by element, one of several cases. The last argument is the mode for numbers out of range."""
     *choices, mode = args
     cases = promote_all("choose", emit, tuple(choices))

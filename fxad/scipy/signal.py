@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import check_flags, flag, is_word, one_or_more, text, to_int
+from fxad.operations.arguments import check_flags, flag, is_word, one_or_more, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
@@ -594,8 +594,9 @@ def _window_values(name: str, window: Window, size: int) -> Array:
                 f"{name}: window is {values.aval} for segments of {size}", remedy="give them the same length"
             )
         return values
-    kind, *parameters = cast("tuple[Any, ...]", (window,) if isinstance(window, str) else window)
-    cosines, form = _COSINES.get(text(name, "window", kind)), _SHAPES.get(kind)
+    named = cast("tuple[object, ...]", (window,) if isinstance(window, str) else window)
+    kind, parameters = str(named[0]), named[1:]
+    cosines, form = _COSINES.get(kind), _SHAPES.get(kind)
     try:
         if cosines is not None and not parameters:
             turns = 2 * np.pi * np.arange(size) / size

@@ -74,7 +74,7 @@ def test_stop_gradient_of_a_tree() -> None:
 
 def test_shapes() -> None:
     check(lambda x: lax.broadcast_in_dim(x, (3, 2, 4), (0, 2)), lambda x: np.repeat(x[:, None], 2, 1), F)
-    check(lambda x: lax.broadcast_in_dim(x, (3, 2, 4), (2, 0)), lambda x: np.repeat(x.T[:, None], 2, 1), F)
+    check(lambda x: lax.broadcast_in_dim(x, (4, 2, 3), (2, 0)), lambda x: np.repeat(x.T[:, None], 2, 1), F)
     check(lambda x: lax.broadcast(x, (2,)), lambda x: np.stack([x, x]), F)
     check(lambda x: lax.reshape(x, (4, 3)), lambda x: x.reshape(4, 3), F)
     check(lambda x: lax.transpose(x, (1, 0)), np.transpose, F)
