@@ -252,6 +252,18 @@ def test_debug_print_has_the_digits_of_the_dtype(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "0.1 0.1 0.100 0.1j 3\n" * 2
 
 
+def test_what_is_no_array_is_told_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any) -> None:
+        fx.debug_print("{name:>5} {} {} {at}", x.dtype, x, name="loss", at=x.shape, ordered=True)
+        fx.debug_callback(lambda *args: told.append(str(args[0])), ["of", None, x.sum(), "!"], ordered=True)
+
+    told: list[str] = []
+    for call in (f, fx.jit(f), lambda x: fx.grad(lambda x: (f(x), x.sum())[1])(x)):
+        call(X)
+        assert capsys.readouterr().out == " loss float32 [0. 1. 2.] (array(3, dtype=int32),)\n"
+        assert told.pop() == "['of', None, array(3., dtype=float32), '!']"
+
+
 class Speechless(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -427,6 +439,12 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: untyped.pure_callback(3, S, X),
         ArgumentError,
         "pure_callback: an int is not a function: 3",
+        "pass a function of arrays, which runs on the host",
+    ),
+    (
+        lambda: untyped.debug_callback("x", X),
+        ArgumentError,
+        "debug_callback: a str is not a function: 'x'",
         "pass a function of arrays, which runs on the host",
     ),
     (

@@ -23,8 +23,9 @@ from fxad.lax.placement import place_like_operands
 from fxad.operations.arguments import flag
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.runtime import hold_host_function
-from fxad.tracing.array import Array, asarray, aval_of, binder
+from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import reuse_in_replay
+from fxad.tracing.known_arguments import is_known
 from fxad.tracing.program import Spec, function_name
 from fxad.tracing.tracer import active_trace
 
@@ -118,18 +119,16 @@ def io_callback(
 def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = False, **kwargs: object) -> None:
     """Call a Python function with run-time values; its result is dropped.
 
-    Rule: that of `io_callback`. Derivatives ignore it.
+    Rule: that of `io_callback`. Derivatives ignore it. Texts and other arguments that are no arrays are passed as they
+          are.
     """
-
-    def told(*args: object, **kwargs: object) -> None:
-        f(*args, **kwargs)
-
-    told.__name__ = function_name(f)
-    _bind_host_call("debug_callback", told, None, args, kwargs, _effect("debug_callback", ordered), False)
+    _check_callable("debug_callback", f)
+    _tell("debug_callback", f, function_name(f), args, kwargs, ordered)
 
 
 def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
-    """Print values at run time: `debug_print("loss {} at {step}", loss, step=i)`.
+    """Print values at run time: `debug_print("loss {} at {step}", loss, step=i)`. Texts and other values that are no
+    arrays are printed as they are.
 
     Raises: ArgumentError, while tracing, if `fmt` or its fields do not fit the arguments.
     """
@@ -140,7 +139,28 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
         # one write, which does nothing if there is no standard output
         print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)  # noqa: T201
 
-    _bind_host_call("debug_print", show, None, args, kwargs, _effect("debug_print", ordered), False)
+    _tell("debug_print", show, "show", args, kwargs, ordered)
+
+
+def _tell(what: str, f: Callable[..., object], name: str, args: object, kwargs: object, ordered: bool) -> None:
+    """Call a function with run-time values, and with the arguments that are no arrays."""
+    leaves, structure = tree.flatten((args, kwargs))
+    passed_on = [_is_no_array(x) for x in leaves]
+
+    def told(*arrays: object) -> None:
+        rest = iter(arrays)
+        own, named = tree.unflatten(
+            structure, [x if fixed else next(rest) for x, fixed in zip(leaves, passed_on, strict=True)]
+        )
+        f(*own, **named)
+
+    told.__name__ = name
+    arrays = tuple([x for x, fixed in zip(leaves, passed_on, strict=True) if not fixed])
+    _bind_host_call(what, told, None, arrays, {}, _effect(what, ordered), False)
+
+
+def _is_no_array(x: object) -> bool:
+    return is_known(x) and not is_scalar(x)
 
 
 def _effect(op: str, ordered: bool) -> str:
@@ -175,7 +195,9 @@ def format_values(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]
 def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Raise ArgumentError where a format does not take values of these types, as the host is given them."""
 
-    def blank(x: object) -> NDArray:
+    def blank(x: object) -> object:
+        if _is_no_array(x):
+            return x
         aval = aval_of(x, what)
         return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # takes no memory for any shape
 
@@ -210,11 +232,7 @@ def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> N
 def _bind_host_call(
     what: str, f: Callable[..., object], types: R, args: object, kwargs: object, effect: str, whole: bool
 ) -> R:
-    if not callable(f):
-        raise ArgumentError(
-            f"{what}: {described(f)} is not a function: {shown(f)}",
-            remedy="pass a function of arrays, which runs on the host",
-        )
+    _check_callable(what, f)
     leaves, in_tree = tree.flatten((args, kwargs))
     specs, out_tree = tree.flatten(types)
     results = tuple([_result_aval(what, x, k, out_tree) for k, x in enumerate(specs)])
@@ -247,6 +265,14 @@ def _bind_host_call(
         outs = binder().bind(prim, (number, *leaves))
     out: R = tree.unflatten(out_tree, outs)
     return out
+
+
+def _check_callable(what: str, f: object) -> None:
+    if not callable(f):
+        raise ArgumentError(
+            f"{what}: {described(f)} is not a function: {shown(f)}",
+            remedy="pass a function of arrays, which runs on the host",
+        )
 
 
 def _result_aval(what: str, x: Any, k: int, out_tree: tree.Structure) -> Aval:
