@@ -148,7 +148,7 @@ def qr(
         parts = pivoted_qr(a, mode == "full" or mode == "r")
         return parts[1:] if mode == "r" else parts
     if mode == "r":
-        return (linalg.qr(a, mode="r"),)
+        return (linalg.qr(a, mode="complete")[1],)  # with all its rows, as in SciPy
     q, r = linalg.qr(a, mode="complete" if mode == "full" else "reduced")
     return q, r
 
