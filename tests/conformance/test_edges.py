@@ -22,7 +22,7 @@ from tests.conformance.edges import CALLS, DIFFERENCES, Call
 
 IN_PLACE = {"fill_diagonal", "place", "put", "put_along_axis"}
 ON_VALUES = {"numpy." + n for n in edges.ON_VALUES.split()}
-ORDINARY = 4  # calls of each function in ordinary runs
+ORDINARY = 3  # calls of each function in ordinary runs
 
 
 def function(name: str, root: str = "") -> Callable[..., Any]:
