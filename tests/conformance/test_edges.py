@@ -157,7 +157,8 @@ ELSEWHERE = {
     "numpy.linalg": "eig eigh eigvals matrix_transpose multi_dot outer tensorinv tensorsolve",
     "numpy.fft": "",
     "scipy.special": "bernoulli hyp1f1 hyp2f1 i0 i1 loggamma multigammaln spence sph_harm_y wofz zeta",
-    "scipy.linalg": "cho_factor cho_solve dft expm_frechet funm invpascal lu_solve pascal qr_multiply rsf2csf solve_sylvester sqrtm",
+    "scipy.linalg": """cho_factor cho_solve dft expm_frechet funm invpascal lu_solve pascal qr_multiply rsf2csf
+        solve_sylvester sqrtm""",
     "scipy.signal": "csd istft stft welch",
     "scipy.fft": "",
     "scipy.ndimage": "",

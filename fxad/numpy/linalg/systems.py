@@ -104,7 +104,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *, numpy_r
         if isinstance(rcond, int | float):
             rcond = eps if rcond < 0 else rcond
         else:
-            cutoff = as_array("lstsq", rcond, 2)
+            cutoff = as_array("lstsq", rcond, 2).real
             rcond = where(cutoff < 0, eps, cutoff)
     if rcond is None:
         result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (left, right)))
