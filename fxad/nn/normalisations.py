@@ -100,16 +100,17 @@ def logsumexp(
     return_sign = flag("logsumexp", "return_sign", return_sign)
     keepdims = flag("logsumexp", "keepdims", keepdims)
     array = as_inexact_array("logsumexp", a)
+    factors = None if b is None else as_inexact_array("logsumexp", b, 2)
+    if factors is not None:  # the exponentials are computed in the dtype of the result
+        wide = fnp.promote_types(array.dtype, factors.dtype)
+        array, factors = as_array("logsumexp", a).astype(wide), as_array("logsumexp", b, 2).astype(wide)
     if where is not None:
         array = jit_composite(_where_argument, array, as_array("logsumexp", where, 5))
-    if b is not None:
-        factors = as_inexact_array("logsumexp", b, 2)
+    if factors is not None:
         shape = fnp.broadcast_shapes(array.shape, factors.shape)
         array, factors = fnp.broadcast_to(array, shape), fnp.broadcast_to(factors, shape)
         axes = normalize_axes("logsumexp", axis, array.ndim)
-        if {array.dtype, factors.dtype} & dtypes.COMPLEX:
-            dtype = fnp.promote_types(array.dtype, factors.dtype)
-            array, factors = array.astype(dtype), factors.astype(dtype)
+        if array.dtype in dtypes.COMPLEX:
             return _complex_results(array, factors, axes, keepdims, return_sign)
         sign = jit_composite(_sign_of_weighted, array, factors, axes, keepdims)
         magnitude = jit_composite(_weighted_logsumexp, array, factors, axes, keepdims)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final, cast
 
 from fxad.core.numbers import IntArgument
+from fxad.dtypes import bool_
 from fxad.lax import full
-from fxad.numpy.apply import apply_op, number_or_array
+from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.numpy.creation import Nested, nested_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag
@@ -220,6 +221,8 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
     if type(x1) in _KINDS and type(x2) in _KINDS:  # two scalars alone: one kind, the higher one
         kind = _KINDS[max(_KINDS.index(type(x1)), _KINDS.index(type(x2)))]
         x1, x2 = kind(cast(float, x1)), kind(cast(float, x2))
+        if type(condition) is not bool:  # as bool: two scalars do not take the dtype of the condition
+            condition = as_array("where", condition).astype(bool_)
     return apply_op("where", elementwise.where, (x1, x2, condition))
 
 

@@ -20,6 +20,7 @@ from fxad.numpy.reductions import amax, amin
 from fxad.numpy.shapes import broadcast_to, diff, flip, stack
 from fxad.numpy.sorting import searchsorted
 from fxad.numpy.types import result_type
+from fxad.numpy.unary import isnan
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
 from fxad.operations.arguments import by_numpy, flag, is_one_integer, text, to_int, to_tuple
@@ -82,6 +83,7 @@ def digitize(
     method = "scan" if method is None else text("digitize", "method", method)
     right = flag("digitize", "right", right)
     array = as_array("digitize", x)
+    _check_order("digitize", bins, False)
     edges = _edges_array(bins, array)
     array, edges = promote_arguments("digitize", x, edges)
     if edges.ndim != 1:
@@ -97,13 +99,26 @@ def _digitize(x: Array, edges: Array, right: bool, method: str) -> Array:
     side = "left" if right else "right"
     up = searchsorted(edges, x, side, method=method)
     down = edges.size - searchsorted(flip(edges), x, side, method=method)
-    return where(edges[0] <= edges[-1], up, down)
+    return where((edges[0] <= edges[-1]) | isnan(edges[-1]), up, down)
 
 
 def _edges_array(edges: object, x: Array) -> Array:
     """Return edges as an array. Python numbers take the dtype of x."""
     listed = isinstance(edges, list | tuple) and x.dtype in dtypes.FLOATING
     return asarray(cast("Nested", edges), x.dtype if listed else None)
+
+
+def _check_order(name: str, bins: object, ascending: bool) -> None:
+    """Raise ParameterError for edges whose values are at hand and neither ascend nor, unless they must, descend."""
+    if not isinstance(bins, list | tuple | np.ndarray):
+        return
+    plain = isinstance(bins, np.ndarray) or all([isinstance(b, int | float | np.generic) for b in bins])
+    values = np.asarray(bins) if plain else np.zeros(0)
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        return
+    if np.any(values[:-1] > values[1:]) and (ascending or np.any(values[:-1] < values[1:])):
+        rule = "ascend" if ascending else "ascend or descend"
+        raise ParameterError(f"{name}: bins {shown(bins, 60)} must {rule}")
 
 
 # ------------------------------------------------------------------------------------------------------- histograms
@@ -151,6 +166,7 @@ def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | N
             raise ParameterError(f"{name}: range from {low} to {high}: both must be finite")
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
         return jit_composite(_even_edges, x, *ends, int(bins))
+    _check_order(name, bins, True)
     edges = _edges_array(bins, x)
     if edges.ndim != 1 or edges.dtype in dtypes.COMPLEX:
         raise ArgumentError(f"{name}: bins must be an int or a vector of edges, got {described(bins)}")
@@ -182,7 +198,7 @@ def histogram(
 ) -> tuple[Array, Array]:
     """Return the number of elements in each bin, or the sum of their weights, and the bin edges.
 
-    Type:   int32, or the dtype of the weights; floating for `density`.
+    Type:   int32, or the dtype of the weights (int32 for bools); floating for `density`.
     Rule:   a bin includes its left edge; the last bin also includes its right edge. Elements outside are ignored.
             `density` divides by the total and by the width of each bin, so the integral is 1.
     """
@@ -257,6 +273,7 @@ def _histogram(points: Array, w: Array | None, density: bool, *edges: Array) -> 
         place = place * shape[k] + at - 1
     n = int(np.prod(shape))
     weights = ones(place.shape, index_dtype((points.shape[0],))) if w is None else w
+    weights = weights.astype(dtypes.int32) if weights.dtype is dtypes.bool_ else weights  # + of bools is "or"
     counts = full((n,), 0, weights.dtype).at[where(inside, place, n)].add(weights, mode="drop").reshape(shape)
     if not density:
         return counts

@@ -30,7 +30,7 @@ from fxad.operations import index_arrays
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
-from fxad.operations.promotion import Scalar
+from fxad.operations.promotion import Scalar, dtype_kind
 from fxad.operations.updates import checked_mode
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
@@ -366,6 +366,11 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = F
     not_in_place("place", inplace)
     array, chosen = as_array("place", arr), as_array("place", mask, 1).ravel().astype(bool_)
     values = as_array("place", vals, 2).ravel()
+    if dtype_kind(values.dtype) > dtype_kind(array.dtype):
+        raise DTypeError(
+            f"place: a value of {values.dtype.name} does not go into {array.aval} without loss",
+            remedy=f"convert the value with astype({array.dtype.name}), or the array",
+        )
     if chosen.size != array.size:
         raise ShapeError(f"place: the mask has {chosen.size} elements, the array {array.size}")
     if not array.size:

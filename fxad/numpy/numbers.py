@@ -11,7 +11,18 @@ import numpy as np
 from fxad import dtypes, lax
 from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.apply import as_array
-from fxad.numpy.binary import array_equal, equal, logaddexp, maximum, minimum, power, remainder, where
+from fxad.numpy.binary import (
+    array_equal,
+    copysign,
+    equal,
+    fmod,
+    logaddexp,
+    maximum,
+    minimum,
+    power,
+    remainder,
+    where,
+)
 from fxad.numpy.composites import jit_composite, jit_composite_all, promote_arguments
 from fxad.numpy.creation import Nested, asarray, nested_array
 from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
@@ -94,10 +105,13 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
     if array.dtype is not dtypes.uint8:
         raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
     array = array.reshape(-1) if axis is None else array
+    at = normalize_axis_index("unpackbits", axis or 0, array.ndim)
+    if count is not None and type(array.shape[at]) is int and -count > 8 * array.shape[at]:
+        raise ParameterError(f"unpackbits: count {count} of {8 * array.shape[at]} bits")
     return jit_composite(
         _unpack_bits,
         array,
-        normalize_axis_index("unpackbits", axis or 0, array.ndim),
+        at,
         count,
         _bit_positions(bitorder, "unpackbits"),
     )
@@ -207,7 +221,7 @@ def modf(x: ArrayLike, /) -> tuple[Array, Array]:
 
 def _fraction(x: Array) -> tuple[Array, Array]:
     whole = trunc(x)
-    return where(isinf(x), 0, x - whole), whole
+    return where(isinf(x), copysign(0, x), fmod(x, 1)), whole  # x - whole would have no sign at -1
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:

@@ -274,4 +274,9 @@ def _odd_reflection(x: Array, part: Array, axis: int, k: int) -> Array:
     """Return block k of the odd reflection: each block continues at the distance between the two ends."""
     n = x.shape[axis]
     low, high = _slice_axis(x, axis, 0, 1), _slice_axis(x, axis, n - 1, n)
-    return part + k * (high - low) if k % 2 == 0 else subtract(low + high, part) + k * (high - low)
+    far, near, m = (high, low, k) if k > 0 else (low, high, -k)
+    if k % 2 == 0:
+        return part + m * (far - near) if m else part
+    # the mirror image at the first end has no term of the other end, which may be nan
+    ends = far + far if m == 1 else (m + 1) * far - (m - 1) * near
+    return subtract(ends, part)

@@ -129,7 +129,14 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     return jit_composite(_derivative, array, m)
 
 
+def _widen(x: Array) -> Array:
+    """Return integers of less than 32 bits, and bools, as int32, in which their products with exponents fit better."""
+    narrow = x.dtype is dtypes.bool_ or (x.dtype in dtypes.INTEGER and x.dtype.itemsize < 4)
+    return x.astype(dtypes.int32) if narrow else x
+
+
 def _derivative(p: Array, m: int) -> Array:
+    p = _widen(p) if m else p
     for _ in range(min(m, p.size) if type(p.size) is int else m):
         powers = [p.size - 1 - k for k in range(p.size - 1)]
         p = concat([p[k : k + 1] * power for k, power in enumerate(powers)]) if powers else p[:0]
@@ -227,7 +234,7 @@ _UNROLLED: Final = 256  # powers with an equation for each; more are a cumulativ
 
 
 def _vandermonde(x: Array, n: int, increasing: bool) -> Array:
-    x = x.astype(dtypes.int32) if x.dtype is dtypes.bool_ else x
+    x = _widen(x)
     columns = [full((x.size, 1), 1, x.dtype)]
     many = type(n) is not int or n > _UNROLLED
     if many:

@@ -19,7 +19,7 @@ from fxad.numpy.shapes import concat, diff, flip, moveaxis
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
-from fxad.numpy.unary import abs, cos, isfinite, sqrt
+from fxad.numpy.unary import abs, cos, isfinite, isnan, sqrt
 from fxad.operations import promotion
 from fxad.operations.arguments import one_or_more, plain_ints, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
@@ -160,8 +160,9 @@ def _interpolate(
         k = clip(searchsorted(xp, x, "right"), 1, n - 1)
         a, b = xp[k - 1], xp[k]
         # points above each other; XLA takes subnormal distances for 0, and 1 / them may be infinite
-        still = abs(b - a) < finfo(real).smallest_normal
-        share = where(still, 0, divide(x - a, where(still, 1, b - a)))
+        still = (abs(b - a) < finfo(real).smallest_normal) & ~isnan(x)
+        # of points above each other the last one counts, as in NumPy
+        share = where(still, (x >= b).astype(real), divide(x - a, where(still, 1, b - a)))
         low, high = fp[k - 1], fp[k]
         if period is None:  # beyond the points no segment is read, so it has no slope there
             first, last = -math.inf if isinstance(left, str) else xp[0], math.inf if isinstance(right, str) else xp[-1]
@@ -169,7 +170,8 @@ def _interpolate(
             low, high = where(within, low, 0), where(within, high, 0)
         step = high - low
         # beside an infinity or nan, and where the difference overflows: the weighted mean, without 0 times infinity
-        mean = where(x == a, low, where(x == b, high, (1 - share) * low + share * high))
+        level = (x == a) | (low == high)
+        mean = where(x == b, high, where(level, low, (1 - share) * low + share * high))
         finite = isfinite(step)
         out = where(finite, low + share * where(finite, step, 0), lax.stop_gradient(mean))
     if period is None and not isinstance(left, str):

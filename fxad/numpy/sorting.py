@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.errors import ArgumentError, ParameterError, shown
+from fxad.errors import ArgumentError, ParameterError, ShapeError, shown
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.shapes import take, take_along_axis, unstack
 from fxad.operations import sorting
@@ -131,5 +131,10 @@ def searchsorted(
     """
     method = text("searchsorted", "method", method)
     side = text("searchsorted", "side", side)
-    ordered = a if sorter is None else take(a, sorter)
+    ordered = a
+    if sorter is not None:
+        order, array = as_array("searchsorted", sorter, 3), as_array("searchsorted", a)
+        if order.shape != array.shape:
+            raise ShapeError(f"searchsorted: sorter {order.aval} for {array.aval}", remedy="give argsort(a)")
+        ordered = take(array, order)
     return apply_op("searchsorted", sorting.searchsorted, (ordered, v), side, method)

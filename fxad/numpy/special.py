@@ -41,6 +41,6 @@ def _complex_sinc(z: Array) -> Array:
     divisor = math.pi * where(near, 1, z)
     # far from the real axis the sine is i exp(-i pi z) / 2 or its conjugate: it overflows before the quotient
     far, above = abs(imag(z)) > 20, imag(z) > 0
-    root = exp(where(above, -0.5j, 0.5j) * math.pi * where(far, turns, 0))
+    root = exp(where(above, -0.5j, 0.5j) * (math.pi * where(far, turns, 0)))
     away = where(far, root * (where(above, 0.5j, -0.5j) * root / divisor), sin(math.pi * turns) / divisor)
     return where(infinite & isfinite(imag(z)), 0, where(near, series, where(odd, -away, away)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, overload
@@ -395,7 +396,8 @@ def _merge_axes_last(x: Array, axes: tuple[int, ...]) -> Array:
     if len(axes) == 1:
         return moveaxis(x, axes[0], -1)
     stay = [a for a in range(x.ndim) if a not in axes]
-    return x.transpose([*stay, *axes]).reshape([*[x.shape[a] for a in stay], -1])
+    merged = math.prod([x.shape[a] for a in axes])  # -1 is not decided for an array without elements
+    return x.transpose([*stay, *axes]).reshape([*[x.shape[a] for a in stay], merged])
 
 
 def _quantile_axes_first(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -416,7 +418,7 @@ def _as_vector(q: Array | float, whole: int) -> Array:
 def _unweighted_quantiles(
     x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip_nans: bool
 ) -> Array:
-    dtype = x.dtype if method in _DISCRETE and x.dtype is not dtypes.bool_ else statistics_dtype(x)
+    dtype = x.dtype if method in _DISCRETE else statistics_dtype(x)
     y = sort(_merge_axes_last(x if method in _DISCRETE else to_statistics_dtype(x), axes))
     parts = _as_vector(q, whole)
     missing = isnan(y)
@@ -490,7 +492,9 @@ def _weighted_quantiles(
     out = take_along_axis(y, index, mode="promise_in_bounds")
     if y.dtype in dtypes.FLOATING:
         wrong = (parts < 0) | (parts > 1) | isnan(parts)
-        wrong = wrong | (total == 0 if skip_nans else missing.any(-1, keepdims=True))
+        # a negative, infinite or nan weight, or none above 0, selects nothing
+        no_weights = ~((total > 0) & (total < np.inf)) | (w < 0).any(-1, keepdims=True)
+        wrong = wrong | no_weights | (False if skip_nans else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)
     return _quantile_axes_first(out, x, q, axes, keepdims)
 

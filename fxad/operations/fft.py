@@ -26,6 +26,8 @@ def fft_transform(
 ) -> Atoms:
     """Return one of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
     axis_tuple = _normalize_axes(name, x, sizes, axes)
+    if not axis_tuple and kind in ("RFFT", "IRFFT"):
+        raise ParameterError(f"{name}: no axis of {x.aval} is transformed", remedy="name one: its half is stored")
     current = tuple([x.aval.shape[a] for a in axis_tuple])
     half = kind == "IRFFT"
     lengths = (*current[:-1], 2 * (current[-1] - 1)) if sizes is None and half and axis_tuple else sizes or current

@@ -184,6 +184,8 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> At
     """Return the x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
 
     def solve(factors: Atom, columns: Atom) -> Atom:
+        if columns.aval.shape[-2] != factors.aval.shape[-1]:  # a permutation of other rows would read some of them
+            raise ShapeError(f"lu_solve: the matrix has {factors.aval.shape[-1]} rows, b is {b.aval}")
         row_exchanges = broadcast(emit, pivots, (*factors.aval.shape[:-2], pivots.aval.shape[-1]))
         return solve_factored(emit, factors, row_exchanges, columns, transpose_a=trans != 0, conjugate_a=trans == 2)
 

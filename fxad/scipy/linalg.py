@@ -148,7 +148,7 @@ def qr(
         parts = pivoted_qr(a, mode == "full" or mode == "r")
         return parts[1:] if mode == "r" else parts
     if mode == "r":
-        return (linalg.qr(a, mode="r"),)
+        return (linalg.qr(a, mode="complete")[1],)  # with all its rows, as in SciPy
     q, r = linalg.qr(a, mode="complete" if mode == "full" else "reduced")
     return q, r
 
@@ -180,6 +180,8 @@ def solve(
         part = fnp.tril(a) if lower else fnp.triu(a)
         other = fnp.matrix_transpose(fnp.tril(a, -1) if lower else fnp.triu(a, 1))
         a = part + (fnp.conj(other) if assume_a == "her" else other)
+        if assume_a == "her" and a.dtype in dtypes.COMPLEX:  # as in LAPACK, the diagonal is taken for real
+            a = fnp.where(fnp.eye(a.shape[-1], dtype=dtypes.bool_), a.real, a)
     return linalg.solve(a, b)
 
 

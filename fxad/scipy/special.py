@@ -122,7 +122,7 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     """Return the logarithm of |beta(a, b)|."""
     p, q, _ = _beta_off_poles(*broadcast_floats("betaln", a, b))
-    return lax.betaln(p, q)
+    return _log_abs_beta(p, q)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
@@ -181,7 +181,28 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
     """Return gamma(a) gamma(b) / gamma(a + b); where a or b is a pole of gamma its limit, or inf if there is none."""
     p, q, sign = _beta_off_poles(*broadcast_floats("beta", a, b))
     signs = sign * gammasgn(p) * gammasgn(q) * gammasgn(p + q)
-    return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(lax.betaln(p, q))
+    return fnp.where(_is_pole(p + q), 0, signs) * fnp.exp(_log_abs_beta(p, q))
+
+
+def _log_abs_beta(p: Array, q: Array) -> Array:
+    """Return log|beta(p, q)|. Below 0 the reflection of gamma (DLMF 5.5.3) gives beta at positive operands, where no
+    digits are lost."""
+    high, low, total = fnp.maximum(p, q), fnp.minimum(p, q), p + q
+    both, one = (high < 0) & ~_is_pole(high) & ~_is_pole(low), (low < 0) & (high > 0) & ~_is_pole(low)
+    above, below = one & (total > 0) & (high < fnp.inf), one & (total <= 0) & (low > -fnp.inf)
+    x = fnp.where(both, 1 - high, fnp.where(above, total, fnp.where(below, high, p)))
+    y = fnp.where(above | both, 1 - low, fnp.where(below, 1 - total, q))
+    log = lax.betaln(x, y)
+    sines = fnp.where(below | both, _log_sine(total, below | both), 0) - _log_sine(low, both | one)
+    log = fnp.where(above | both, math.log(math.pi) - log, log) + fnp.where(both | above | below, sines, 0)
+    log = log - fnp.where(both, _log_sine(high, both) + fnp.log(fnp.where(both, 1 - total, 1)), 0)
+    return log - fnp.where(above, fnp.log(fnp.where(above, high, 1)), 0)
+
+
+def _log_sine(x: Array, wanted: Array) -> Array:
+    """Return log|sin(pi x)| where it is wanted, else 0."""
+    x = fnp.where(wanted, x, 0.5)
+    return fnp.log(fnp.abs(fnp.sin(math.pi * (x - lax.stop_gradient(fnp.round(x))))))
 
 
 def _beta_off_poles(p: Array, q: Array) -> tuple[Array, Array, Array]:
@@ -216,7 +237,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
     a, b = broadcast_floats("poch", z, m)
     end, rising = a + b, b > 0
     # gamma(z + m) / gamma(z) = (-1)^m gamma(1 - z) / gamma(1 - z - m) for an integer m
-    reflected = (b == fnp.floor(b)) & (a <= 0) & (end <= 0)
+    reflected = (b == fnp.floor(b)) & fnp.where(rising, (a <= 0) & (end <= 0), a < 1)
     same_side = (b != 0) & (reflected | ((a > 0) & (end > 0)))
     # with positive arguments: gamma(low + step) / gamma(low) = gamma(step) / beta(low, step), or the reciprocal of it
     low = fnp.where(reflected, fnp.where(rising, 1 - end, 1 - a), fnp.where(rising, a, end))

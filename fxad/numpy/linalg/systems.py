@@ -10,12 +10,15 @@ from typing import NamedTuple, TypeVar
 from fxad.core.atoms import nominal
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
+from fxad.numpy.binary import where
 from fxad.numpy.products import matmul
+from fxad.numpy.types import finfo, result_type
 from fxad.operations import linalg, linear_systems
 from fxad.operations.arguments import flag, is_word, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.precision import PrecisionLike
-from fxad.tracing.array import Array, ArrayLike, aval_of
+from fxad.operations.promotion import to_inexact_dtype
+from fxad.tracing.array import Array, ArrayLike
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -95,13 +98,21 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *, numpy_r
 
     Raises: ShapeError, DTypeError; TracerError for `numpy_resid` in a traced function, where the rank is not known.
     """
+    left, right = as_array("lstsq", a), as_array("lstsq", b, 1)
+    if rcond is not None:  # NumPy: a negative one stands for the spacing of floats at 1
+        eps = float(finfo(to_inexact_dtype(result_type(left, right))).eps)
+        if isinstance(rcond, int | float):
+            rcond = eps if rcond < 0 else rcond
+        else:
+            cutoff = as_array("lstsq", rcond, 2).real
+            rcond = where(cutoff < 0, eps, cutoff)
     if rcond is None:
-        result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (a, b)))
+        result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq_default, (left, right)))
     else:
-        result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (a, b, rcond)))
+        result = LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (left, right, rcond)))
     if not flag("lstsq", "numpy_resid", numpy_resid):
         return result
-    rows, columns = aval_of(a).shape
+    rows, columns = left.shape
     if rows <= columns or int(result.rank) < columns:
         return result._replace(residuals=result.residuals.reshape(-1)[:0])
     return result
