@@ -683,7 +683,7 @@ class JaxOptions(TypedDict, total=False):
     symbolic: Shapes
 
 
-class _Decorator(Protocol):
+class _JitDecorator(Protocol):
     def __call__(self, f: Callable[P, R], /) -> Jitted[P, R]: ...
 
 
@@ -733,7 +733,7 @@ def jit(
     passes: Passes | None = ...,
     budget: int | str | None = ...,
     **jax_options: Unpack[JaxOptions],
-) -> _Decorator: ...
+) -> _JitDecorator: ...
 @overload
 def jit(
     *,

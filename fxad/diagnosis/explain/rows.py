@@ -12,7 +12,7 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, short
-from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, Module, read_assignment, read_module
+from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, HloModule, read_assignment, read_module
 from fxad.diagnosis.explain.live import BufferSchedule, Share, Span, schedule, shares
 from fxad.diagnosis.explain.origins import TRANSPOSED, Origins, ValueOrigin
 from fxad.execution.executable import Executable
@@ -79,7 +79,7 @@ class PartOfProgram:
 
     executable: XlaExecutable
     stats: MemoryStats
-    module: Module | None
+    module: HloModule | None
     assignment: Assignment | None
     schedule: BufferSchedule | None
     origins: Origins | None

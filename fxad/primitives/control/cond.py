@@ -320,7 +320,7 @@ def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...
         raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TRACE_AGAIN)
 
 
-class _Residuals(NamedTuple):
+class _BranchResiduals(NamedTuple):
     """The residuals of a branch: operands and results of the branch with their places, and `own`, all others."""
 
     operands: dict[Var, int]
@@ -328,14 +328,14 @@ class _Residuals(NamedTuple):
     own: tuple[Var, ...]
 
 
-def _residuals_of(split: LinearizedBody, n_out: int) -> _Residuals:
+def _residuals_of(split: LinearizedBody, n_out: int) -> _BranchResiduals:
     body = split.primal
     residuals = [a for a in dict.fromkeys(body.outs[n_out:]) if isinstance(a, Var)]
     places_in = {v: k for k, v in enumerate(body.ins)}
     places_out = {a: k for k, a in enumerate(body.outs[:n_out])}
     operands = {v: places_in[v] for v in residuals if v in places_in}
     results = {v: places_out[v] for v in residuals if v in places_out and v not in operands}
-    return _Residuals(operands, results, tuple([v for v in residuals if v not in operands and v not in results]))
+    return _BranchResiduals(operands, results, tuple([v for v in residuals if v not in operands and v not in results]))
 
 
 @final

@@ -306,7 +306,7 @@ def _schedules(flat: Jaxpr) -> list[tuple[float, SegmentSchedule]]:
         out += [
             SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in GROUP_DEPTHS
         ]
-    halves = _Halves(flat, turn)
+    halves = _SplitAtTurn(flat, turn)
     return [(_Rematerialization.of(halves, s).microseconds, s) for s in dict.fromkeys(out)]
 
 
@@ -364,11 +364,11 @@ def scheduled(flat: Jaxpr, schedule: SegmentSchedule) -> Jaxpr:
 
     Law: same value; effects stay, in order.
     """
-    return _Rematerialization.of(_Halves(flat, schedule.turn), schedule).program()
+    return _Rematerialization.of(_SplitAtTurn(flat, schedule.turn), schedule).program()
 
 
 @final
-class _Halves:
+class _SplitAtTurn:
     """A flat program before and after its turn: where each value is computed and read. Equations are numbered in each
     half. `residuals` are the values that the second half reads from the first one."""
 
@@ -415,7 +415,7 @@ class _Rematerialization:
     adds those that it returns. `again` are the segments in whose intervals each equation before the turn runs again.
     """
 
-    def __init__(self, halves: _Halves, schedule: SegmentSchedule) -> None:
+    def __init__(self, halves: _SplitAtTurn, schedule: SegmentSchedule) -> None:
         self.halves, self.schedule, self.cuts = halves, schedule, schedule.cuts
         cuts, made_by = schedule.cuts, halves.made_by
         segment = [s for s, (a, b) in enumerate(pairwise(cuts)) for _ in range(a, b)]
@@ -441,7 +441,7 @@ class _Rematerialization:
         self.forward_blocks = 0
 
     @classmethod
-    def of(cls, halves: _Halves, schedule: SegmentSchedule) -> Self:
+    def of(cls, halves: _SplitAtTurn, schedule: SegmentSchedule) -> Self:
         """Return the program under a schedule, with its blocks."""
         out = cls(halves, schedule)
         out._add_first_half()
@@ -603,7 +603,7 @@ class Crossing:
 
 def crossings(flat: Jaxpr, schedule: SegmentSchedule) -> tuple[Crossing, ...]:
     """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
-    return _Rematerialization.of(_Halves(flat, schedule.turn), schedule).crossings()
+    return _Rematerialization.of(_SplitAtTurn(flat, schedule.turn), schedule).crossings()
 
 
 def plain_schedule(flat: Jaxpr) -> SegmentSchedule:
