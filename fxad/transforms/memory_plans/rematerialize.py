@@ -526,7 +526,17 @@ class _Rematerialization:
         self._add(eqns, [v for e in eqns for v in e.outs if last.get(v, -1) >= stop or v in available])
 
     def _interval(self, segment: int, start: int, stop: int) -> None:
-        """Add the equations of an interval, in blocks that compute again what they read."""
+        """Add the equations of an interval. Each of its runs is a stretch without effects, in three parts:
+
+            equations     up to the first reader      from there                       after the last reader
+            they run      one after the other         in a block that computes again   one after the other
+                                                      what they read
+
+        A reader reads a value that is to be computed again. The third part is empty, but in the interval of segment 0,
+        the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part. The
+        first block of the interval also returns values between segments, if the schedule says so. Each block returns
+        its residuals that a later interval reads.
+        """
         after = self.halves.after
         returned = set[Atom]().union(*[self.between[s] for s in self.returned.get(segment, ())]) - self.available
         if start == stop:  # the next interval that is not empty returns them
@@ -537,17 +547,15 @@ class _Rematerialization:
             returned = set()
         for run in _runs(after, start, stop, self.schedule.split):
             needed = self._unavailable(after[run.start : run.stop])
-            if not needed and not returned:
+            readers = [k for k in run if not needed.isdisjoint(after[k].ins)]
+            if not readers and not returned:
                 self._add(after[run.start : run.stop])
                 continue
-            first = next((k for k in run if not needed.isdisjoint(after[k].ins)), run.start)
-            # after the last interval come equations that belong to no segment, such as an optimiser
-            end = (
-                run.stop if segment else max([k + 1 for k in run if not needed.isdisjoint(after[k].ins)], default=first)
-            )
+            first = readers[0] if readers else run.start
+            end = run.stop if segment else readers[-1] + 1 if readers else first
+            read_later = {v for v in needed if self.halves.last_after.get(v, -1) >= stop}
             self._add(after[run.start : first])
-            later = {v for v in needed if self.halves.last_after.get(v, -1) >= stop}
-            self._block(segment, after[first:end], returned | later, end)
+            self._block(segment, after[first:end], returned | read_later, end)
             self._add(after[end : run.stop])
             returned = set()
 
