@@ -89,8 +89,9 @@ class Cond(HigherOrder, Linear):
                     branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
                     it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
-                    branch. This is not linear. It is for branches that compute operands from results, which the
-                    other examples may not have.
+                    branch. It is for branches that compute operands from results, which the other examples may not
+                    have. The equation is linear where its branches are; what `vmap` makes of it is not, as 0.5 is not
+                    0. So derivatives of it are "select" ones.
     Source: stablehlo.case
     """
 
@@ -287,10 +288,11 @@ class Cond(HigherOrder, Linear):
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, out_nonzero) for split in splits])
-        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
+        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" would not be linear under `vmap`
         return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
     def linear_in(self, flags: Flags) -> bool:
+        # whatever `batched` says: it changes only what `vmap` makes of the equation, which is asked for itself
         return not flags[0] and all([is_linear(branch, flags[1:]) for branch in self.branches])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:

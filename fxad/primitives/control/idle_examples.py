@@ -45,7 +45,8 @@ def replace_idle_operands(
         shared by all examples                      as it is: a copy for each example may not fit in memory
         mapped                                      as it is, behind `stop_gradient`
         mapped, if `needs_active_operands(...)`     that of the first active example, behind `stop_gradient`
-        mapped, inexact, `body` is affine in it     0, with `zero_affine_operands`: it may be a tangent
+        mapped, inexact, `body` is affine in it     0, with `zero_affine_operands`: if the equation is part of a linear
+                                                    program, it may be a tangent, in which a selection from 0 is linear
 
     `some_active`: at least one example is active. Otherwise, if none is, a shared operand is behind `stop_gradient`, or
     0.

@@ -275,7 +275,11 @@ class _Collapse:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
         needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
 
-        A carry is summed if its result is, and each step needs its sum alone."""
+        A carry is summed if its result is, and each step needs its sum alone: with it as a sum in the step before, the
+        bodies need its operand as the same sum. So `sums` is a fixpoint, from above: it begins with all sums that are
+        wanted, and those of carries that a step needs in another form are removed until none is. A carry whose result
+        nothing reads may be a sum or not. The first round leaves its result out, and shows what the steps read it for.
+        """
         prim = eqn.prim
         if not isinstance(prim, HigherOrder) or not any(
             [isinstance(f, _SumOverAxis) for fs in forms.values() for f in fs]
@@ -297,22 +301,22 @@ class _Collapse:
                 continue
             if form.weights is None or (group is not None and self._is_before(form.weights, eqn)):
                 sums[q] = form
-        unused = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
+        for_steps_only = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
         while sums:
-            inside, needed = self._inside(layout, sums, {*unused, *undecided}, valued, group)
-            changed = bool(unused)
+            inside, needed = self._inside(layout, sums, {*for_steps_only, *undecided}, valued, group)
+            is_fixpoint = not for_steps_only
             for p, q in layout.carries.items():
-                found = needed.get(p, set())
-                if q in sums and not found <= {sums[q]}:
+                forms_in_steps = needed.get(p, set())
+                if q in sums and not forms_in_steps <= {sums[q]}:
                     del sums[q]
-                    changed = True
-                elif q in unused and len(found) == 1:  # only the steps read it
-                    (only,) = found
+                    is_fixpoint = False
+                elif q in for_steps_only and len(forms_in_steps) == 1:
+                    (only,) = forms_in_steps
                     if isinstance(only, _SumOverAxis):
                         sums[q] = only
-            unused.clear()
-            if not changed:
+            if is_fixpoint:
                 return inside
+            for_steps_only.clear()
         return None
 
     def _inside(

@@ -526,7 +526,9 @@ class _Rematerialization:
         self._add(eqns, [v for e in eqns for v in e.outs if last.get(v, -1) >= stop or v in available])
 
     def _interval(self, segment: int, start: int, stop: int) -> None:
-        """Add the equations of an interval. Each of its runs is a stretch without effects, in three parts:
+        """Add the equations of an interval.
+
+        Each of its runs (`_runs`) has three parts:
 
             equations     up to the first reader      from there                       after the last reader
             they run      one after the other         in a block that computes again   one after the other
