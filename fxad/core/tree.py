@@ -2,7 +2,8 @@
 
 Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), classes made by
 `fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. Each leaf
-has a path in Python syntax (`params['layers'][0].w`), for messages. `fxad.tree` is the public interface.
+has a path in Python syntax (`params['layers'][0].w`), for messages. `fxad.tree` is the public interface: `map` and
+`all` are those of trees.
 """
 
 from __future__ import annotations
