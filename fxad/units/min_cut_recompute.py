@@ -28,7 +28,7 @@ of the four units computes `d` from `y`, and `d` is not stored any more:
 >>> program = fx.trace(f, fx.Spec((4, 4)), fx.Spec((4, 4))).jaxpr
 >>> from fxad.units.pieces import partition
 >>> pieces = partition(program, tuple([body_of_call_or_remat(eqn) for eqn in program.eqns]))
->>> for old, new in zip(pieces.pieces, recompute(pieces).pieces):
+>>> for old, new in zip(pieces.pieces, recompute_operands(pieces).pieces):
 ...     names = [" ".join([eqn.prim.name for eqn in piece.body.eqns]) for piece in (old, new)]
 ...     print(f"{names[0]:24}  becomes  {names[1]}" if new.body is not old.body else names[0])
 dot_general tanh mul sub  becomes  dot_general tanh
@@ -80,7 +80,7 @@ class _Idle(Enum):
     ANY_VALUE = "any value"
 
 
-def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
+def recompute_operands(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     """Return pieces that store fewer bytes between each other. Operands in `donate` may be freed.
 
     Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old

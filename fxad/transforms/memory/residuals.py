@@ -299,7 +299,7 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     return producers, by
 
 
-def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
+def with_planned_residuals(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
     """Return the program, its calls inlined, as one `remat` equation that stores its operands and the values of the
     plan.
 
