@@ -135,7 +135,8 @@ def _classes_asked_for(node: ast.AST) -> list[ast.Name]:
             return [n for n in ast.walk(kinds) if isinstance(n, ast.Name)]
         case ast.Compare(left=ast.Call(func=ast.Name(id="type"))):
             return [n for n in node.comparators if isinstance(n, ast.Name)]
-    return []
+        case _:
+            return []
 
 
 def test_primitives_with_bodies_are_asked_for_where_the_table_says() -> None:
