@@ -160,6 +160,21 @@ def test_primitives_with_bodies_are_asked_for_where_the_table_says() -> None:
     assert {file for file, _ in listed} == {file for file, _ in asked}
 
 
+# JAX has `tree_util.Partial`, `partial_eval` returns the other; a run of a loop and a verdict may be unknown, and both
+# are public; MLIR has functions, and users have functions with rules.
+TWO_MEANINGS = {"Function", "Partial", "Unknown"}
+
+
+def test_a_name_is_that_of_one_class() -> None:
+    """A private class is not named as another one, with or without the underscore."""
+    modules: dict[str, set[str]] = {}
+    for path, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name.lstrip("_"), set()).add(name(path))
+    assert {c: sorted(paths) for c, paths in modules.items() if len(paths) > 1 and c not in TWO_MEANINGS} == {}
+
+
 def test_only_the_translation_imports_jax() -> None:
     """Benchmarks use `jax` for comparison; `fxad.interop.jax` translates its programs."""
     found = [
