@@ -190,7 +190,7 @@ def test_limits_of_recomputation(equations: int, readers: int, changed: bool) ->
 
 def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> UnitPlan:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fxad.units.plan.recompute", lambda pieces, donate: pieces)
+        patch.setattr("fxad.units.plan.recompute_operands", lambda pieces, donate: pieces)
         program._memo.clear()
         return plan_of(program, units)
 
