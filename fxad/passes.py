@@ -43,7 +43,7 @@ from fxad.units.cost_rule import (
     units_by_cost,
     uses,
 )
-from fxad.units.pieces import recomputes
+from fxad.units.pieces import has_recomputation
 from fxad.units.plan import UnitPlan, UnitsChoice, linked_plan, single_unit
 from fxad.units.stretches import cut_stretches
 
@@ -167,7 +167,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
         return None
     whole = drop_derivative_rules(jaxpr)  # the program as one unit: XLA gets no derivative rules
     # A program that donates or recomputes was written to hold less memory. As units it does (docs/adr/0024).
-    least_saving = None if donate or recomputes(whole) else SAVED_MS
+    least_saving = None if donate or has_recomputation(whole) else SAVED_MS
     if not large_enough(whole, least_saving):
         return None
     after_passes = run_passes(jaxpr, passes)
@@ -181,7 +181,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
 def _plan_by_size(jaxpr: Jaxpr, donate: tuple[int, ...]) -> UnitPlan | None:
     """Return the plan of a program that has a long stretch of fusible equations, whose pieces are units; None for
     another program, and for one that recomputes, in whose pieces XLA would merge what is computed again."""
-    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_OPERATIONS or recomputes(jaxpr):
+    if runs_on_devices(jaxpr) or weight_of_nested(jaxpr).equations <= STRETCH_OPERATIONS or has_recomputation(jaxpr):
         return None
     cut, chosen = cut_stretches(drop_derivative_rules(jaxpr), ())
     return linked_plan(cut, chosen, donate, jaxpr.name) if chosen else None

@@ -439,7 +439,7 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> MeshAxes:
     )
 
 
-def check_axes(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> None:
+def check_spec_axes(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> None:
     """Check the axes that a spec names for an array. Raises: AxisNameError, ShapeError naming the array; ParameterError
     for an axis that is left to XLA."""
     sizes, names = dict(mesh), spec.names
@@ -467,7 +467,7 @@ def check_axes(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path:
 def part_type(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
     """Return the type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the
     sizes."""
-    check_axes(what, mesh, spec, aval, path)
+    check_spec_axes(what, mesh, spec, aval, path)
     sizes, names = dict(mesh), spec.names
     shape = list(aval.shape)
     for axis, group in enumerate(names):

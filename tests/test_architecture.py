@@ -128,6 +128,53 @@ def test_every_package_has_a_layer() -> None:
     assert {p for p in packages if f"`{p}`" not in page} == set(), "docs/architecture.md has a line for every package"
 
 
+def _classes_asked_for(node: ast.AST) -> list[ast.Name]:
+    """Return the names in `isinstance(x, ...)` and `type(x) is ...`."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
+            return [n for n in ast.walk(kinds) if isinstance(n, ast.Name)]
+        case ast.Compare(left=ast.Call(func=ast.Name(id="type"))):
+            return [n for n in node.comparators if isinstance(n, ast.Name)]
+        case _:
+            return []
+
+
+def test_primitives_with_bodies_are_asked_for_where_the_table_says() -> None:
+    """Other code reads their layouts (docs/architecture.md, "What must stay true", 7)."""
+    classes = {"Call", "Remat", "Cond", "Scan", "While", "ShardMap"}
+    # these translate programs to other forms and make equations of functions
+    apart = {"primitives", "testing", "interop", "text", "lax"}
+    asked = {
+        (name(p).removeprefix("fxad/").removesuffix(".py"), c.id)
+        for p, t in trees().items()
+        if p.relative_to(ROOT / "fxad").parts[0] not in apart
+        for node in ast.walk(t)
+        for c in _classes_asked_for(node)
+        if c.id in classes
+    }
+    rows = [line.split("|")[1:3] for line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8").splitlines()
+            if line.startswith("   | `")]  # fmt: skip
+    listed = {(file, c) for classes_of, files in rows
+              for file in re.findall(r"`([^`]+)`", files) for c in re.findall(r"`([^`]+)`", classes_of)}  # fmt: skip
+    assert asked <= listed
+    assert {file for file, _ in listed} == {file for file, _ in asked}
+
+
+# JAX has `tree_util.Partial`, `partial_eval` returns the other; a run of a loop and a verdict may be unknown, and both
+# are public; MLIR has functions, and users have functions with rules.
+TWO_MEANINGS = {"Function", "Partial", "Unknown"}
+
+
+def test_a_name_is_that_of_one_class() -> None:
+    """A private class is not named as another one, with or without the underscore."""
+    modules: dict[str, set[str]] = {}
+    for path, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name.lstrip("_"), set()).add(name(path))
+    assert {c: sorted(paths) for c, paths in modules.items() if len(paths) > 1 and c not in TWO_MEANINGS} == {}
+
+
 def test_only_the_translation_imports_jax() -> None:
     """Benchmarks use `jax` for comparison; `fxad.interop.jax` translates its programs."""
     found = [

@@ -23,7 +23,7 @@ from fxad.sharding import (
     Sharding,
     SingleDeviceSharding,
     buffer_sharding,
-    check_axes,
+    check_spec_axes,
     part_type,
     sharding_in_program,
 )
@@ -151,7 +151,7 @@ def make_array_from_process_local_data(
         return _assembled(
             what, aval.shape if shape is None else shape, sharding, [committed_to(asarray(value), sharding.device)]
         )
-    check_axes(what, tuple(sharding.mesh.shape.items()), sharding.spec, aval, "local_data")
+    check_spec_axes(what, tuple(sharding.mesh.shape.items()), sharding.spec, aval, "local_data")
     process_state.any_committed = True
     buffer = from_local(value, buffer_sharding(sharding), shape)
     return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)

@@ -132,9 +132,10 @@ _ALL_REASONS: Final = int(ReleaseReason.EXECUTABLES | ReleaseReason.CALLS)
 
 @final
 class _Held(Generic[P, R]):
-    """A program or an executable of a jitted function for arguments of some types, as the cache holds it."""
+    """A program or an executable of a jitted function for arguments of some types. It is a `HeldCall` of the cache,
+    which says when such calls are dropped."""
 
-    __slots__ = ("__weakref__", "_by_types", "array_types", "executable", "key", "program", "reference_bits")
+    __slots__ = ("__weakref__", "_by_types", "_reference_bits", "array_types", "executable", "key", "program")
 
     def __init__(
         self, by_types: _ByTypes[P, R], key: Hashable, program: Program[P, R], executable: Executable[P, R] | None
@@ -142,22 +143,30 @@ class _Held(Generic[P, R]):
         self._by_types = weakref.ref(by_types)
         self.key, self.program, self.executable = key, program, executable
         self.array_types: tuple[Aval, ...] | None = None  # the key among those of calls with positional arrays only
-        self.reference_bits = 0  # of `ReleaseReason`: set at a use, cleared by a request to release it (`xla.cache`)
+        self._reference_bits = 0  # one for each `ReleaseReason`
 
     @property
     def bytes(self) -> int:
         """The bytes of Python objects, and of copies of closed-over arrays."""
         return CALL_BYTES + sum([b.nbytes for b in self.program.bound if isinstance(b, np.ndarray)])
 
+    def mark_used(self) -> None:
+        """Set the reference bits."""
+        self._reference_bits = _ALL_REASONS
+
     def release(self, reason: ReleaseReason) -> bool:
-        """Drop it, if it was not used since the last request for this reason. Return True if it is dropped."""
+        """Answer a request of the cache: see `HeldCall`."""
         by_types = self._by_types()
         if by_types is None:
             return True
-        if self.reference_bits & reason:
-            self.reference_bits &= ~reason
+        if self._reference_bits & reason:
+            self._reference_bits &= ~reason
             return False
-        return by_types.release(self, reason)
+        if by_types.leave_fast_path(self):
+            self._reference_bits = _ALL_REASONS & ~reason
+            return False
+        by_types.drop(self)
+        return True
 
 
 @final
@@ -167,7 +176,7 @@ class _ByTypes(Generic[P, R]):
     programs         (structure, types, transformations around the call or None) -> a program
     executables      (structure, types, mesh or None) -> an executable
     _by_array_types  types of a call with positional arrays only -> its executable, without flattening
-    _fast            the executable of the last such call: the compiled caller compares its types
+    _fast            the executable that the fast path runs: its caller compares types itself, and counts no uses
     """
 
     __slots__ = (
@@ -182,20 +191,21 @@ class _ByTypes(Generic[P, R]):
         self.executables: dict[Hashable, _Held[P, R]] = {}
         self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
         self._by_array_types: dict[tuple[Aval, ...] | None, _Held[P, R]] = {}
-        self._fast: _Held[P, R] | None = None  # the program of the fast path
+        self._fast: _Held[P, R] | None = None
         self._misses = 0
 
-    def release(self, held: _Held[P, R], reason: ReleaseReason) -> bool:
-        """Drop a program or an executable. That of the fast path, whose calls are not counted, is only removed from it.
-        Return True if it is dropped."""
-        if self._fast is held:
-            self._use_no_fast_path()
-            held.reference_bits = _ALL_REASONS & ~reason
+    def leave_fast_path(self, held: _Held[P, R]) -> bool:
+        """Use no fast path if it runs this executable. Return True if it did."""
+        if self._fast is not held:
             return False
+        self._use_no_fast_path()
+        return True
+
+    def drop(self, held: _Held[P, R]) -> None:
+        """Drop a program or an executable."""
         table = self.programs if held.executable is None else self.executables
         table.pop(held.key, None)
         self._by_array_types.pop(held.array_types, None)
-        return True
 
     def _hold(self, key: Hashable, program: Program[P, R], executable: Executable[P, R] | None = None) -> _Held[P, R]:
         """Store a program or an executable, and let the active cache hold it."""
@@ -257,7 +267,7 @@ class _ByTypes(Generic[P, R]):
             if held is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if held is not None:
-            held.reference_bits = _ALL_REASONS
+            held.mark_used()
             return held.program
         dependencies = TraceDependencies()
         try:
@@ -313,7 +323,7 @@ class _ByTypes(Generic[P, R]):
         elif array_types is not None:
             self._count_miss(held)
         else:
-            held.reference_bits = _ALL_REASONS
+            held.mark_used()
         assert held.executable is not None, "an executable"
         dispatcher = held.executable._dispatcher
         if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
@@ -324,7 +334,7 @@ class _ByTypes(Generic[P, R]):
     def _count_miss(self, held: _Held[P, R]) -> None:
         """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
         of two. So alternating types do not redirect it at each call."""
-        held.reference_bits = _ALL_REASONS
+        held.mark_used()
         self._misses += 1
         if self._fast is None or self._misses & (self._misses - 1) == 0:
             self._redirect_to(held)
@@ -360,7 +370,7 @@ class _ByTypes(Generic[P, R]):
             self._use_no_fast_path()
         elif owner is not None and held.executable is not None:
             if self._fast is not None:
-                self._fast.reference_bits = _ALL_REASONS  # its calls were not counted
+                self._fast.mark_used()  # its calls were not counted
             self._fast = held
             owner._set_call(fast_path(held.executable._dispatcher, self.call, ordered=True))
 
@@ -673,7 +683,7 @@ class JaxOptions(TypedDict, total=False):
     symbolic: Shapes
 
 
-class _Decorator(Protocol):
+class _JitDecorator(Protocol):
     def __call__(self, f: Callable[P, R], /) -> Jitted[P, R]: ...
 
 
@@ -723,7 +733,7 @@ def jit(
     passes: Passes | None = ...,
     budget: int | str | None = ...,
     **jax_options: Unpack[JaxOptions],
-) -> _Decorator: ...
+) -> _JitDecorator: ...
 @overload
 def jit(
     *,

@@ -96,7 +96,7 @@ def remat(
             raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
     if plan is not None:
         check_no_statics("remat", f, static_argnums, static_argnames)
-        return f.replace(transforms.planned(before_differentiation(f).jaxpr, plan))
+        return f.replace(transforms.with_planned_residuals(before_differentiation(f).jaxpr, plan))
     limit = None if budget is None else parse_bytes("remat", budget)
     if limit is not None and policy != nothing:
         raise ArgumentError(

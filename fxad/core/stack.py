@@ -41,7 +41,7 @@ def nearly_full() -> bool:
 
 
 @final
-class _Chain:
+class _WaitingThreads:
     """The threads that wait for each other: each continues the pass of the one before. `interrupted` is True if a
     signal ended the wait of one of them: no thread waits for the later ones."""
 
@@ -56,7 +56,7 @@ class _Current(threading.local):
     """The chain of this thread; None for a thread that `run_on_new_stack` has not started."""
 
     def __init__(self) -> None:
-        self.chain: _Chain | None = None
+        self.chain: _WaitingThreads | None = None
 
 
 _current: Final = _Current()
@@ -83,7 +83,7 @@ def run_on_new_stack(call: Callable[[], R]) -> R:
 
     Raises: what `call` raises; DepthError when the system gives no further thread.
     """
-    chain = _current.chain or _Chain()
+    chain = _current.chain or _WaitingThreads()
     if chain.interrupted:
         raise _Abandoned
     outcome = _Outcome[R]()

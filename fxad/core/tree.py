@@ -2,7 +2,8 @@
 
 Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), classes made by
 `fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. Each leaf
-has a path in Python syntax (`params['layers'][0].w`), for messages. `fxad.tree` is the public interface.
+has a path in Python syntax (`params['layers'][0].w`), for messages. `fxad.tree` is the public interface: `map` and
+`all` are those of trees.
 """
 
 from __future__ import annotations
@@ -104,11 +105,14 @@ class ExactStructure(NamedTuple):
 @final
 class _FlattenContext(threading.local):
     """The state that the functions of registered classes read while optree calls them in this thread. optree passes
-    them nothing but the object, so there is no other channel. `notes` are those of the running `flatten_exactly`, and
-    `flat` is the instance of the running `structure_of_instance`, with its parts."""
+    them nothing but the object, so there is no other channel.
+
+    notes: of the running `flatten_exactly`: the functions append the static data of each instance.
+    given: of the running `structure_of_instance`.
+    """
 
     notes: list[Hashable] | None = None
-    flat: tuple[object, tuple[Any, _StaticData, Any]] | None = None
+    given: _GivenParts | None = None
 
 
 _running: Final = _FlattenContext()
@@ -429,6 +433,24 @@ def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequenc
     return f"{shape_text(a)} and {shape_text(b)}"
 
 
+# ------------------------------------------------------------------------- a structure as parts, and made from parts
+#
+# `storage.tree_structure` writes a structure as text and reads it. It takes a structure apart, node by node, and puts
+# it together, and a file runs no code of users' classes:
+#
+#     node = outermost_node(s)                                               s -> JSON
+#     s == structure_of_instance(s.type, node.data, node.keys, s.children()) JSON -> s
+#
+# optree has no functions for this. It gives the data of a node to the function that unflattens the class only, and
+# takes data from the function that flattens it only. Both functions are made here, by `dataclass` or `register_fields`,
+# and know when they are called for the data alone:
+#
+#     data out   optree unflattens a node with children `_NO_VALUE`: the function returns `_DataOnly`
+#     data in    optree flattens an empty instance, with `_running.given`: the function returns these parts
+#
+# Those of `dataclass` call no code of the user in any case. They make and take an instance with `_NO_VALUE` as fields.
+
+
 def with_subtrees(structure: Structure, subtrees: Iterable[Structure]) -> Structure:
     """Return the structure with these structures in place of its leaves. Calls no functions of users' classes."""
     remaining = iter(subtrees)
@@ -436,11 +458,12 @@ def with_subtrees(structure: Structure, subtrees: Iterable[Structure]) -> Struct
 
 
 class Node(NamedTuple):
-    """A container of a structure: its data other than children, and one key for each child."""
+    """A container of a structure: its data other than children, and one key for each child. `static` are the data as
+    structures compare them: the `_StaticData` of a registered class."""
 
     data: Any
     keys: Sequence[object]
-    static: object = None  # the data, by which structures are compared
+    static: object
 
 
 def outermost_node(structure: Structure) -> Node:
@@ -464,8 +487,8 @@ def structure_of_instance(
     of a class made by `dataclass`.
     """
     registration = _registered(cls)
-    names = getattr(registration.unflatten_func, "children", None)
-    if names is not None:  # made by `dataclass`: the constructor is not called
+    names = getattr(registration.unflatten_func, _CHILDREN, None)
+    if names is not None:  # made by `dataclass`
         if names != tuple(keys):
             raise ValueError(f"its children were {tuple(keys)}, they are {names}")
         instance: Any = registration.unflatten_func(_unpickled(data), [_NO_VALUE] * len(children))
@@ -475,20 +498,28 @@ def structure_of_instance(
     except TypeError:  # such as a subclass of functools.partial
         return None
     static = _static_data(cls, (), exact_key(data), data)
-    outer, _running.flat = _running.flat, (instance, ([_NO_VALUE] * len(children), static, keys))
+    outer, _running.given = _running.given, _GivenParts(instance, ([_NO_VALUE] * len(children), static, keys))
     try:
         one_level = _flatten_outermost(instance)[1]
     finally:
-        _running.flat = outer
+        _running.given = outer
     return with_subtrees(one_level, children)
 
 
-_NO_VALUE: Final = object()  # stands for the children of an instance that is not made
+_NO_VALUE: Final = object()  # stands for each child of a node of which only the data are asked
+_CHILDREN: Final = "children"  # attribute of an unflattening function of `dataclass`: the fields that are children
+
+
+class _GivenParts(NamedTuple):
+    """An empty instance of a registered class, and the parts that its flattening function is to return for it."""
+
+    instance: object
+    parts: tuple[Sequence[object], _StaticData, Sequence[object]]
 
 
 @final
 class _DataOnly:
-    """The static data of an instance that is not made."""
+    """What an unflattening function returns for a node of which only the data are asked."""
 
     __slots__ = ("static",)
 
@@ -692,7 +723,7 @@ def dataclass(cls: type[T]) -> type[T]:
             object.__setattr__(x, n, v)
         return x
 
-    unflat.__dict__["children"] = children  # for `structure_of_instance`
+    unflat.__dict__[_CHILDREN] = children
     _register(frozen, flat, unflat, optree.GetAttrEntry)
     return frozen
 
@@ -743,8 +774,8 @@ def register_fields(
         raise _not_three_parts(cls, (None,) * min(sizes))
 
     def flat(x: object) -> tuple[Sequence[object], _StaticData, Sequence[object]]:
-        if _running.flat is not None and _running.flat[0] is x:
-            return _running.flat[1]
+        if (given := _running.given) is not None and given.instance is x:
+            return given.parts
         parts: Any = flatten_node(x)
         if type(parts) is not tuple or len(parts) != 3:
             raise _not_three_parts(cls, parts)

@@ -438,7 +438,7 @@ def register_dataclass(
     return nodetype
 
 
-class _Whole:
+class _OpaquePartial:
     """A `functools.partial` whose arguments are part of the structure: Python merges it into a partial around it."""
 
     __slots__ = ("__weakref__", "_function")
@@ -450,7 +450,7 @@ class _Whole:
         return self._function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return self._function == (other._function if isinstance(other, _Whole) else other)
+        return self._function == (other._function if isinstance(other, _OpaquePartial) else other)
 
     def __hash__(self) -> int:
         return hash(self._function)
@@ -466,7 +466,7 @@ class Partial(functools.partial[Any]):
     def __new__(cls, func: Callable[..., Any], /, *args: Any, **keywords: Any) -> Self:
         """Return the function with its arguments."""
         if isinstance(func, functools.partial) and not isinstance(func, Partial):
-            func = _Whole(func)
+            func = _OpaquePartial(func)
         return super().__new__(cls, func, *args, **keywords)
 
 

@@ -185,7 +185,7 @@ class DonatingStart:
                 )
 
 
-def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:
+def check_donated_operands(program: Program[..., object], operands: tuple[int, ...]) -> None:
     """Warn of donated operands that no result can reuse. Raises: ParameterError for a closed-over array."""
     bound = len(program.bound)
     if operands and min(operands) < bound:

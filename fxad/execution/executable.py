@@ -14,7 +14,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, described, shown
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
-from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
+from fxad.execution.donation import Donate, check_donated_operands, donated_operands, donates_any
 from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
@@ -186,7 +186,7 @@ class Lowered(_Staged, Generic[P, R_co]):
                 remedy="leave it out of CompileOptions",
             )
         operands = donated or options.donate
-        check_operands(self.program, operands)
+        check_donated_operands(self.program, operands)
         how = replace(options, donate=operands)
         load = partial(load_program, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())

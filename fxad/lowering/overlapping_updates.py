@@ -44,7 +44,7 @@ _DEPTH: Final = 40  # of calls that are followed
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _NumberedValue:
     """A value of the program that XLA sees, after it has inlined all calls. Equal computations have one number."""
 
     number: int
@@ -55,7 +55,7 @@ class _Value:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _UpdateSite:
     update: Update
     buffer: int
     written: int
@@ -72,7 +72,7 @@ def overlapping_updates(jaxpr: Jaxpr) -> frozenset[Update]:
     """
     if not _has_update(jaxpr):
         return frozenset()
-    flow = _Flow()
+    flow = _ValueNumbering()
     flow.follow(jaxpr, [flow.value(("in", k), ()) for k in range(len(jaxpr.ins))], 0)
     return flow.overlapping()
 
@@ -83,25 +83,25 @@ def _has_update(jaxpr: Jaxpr) -> bool:
 
 
 @final
-class _Flow:
+class _ValueNumbering:
     """Where the values of a program come from."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._operands: list[tuple[int, ...]] = []  # of each number
-        self._sites: list[_Site] = []
+        self._sites: list[_UpdateSite] = []
         self._reshaped: set[Update] = set()  # their results are
 
-    def value(self, key: Hashable, operands: tuple[int, ...], *, written_by: tuple[Update, ...] = ()) -> _Value:
+    def value(self, key: Hashable, operands: tuple[int, ...], *, written_by: tuple[Update, ...] = ()) -> _NumberedValue:
         number = self._numbers.setdefault((key, operands), len(self._operands))
         if number == len(self._operands):
             self._operands.append(operands)
-        return _Value(number, number, False, written_by)
+        return _NumberedValue(number, number, False, written_by)
 
-    def follow(self, jaxpr: Jaxpr, ins: Sequence[_Value], depth: int) -> list[_Value]:
-        env: dict[Atom, _Value] = dict(zip(jaxpr.ins, ins, strict=True))
+    def follow(self, jaxpr: Jaxpr, ins: Sequence[_NumberedValue], depth: int) -> list[_NumberedValue]:
+        env: dict[Atom, _NumberedValue] = dict(zip(jaxpr.ins, ins, strict=True))
 
-        def read(atom: Atom) -> _Value:
+        def read(atom: Atom) -> _NumberedValue:
             return env[atom] if isinstance(atom, Var) else self.value(atom, ())
 
         for eqn in jaxpr.eqns:
@@ -109,12 +109,12 @@ class _Flow:
             env.update(zip(eqn.outs, outs, strict=True))
         return [read(a) for a in jaxpr.outs]
 
-    def _results(self, jaxpr: Jaxpr, eqn: Eqn, ins: list[_Value], depth: int) -> list[_Value]:
+    def _results(self, jaxpr: Jaxpr, eqn: Eqn, ins: list[_NumberedValue], depth: int) -> list[_NumberedValue]:
         prim = eqn.prim
         numbers = tuple([v.number for v in ins])
         if isinstance(prim, DynamicUpdateSlice):
             update, array = (jaxpr, eqn.outs[0]), ins[0]
-            self._sites.append(_Site(update, array.buffer, ins[1].number, array.viewed))
+            self._sites.append(_UpdateSite(update, array.buffer, ins[1].number, array.viewed))
             return [self.value(prim, numbers, written_by=(update,))]
         if isinstance(prim, _NO_OPERATION):
             return ins[:1]
@@ -128,7 +128,7 @@ class _Flow:
             self._reshaped.update([update for v in ins for update in v.written_by])
         if isinstance(prim, _VIEWS) and eqn.outs[0].aval.size == eqn.ins[0].aval.size:
             (x,) = ins
-            return [_Value(self.value(prim, numbers).number, x.buffer, True, x.written_by)]
+            return [_NumberedValue(self.value(prim, numbers).number, x.buffer, True, x.written_by)]
         return [self.value((prim, k), numbers) for k in range(len(eqn.outs))]
 
     def overlapping(self) -> frozenset[Update]:

@@ -45,7 +45,7 @@ def _lines(name: str, spans: GridSlices) -> list[Array]:
 
 
 @final
-class _Mesh:
+class _GridMaker:
     """`mgrid[0:2, 0:3]`: the stacked coordinates of all points of a grid."""
 
     __slots__ = ()
@@ -75,7 +75,7 @@ class _Open:
 
 
 @final
-class _Index:
+class _IndexMaker:
     """`s_[1:, None]`: the index as a value; `index_exp` returns it as a tuple."""
 
     __slots__ = ("_always_tuple",)
@@ -145,10 +145,10 @@ class _Together:
         return array.transpose(order)
 
 
-mgrid: Final = _Mesh()
+mgrid: Final = _GridMaker()
 ogrid: Final = _Open()
-s_: Final = _Index(False)
-index_exp: Final = _Index(True)
+s_: Final = _IndexMaker(False)
+index_exp: Final = _IndexMaker(True)
 r_: Final = _Together("r_", 0, 1, -1)
 c_: Final = _Together("c_", -1, 2, 0)
 

@@ -2,6 +2,8 @@
 
 `where` is a mask that broadcasts to the array: only its True elements are reduced, and the derivative in the others is
 0. `initial` is the initial value; a maximum or minimum over a mask or over no elements requires one.
+
+Here `sum`, `max`, `min`, `any` and `all` are NumPy's, not Python's.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 Integers narrower than 32 bits, and bools, are summed and multiplied in int32 (uint32 for unsigned ones), on every
 platform; wider ones in their own dtype. Moments of integers are float32, the default dtype, computed in float64.
 Moments of floats below 32 bits are computed in float32: a sum or a count may overflow where the moment does not.
+
+Here `sum`, `prod`, `max`, `min`, `any` and `all` are these reductions; that of numbers is `math.prod`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from math import nan, prod as product  # `prod` is a reduction here
 
 from fxad import dtypes
 from fxad.core.sizes import Size, maximum
@@ -42,7 +44,7 @@ def accumulation_dtype(dtype: DType) -> DType:
 
 def count_dtype(x: Aval, axes: tuple[int, ...]) -> DType:
     """Return the dtype of a number of elements along axes: int32, or int64 if the number may not fit."""
-    return index_dtype((product([x.shape[a] for a in axes]),))
+    return index_dtype((math.prod([x.shape[a] for a in axes]),))
 
 
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
@@ -161,14 +163,14 @@ def mean(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | Non
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float = 0) -> Atom:
     """Return the sum over axes, divided by the number of elements minus `correction`; nan if that is not positive."""
     total = reduce_axes(emit, x, ReduceSum, axes)
-    count = product([x.aval.shape[a] for a in axes])
+    count = math.prod([x.aval.shape[a] for a in axes])
     if type(count) is Size:
         if float(correction).is_integer():  # 0 / 0 is nan
             return emit.one(DIV, total, Lit.of(maximum(count - int(correction), 0), total.aval))
         n = Lit.of(count, total.aval)
         return emit.one(DIV, total, emit.one(SUB, n, Lit.of(correction, n.aval)))
     divisor = count - correction
-    return emit.one(DIV, total, Lit.of(divisor if divisor > 0 else nan, total.aval))
+    return emit.one(DIV, total, Lit.of(divisor if divisor > 0 else math.nan, total.aval))
 
 
 def var(emit: Emit, x: Atom, axis: AxisLike, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:

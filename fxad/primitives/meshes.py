@@ -93,7 +93,7 @@ def names_in(spec: DimensionAxes) -> tuple[str, ...]:
     return tuple([name for names in spec for name in names])
 
 
-def parts_of(mesh: MeshAxes, spec: DimensionAxes) -> tuple[int, ...]:
+def parts_of_axes(mesh: MeshAxes, spec: DimensionAxes) -> tuple[int, ...]:
     """Return the number of parts of each axis in a spec."""
     sizes = dict(mesh)
     return tuple([prod([sizes[name] for name in names]) for names in spec])
@@ -101,13 +101,13 @@ def parts_of(mesh: MeshAxes, spec: DimensionAxes) -> tuple[int, ...]:
 
 def local_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
     """Return the shape of one part."""
-    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
+    parts = (*parts_of_axes(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n // k for n, k in zip(shape, parts, strict=True)])
 
 
 def global_shape(mesh: MeshAxes, spec: DimensionAxes, shape: Shape) -> Shape:
     """Return the shape of the whole array whose parts have shape `shape`."""
-    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
+    parts = (*parts_of_axes(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n * k for n, k in zip(shape, parts, strict=True)])
 
 
@@ -174,7 +174,7 @@ def check_ids(op: str, mesh: MeshAxes, devices: Ids) -> None:
 
 def check_divides(op: str, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> None:
     """Check that a spec divides the axes of an array. Raises: ShapeError naming the axis and the sizes."""
-    for axis, (names, n, parts) in enumerate(zip(spec, aval.shape, parts_of(mesh, spec), strict=False)):
+    for axis, (names, n, parts) in enumerate(zip(spec, aval.shape, parts_of_axes(mesh, spec), strict=False)):
         if type(n) is int and n % parts:  # a size of another kind is checked when it is known
             raise ShapeError(
                 f"{op}: axis {axis} of {aval} has size {n}, which {parts} devices along"

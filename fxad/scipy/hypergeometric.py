@@ -61,7 +61,7 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
 # ---------------------------------------------------------------------------------------------------------------- sums
 
 
-class _Sum(NamedTuple):
+class _SeriesSum(NamedTuple):
     """A sum of terms: `total`, `moment` is the sum of each term times its index, `size` the sum of absolute values, and
     `left` bounds what was left out."""
 
@@ -71,7 +71,9 @@ class _Sum(NamedTuple):
     left: Array
 
 
-def _hypergeometric_sum(ratio: Callable[[Array], Array], start: Array, decay: Array, *, diverges: bool = False) -> _Sum:
+def _hypergeometric_sum(
+    ratio: Callable[[Array], Array], start: Array, decay: Array, *, diverges: bool = False
+) -> _SeriesSum:
     """Return the sum of 1, ratio(0), ratio(0) ratio(1), ...
 
     It ends behind the term number `start`, at a term that is nothing beside the sum and is followed by smaller ones, at
@@ -79,11 +81,11 @@ def _hypergeometric_sum(ratio: Callable[[Array], Array], start: Array, decay: Ar
     """
     eps, one = float(fnp.finfo(start.dtype).eps), fnp.ones_like(start)
 
-    def more(state: tuple[Array, Array, _Sum, Array]) -> Array:
+    def more(state: tuple[Array, Array, _SeriesSum, Array]) -> Array:
         k, _, _, active = state
         return fnp.any(active) & (k < _LIMIT)
 
-    def step(state: tuple[Array, Array, _Sum, Array]) -> tuple[Array, Array, _Sum, Array]:
+    def step(state: tuple[Array, Array, _SeriesSum, Array]) -> tuple[Array, Array, _SeriesSum, Array]:
         k, term, so_far, active = state
         factor = ratio(k)
         grows = active & diverges & (fnp.abs(factor) >= 1)
@@ -93,10 +95,10 @@ def _hypergeometric_sum(ratio: Callable[[Array], Array], start: Array, decay: Ar
         ends = (k >= start) & (fnp.abs(factor) <= decay) & (fnp.abs(term) <= eps / 16 * size)
         stays = active & ~grows & ~ends & (factor != 0) & fnp.isfinite(size)
         left = fnp.where(active, fnp.abs(term), so_far.left)
-        return k + 1, term, _Sum(so_far.total + added, so_far.moment + (k + 1) * added, size, left), stays
+        return k + 1, term, _SeriesSum(so_far.total + added, so_far.moment + (k + 1) * added, size, left), stays
 
     zero = fnp.zeros_like(start)
-    state = (fnp.zeros((), start.dtype), one, _Sum(one, zero, one, zero), fnp.ones(start.shape, bool))
+    state = (fnp.zeros((), start.dtype), one, _SeriesSum(one, zero, one, zero), fnp.ones(start.shape, bool))
     _, _, found, active = lax.while_loop(more, step, state)
     return found._replace(left=fnp.where(active | ~fnp.isfinite(found.size), fnp.inf, found.left))
 
@@ -158,7 +160,7 @@ def _hyp1f1(a: Array, b: Array, x: Array) -> Array:
     return fnp.where(finite, fnp.where(pole, fnp.inf, value), fnp.nan).astype(x.dtype)
 
 
-def _series_1f1(a: Array, b: Array, x: Array, wanted: Array) -> _Sum:
+def _series_1f1(a: Array, b: Array, x: Array, wanted: Array) -> _SeriesSum:
     """Return the power series, of x = 0 where it is not wanted or too long."""
     wanted = wanted | _is_pole(a)
     x = fnp.where(wanted & (fnp.abs(x) < 3000), x, fnp.where(_is_pole(a), x, 0))
@@ -212,7 +214,7 @@ def _hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
     return fnp.where(finite, fnp.where(pole, fnp.inf, value), fnp.nan).astype(x.dtype)
 
 
-def _sum_2f1(a: Array, b: Array, c: Array, x: Array, decay: Array) -> _Sum:
+def _sum_2f1(a: Array, b: Array, c: Array, x: Array, decay: Array) -> _SeriesSum:
     def ratio(k: Array) -> Array:
         ends = (a + k == 0) | (b + k == 0) | (x == 0)
         return fnp.where(ends, 0, (a + k) * (b + k) * x / (fnp.where(ends, 1, c + k) * (k + 1)))

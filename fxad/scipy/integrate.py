@@ -95,7 +95,7 @@ def odeint(
     arrays = [fnp.asarray(x) for x in arguments]
     closed, captured = staging.closure_convert(slope, start, times[0], arrays)
     moving = [x.dtype in dtypes.INEXACT for x in (*arrays, *captured)]
-    problem = _Problem(
+    problem = _InitialValueProblem(
         closed,
         tuple(moving),
         len(arrays),
@@ -132,7 +132,7 @@ def _checked_slope(value: object, structure: tree.Structure, leaves: list[Array]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
+class _InitialValueProblem:
     """An equation, without the arrays in it, and the options of the solver."""
 
     func: Callable[..., Array]  # of y, t, arguments and the arrays that the user's function closes over
@@ -154,7 +154,9 @@ class _Problem:
 
 
 @partial(custom_vjp, nondiff_argnums=(0,))
-def _solution(problem: _Problem, y0: Array, ts: Array, parameters: list[Array], constants: list[Array]) -> Array:
+def _solution(
+    problem: _InitialValueProblem, y0: Array, ts: Array, parameters: list[Array], constants: list[Array]
+) -> Array:
     def f(y: Array, t: Array) -> Array:
         return problem.slope(y, t, parameters, constants)
 
@@ -238,7 +240,9 @@ def _quartic(y0: Array, y1: Array, middle: Array, d0: Array, d1: Array) -> tuple
     )
 
 
-def _first_step(f: Callable[[Array, Array], Array], y0: Array, slope: Array, t0: Array, problem: _Problem) -> Array:
+def _first_step(
+    f: Callable[[Array, Array], Array], y0: Array, slope: Array, t0: Array, problem: _InitialValueProblem
+) -> Array:
     """Return the step for which an Euler step changes y by a hundredth, made smaller if the slope changes."""
     scale = problem.atol + problem.rtol * fnp.abs(y0)
     scale = fnp.where(scale == 0, 1, scale)
@@ -258,13 +262,15 @@ _Residuals = tuple[Array, Array, list[Array], list[Array]]
 
 
 def _forward(
-    problem: _Problem, y0: Array, ts: Array, parameters: list[Array], constants: list[Array]
+    problem: _InitialValueProblem, y0: Array, ts: Array, parameters: list[Array], constants: list[Array]
 ) -> tuple[Array, _Residuals]:
     ys = _solution(problem, y0, ts, parameters, constants)
     return ys, (ys, ts, parameters, constants)
 
 
-def _backward(problem: _Problem, residuals: _Residuals, ct: Array) -> tuple[Array, Array, list[Array], None]:
+def _backward(
+    problem: _InitialValueProblem, residuals: _Residuals, ct: Array
+) -> tuple[Array, Array, list[Array], None]:
     """Solve the adjoint equation a' = -(df/dy)^T a from the last time to the first; the cotangent of the parameters is
     the integral of (df/dp)^T a."""
     ys, ts, parameters, constants = residuals
@@ -280,7 +286,9 @@ def _backward(problem: _Problem, residuals: _Residuals, ct: Array) -> tuple[Arra
         return ravel((-value, *back(a)))[0].astype(z.dtype)
 
     moving = (True,) * len(parameters) + (False,) * len(constants)
-    adjoint = _Problem(reversed_slope, moving, len(moving), problem.rtol, problem.atol, problem.hmax, problem.mxstep)
+    adjoint = _InitialValueProblem(
+        reversed_slope, moving, len(moving), problem.rtol, problem.atol, problem.hmax, problem.mxstep
+    )
 
     def over_interval(
         carry: tuple[Array, list[Array]], x: tuple[Array, Array, Array, Array]

@@ -22,7 +22,7 @@ from fxad.testing.derivative_laws import check_same_bits, differentiable_flags
 from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.unit_laws import split_into_calls
-from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
+from fxad.transforms import inline, linearize, partial_eval, remat, residuals, vjp_fused, with_planned_residuals
 from fxad.transforms.memory import policies
 from fxad.transforms.memory.policies import Policy
 from fxad.transforms.memory.residuals import Residuals
@@ -136,7 +136,7 @@ def check_plan(case: Case, choose: Sequence[bool]) -> None:
     plan = table.without(*[k for k in dropped if not table[k].is_argument])
     if plan.keep(*range(len(plan))) != table:
         fail("keep does not undo without", case.program, case.args)
-    lean = planned(case.program, plan)
+    lean = with_planned_residuals(case.program, plan)
     typecheck(lean)
     check_same_bits("a plan", replace(case, program=inline(case.program)), lean)
     if any(flags):

@@ -19,7 +19,7 @@ from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE, SIGMOIDS
 from fxad.units.cost_rule import selected_bodies
-from fxad.units.min_cut_recompute import plain, recompute
+from fxad.units.min_cut_recompute import plain, recompute_operands
 from fxad.units.pieces import Pieces, partition
 from fxad.units.plan import UnitPlan, UnitsChoice
 
@@ -91,7 +91,7 @@ def check_recompute(case: Case, seed: int) -> int:
     units = arbitrary_units(program, seed)
     assert not isinstance(units, str)
     pieces = partition(program, units)
-    new = recompute(pieces)
+    new = recompute_operands(pieces)
     if problem := differ(run_pieces(pieces, case.args), run_pieces(new, case.args), exact=True):
         fail(f"recomputed pieces differ: {problem}", program, case.args)
     bodies: dict[Jaxpr, Jaxpr] = {}

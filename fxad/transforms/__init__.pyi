@@ -11,7 +11,7 @@ from .cleanup.simplify import simplify as simplify
 from .inversion.invertible import invertible as invertible
 from .inversion.merge_invertible import merge_invertible as merge_invertible
 from .memory.remat import remat as remat
-from .memory.residuals import planned as planned, residuals as residuals
+from .memory.residuals import residuals as residuals, with_planned_residuals as with_planned_residuals
 from .memory_plans.plan import memory_passes as memory_passes
 from .outlining.outline import outline as outline
 from .outlining.outline_before_ad import outline_before_ad as outline_before_ad

@@ -61,7 +61,7 @@ class _WalkedBody:
     )
 
 
-class Operations:
+class NumberedOperations:
     """The operations of a program over numbered values of the types `avals`. `results` are those of the program, and of
     bodies that are among the operations."""
 
@@ -97,7 +97,7 @@ class Operations:
 
 
 @final
-class Flat(Operations):
+class Flat(NumberedOperations):
     """The equations of a program without calls. An equation with bodies is one operation. `values` has the numbers of
     its variables."""
 
@@ -112,7 +112,7 @@ class Flat(Operations):
 
 
 @final
-class Inlined(Operations):
+class Inlined(NumberedOperations):
     """The first `at_most` equations of a program with calls inlined, and with the bodies of loops and branches. A call
     counts as one equation. `loops`: some body may run more than once.
 
@@ -199,7 +199,7 @@ class _Reads:
         "transposed_products",
     )
 
-    def __init__(self, program: Operations, costs: Mapping[type[Primitive], CompileCost]) -> None:
+    def __init__(self, program: NumberedOperations, costs: Mapping[type[Primitive], CompileCost]) -> None:
         avals = program.avals
         self.count = [0] * len(avals)
         self.from_memory: set[ValueNumber] = set(program.results)
@@ -243,7 +243,7 @@ class _Reads:
 
 
 def _unfusible_joins(
-    program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]
+    program: NumberedOperations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]
 ) -> set[ValueNumber]:
     """Return the values that join two large ones, and that some reader cannot be fused with: it reads them from memory,
     or it reads a later value from memory too, which is likely computed from them. All their readers read them in
@@ -277,7 +277,9 @@ def _unfusible_joins(
     return found
 
 
-def _in_memory(program: Operations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]) -> set[ValueNumber]:
+def _in_memory(
+    program: NumberedOperations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]
+) -> set[ValueNumber]:
     """Return the results of fusible equations that no reader computes again, beside those of large expressions."""
     found = _unfusible_joins(program, reads, costs)
     # the equation whose kernel reads a value, `_SEVERAL` or, before its readers are seen, `_UNREAD`
@@ -311,7 +313,7 @@ class Fusions:
 
     __slots__ = ("costs", "reads", "size", "stored")
 
-    def __init__(self, program: Operations) -> None:
+    def __init__(self, program: NumberedOperations) -> None:
         self.costs: dict[type[Primitive], CompileCost] = {
             kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}
         }

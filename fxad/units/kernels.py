@@ -27,7 +27,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.support.constants import FEW_IN_KERNEL, KERNEL_MS, LIBRARY_MS, SMALL_BYTES
 from fxad.transforms.costs import Fusion, compile_cost
-from fxad.transforms.fusion import Fusions, Op, Operations, ValueNumber
+from fxad.transforms.fusion import Fusions, NumberedOperations, Op, ValueNumber
 
 # Expressions are numbered in the order of their definition; equal ones have one number.
 _Expression: TypeAlias = int
@@ -51,7 +51,7 @@ class Kernels:
 
     __slots__ = ("_expression_of", "_fusions", "_milliseconds", "_numbers", "_program", "count", "distinct")
 
-    def __init__(self, program: Operations) -> None:
+    def __init__(self, program: NumberedOperations) -> None:
         self.distinct: dict[_Expression, Kernel] = {}
         self.count = 0
         self._program = program
@@ -133,7 +133,7 @@ class Stretch:
         return self.nbytes <= SMALL_BYTES * self.operations
 
 
-def longest_stretch(program: Operations) -> Stretch:
+def longest_stretch(program: NumberedOperations) -> Stretch:
     """Return the longest stretch of a program. Cost: linear in its operations."""
     kinds = {kind: compile_cost(kind)[0] for kind in {type(prim) for prim, _, _ in program.ops}}
     parent = list(range(len(program.ops)))

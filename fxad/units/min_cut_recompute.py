@@ -28,7 +28,7 @@ of the four units computes `d` from `y`, and `d` is not stored any more:
 >>> program = fx.trace(f, fx.Spec((4, 4)), fx.Spec((4, 4))).jaxpr
 >>> from fxad.units.pieces import partition
 >>> pieces = partition(program, tuple([body_of_call_or_remat(eqn) for eqn in program.eqns]))
->>> for old, new in zip(pieces.pieces, recompute(pieces).pieces):
+>>> for old, new in zip(pieces.pieces, recompute_operands(pieces).pieces):
 ...     names = [" ".join([eqn.prim.name for eqn in piece.body.eqns]) for piece in (old, new)]
 ...     print(f"{names[0]:24}  becomes  {names[1]}" if new.body is not old.body else names[0])
 dot_general tanh mul sub  becomes  dot_general tanh
@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder, subprogram
@@ -72,7 +73,14 @@ ResultPort: TypeAlias = tuple[Jaxpr, int]
 _Column: TypeAlias = Atoms
 
 
-def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
+@final
+class _Idle(Enum):
+    """In place of a value at a use where the operand is idle (`DefUse`): any value of the type serves."""
+
+    ANY_VALUE = "any value"
+
+
+def recompute_operands(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
     """Return pieces that store fewer bytes between each other. Operands in `donate` may be freed.
 
     Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old
@@ -426,7 +434,7 @@ class _Rewriter:
             k = self.def_use.uses_of((body, n))[0]
             recomputation = self.recomputations[self.def_use.producer(k, n)].program  # that of every use
             leaves: list[Atom] = []
-            for values in zip(*[self._leaves(k, n) or [None] * len(recomputation.ins) for k in uses], strict=True):
+            for values in zip(*[self._leaves(k, n, len(recomputation.ins)) for k in uses], strict=True):
                 at = self._column_with(columns, uses, values)
                 if at == len(operands):
                     operands.append(b.input(columns[at][0].aval))
@@ -434,23 +442,28 @@ class _Rewriter:
             old_operands += b.inline(recomputation, leaves)
         return _NewOperands(tuple(columns), cse(b.build(old_operands)))
 
-    def _leaves(self, k: int, n: int) -> list[Atom | None]:
-        """Return the values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
+    def _leaves(self, k: int, n: int, count: int) -> Sequence[Atom | _Idle]:
+        """Return the `count` values from which operand `n` of piece `k` is recomputed. Where the operand is idle, they
+        may be any."""
         a = self.def_use.pieces[k].ins[n]
         if a not in self.def_use.producer_of:
-            return []
+            return [_Idle.ANY_VALUE] * count
         i, _ = self.def_use.producer_of[a]
         return [self._value_of(i, v) for v in self.recomputations[self.def_use.producer(k, n)].leaves]
 
-    def _column_with(self, columns: list[_Column], uses: Sequence[int], values: Sequence[Atom | None]) -> int:
-        """Return the index of the column with `values` at the uses; if there is none, it is added. None stands for any
-        value."""
+    def _column_with(self, columns: list[_Column], uses: Sequence[int], values: Sequence[Atom | _Idle]) -> int:
+        """Return the index of the column with `values` at the uses; if there is none, it is added, with a live value
+        where it may be any."""
         for k, column in enumerate(columns):
-            if all(a is None or a is b for a, b in zip(values, column, strict=True)):  # the first usually decides
+            if all(isinstance(a, _Idle) or a is b for a, b in zip(values, column, strict=True)):  # mostly the first
                 return k
-        aval = next(a.aval for a in values if a is not None)
-        row = [self.def_use.any_live_value(k, aval) if a is None else a for k, a in zip(uses, values, strict=True)]
-        columns.append(tuple([a for a in row if a is not None]))
+        aval = next(a.aval for a in values if not isinstance(a, _Idle))
+        row: list[Atom] = []
+        for k, a in zip(uses, values, strict=True):
+            value = self.def_use.any_live_value(k, aval) if isinstance(a, _Idle) else a
+            assert value is not None, "`_has_one_recomputation` asks for one"
+            row.append(value)
+        columns.append(tuple(row))
         return len(columns) - 1
 
     def _value_of(self, k: int, v: Var) -> Atom:

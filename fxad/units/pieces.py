@@ -132,7 +132,7 @@ def is_recomputation(eqn: Eqn) -> bool:
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
-def recomputes(jaxpr: Jaxpr) -> bool:
+def has_recomputation(jaxpr: Jaxpr) -> bool:
     """Return True if a program contains a recomputation, which saves memory."""
     return any(
         [is_recomputation(eqn) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat]

@@ -20,7 +20,7 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.support.tables import ROWS, Shown, Table, headed
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.cost_rule import check_steps
-from fxad.units.min_cut_recompute import recompute
+from fxad.units.min_cut_recompute import recompute_operands
 from fxad.units.pieces import Piece, Pieces, partition
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
@@ -184,7 +184,7 @@ def linked_plan(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...]
 def _with_recompute(pieces: Pieces, plan: UnitPlan) -> UnitPlan:
     """Return the plan with cheap values recomputed if its peak is certainly lower, else `plan`. The comparison assumes
     that all recomputed values, and all values that a piece no longer returns, are in memory while the piece runs."""
-    recomputing = recompute(pieces, plan.donate)
+    recomputing = recompute_operands(pieces, plan.donate)
     if recomputing is pieces:
         return plan
     # a piece whose results are all recomputed by their readers is left out

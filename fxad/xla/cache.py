@@ -91,19 +91,32 @@ class CacheStats:
 
 
 class HeldCall(Protocol):
-    """A program or an executable that a jitted function holds for arguments of some types."""
+    """A *call*: a program or an executable that a jitted function has for arguments of some types.
+
+    A jitted function refers to its calls, and a call to its executables. The cache refers to executables, and weakly to
+    calls. So an executable lives while a call has it, and an executable that the cache alone drops frees no memory:
+    before it drops one, and when there are too many calls, the cache requests the calls to be released.
+
+    Calls are dropped by second chance (CLOCK), because a list in order of use would cost time at each use. A use sets
+    the reference bits of the call, one for each `ReleaseReason`. A request does the first of these that applies:
+
+        the bit of its reason is set       it clears this bit; the call is kept
+        the fast path runs the call        it takes the call from the fast path, whose uses set no bits, and sets the
+                                           other bits; the call is kept
+        neither                            it drops the call
+
+    `xla.cache` makes the requests (`_drop_oldest`), `api.jit` sets the bits and answers (`_Held`).
+    """
 
     def release(self, reason: ReleaseReason) -> bool:
-        """Drop it, if it was not used since the last request for this reason. Return True if it is dropped."""
+        """Answer a request, as above. Return True if the call is dropped."""
 
 
 class ReleaseReason(IntFlag):
-    """Why a call of a jitted function is to be dropped: its executables are, or there are too many calls.
+    """Why a call is to be released: an executable of it is, or there are too many calls.
 
-    Calls are dropped by second chance (CLOCK), because a list in order of use would cost time at each call: a use sets
-    the reference bits of the call, and a request to release it for a reason clears one of them. It is dropped at a
-    request that finds the bit clear. There is one bit for each reason, since each reason has its own hand, which goes
-    round its own list: a request of one must not take the chance that the other gives.
+    Each reason has its own hand of the clock, which goes round its own list, and its own bit in a call: a request for
+    one must not take the chance that the other gives.
     """
 
     EXECUTABLES = 1
@@ -242,9 +255,8 @@ def _drop_oldest(held: OrderedDict[K, V], excess: int, free: Callable[[K, V], in
     them. `free` returns the bytes of a dropped item, or None for one that becomes the newest. Other threads may change
     `held` meanwhile.
 
-    Calls of jitted functions get two rounds: the first clears reference bits, the second drops. Executables get a third
-    one, because their bytes must fit: the uses of a call on the fast path set no bits, so it leaves the fast path in
-    the second round, and is dropped in the third.
+    Calls get two rounds (see `HeldCall`): the first clears reference bits, the second drops, but for a call that leaves
+    the fast path. Executables get a third one, in which that is dropped too, because their bytes must fit.
     """
     for _ in range(rounds * len(held)):
         if excess <= 0:

@@ -25,8 +25,8 @@ class XlaResults(Protocol):
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
         """Make arrays of them, one with each handler.
 
-        `handlers` must be one of the two lists of the program, `handlers` or `committing_handlers`, not a copy. A
-        `LinkedExecutable`, whose steps have handlers of their own, only tells by identity which of the two it is.
+        `handlers` are `handlers` or `committing_handlers` of the program. Those of a `LinkedExecutable`, whose steps
+        have handlers of their own, are `LinkedHandlers`: they only say if the results are committed.
         """
 
 

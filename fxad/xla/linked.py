@@ -37,18 +37,30 @@ _LinkedStep: TypeAlias = tuple[Start, list[ResultHandler], _PickBuffers, tuple[i
 
 
 @final
+class LinkedHandlers(list[ResultHandler]):
+    """Stands for the handlers of a linked run, whose steps have handlers of their own: it has none, and says if the
+    results are to be committed to their device."""
+
+    __slots__ = ("commits",)
+
+    def __init__(self, *, commits: bool) -> None:
+        super().__init__()
+        self.commits = commits
+
+
+@final
 class _LinkedResults:
     """The results of a linked run, with the interface of XLA's results of one executable."""
 
-    __slots__ = ("_committed", "buffers")
+    __slots__ = ("buffers",)
 
-    def __init__(self, buffers: list[Buffer], committed: list[ResultHandler]) -> None:
+    def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers = buffers
-        self._committed = committed
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler]) -> list[Buffer]:
-        """Return the results. They are committed to their device if `handlers` is the list of committing handlers."""
-        if handlers is self._committed:
+        """Return the results, committed to their device if `handlers` says so."""
+        assert isinstance(handlers, LinkedHandlers), "a linked run takes `handlers` or `committing_handlers` of its own"
+        if handlers.commits:
             return [b._rewrap_with_aval_and_sharding(b.aval, b._sharding) for b in self.buffers]
         return self.buffers
 
@@ -71,9 +83,8 @@ class LinkedExecutable:
         self.device = device
         self.in_avals: tuple[Aval, ...] = plan.in_avals
         self.out_avals: tuple[Aval, ...] = plan.out_avals
-        # each step has its own handlers; the identity of these lists tells if results are committed
-        self.handlers: list[ResultHandler] = []
-        self.committing_handlers: list[ResultHandler] = []
+        self.handlers = LinkedHandlers(commits=False)
+        self.committing_handlers = LinkedHandlers(commits=True)
         self.sharding: None = None
         self.devices: tuple[Device, ...] = (device,)
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
@@ -116,7 +127,7 @@ class LinkedExecutable:
                     delete(buffers[k])
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
-        return _LinkedResults(list(self._outs(slots)), self.committing_handlers)
+        return _LinkedResults(list(self._outs(slots)))
 
     def memory(self) -> MemoryStats:
         """Return bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.

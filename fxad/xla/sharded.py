@@ -17,7 +17,7 @@ from fxad.errors import CompileError, ExecutionError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import ModuleSharding
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, local_shape, parts_of, shard_slices
+from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, local_shape, parts_of_axes, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
 from fxad.xla.donated_buffers import OPERAND_DELETED, note_parts, pinned
@@ -177,7 +177,7 @@ def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> B
         mine      [[2, 3], [0]]                     the places that this process has, along each axis
         whole     (8, 3)                            4 * 4 // 2 rows, 3 * 1 // 1 columns
     """
-    parts = (*parts_of(sharding.mesh, sharding.spec), *[1] * value.ndim)[: value.ndim]
+    parts = (*parts_of_axes(sharding.mesh, sharding.spec), *[1] * value.ndim)[: value.ndim]
     places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in sharding.windows(parts)]
     mine = [sorted({places[k][axis] for k in sharding.local}) for axis in range(value.ndim)]
     whole = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])

@@ -112,7 +112,7 @@ def judge(law: str, programs: int, start: int = 0, size: int = 10) -> Counts:
         else:
             count(EQUAL_PAIRS.get(law, REWRITES)(case))
 
-    with mock.patch.object(deciding, "normal_form", lambda jaxpr: jaxpr):
+    with mock.patch.object(deciding, "bitwise_normal_form", lambda jaxpr: jaxpr):
         sweep()
     return MappingProxyType(counts)
 
@@ -171,7 +171,7 @@ def mutants_portion(portion: int, programs: int) -> Counts:
 
 
 def _decided(a: Jaxpr, b: Jaxpr) -> deciding.Verdict:
-    with mock.patch.object(deciding, "normal_form", lambda jaxpr: jaxpr):
+    with mock.patch.object(deciding, "bitwise_normal_form", lambda jaxpr: jaxpr):
         return decide(Question((a, b), ((), ()), [None] * len(a.ins)))
 
 

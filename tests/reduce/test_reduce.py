@@ -18,7 +18,7 @@ import fxad.numpy as fnp
 from fxad import lax, testing
 from fxad.core.typecheck import typecheck
 from fxad.diagnosis.reduce import edits, operand_values, retyped
-from fxad.diagnosis.reduce.candidate import Candidate, equations, size_of, without_dead_code
+from fxad.diagnosis.reduce.candidate import Candidate, candidate_size, equations, without_dead_code
 from fxad.diagnosis.reduce.reading import read_candidate, with_operands
 from fxad.diagnosis.reduce.recorded import BodyRuns
 from fxad.diagnosis.reduce.source_code import code_of
@@ -91,7 +91,7 @@ def test_every_program_that_is_tried_is_well_typed_and_smaller() -> None:
     def fails(program: Any, args: Any) -> str | None:
         typecheck(program.jaxpr)
         fx.interpret(program, *args)  # the arguments fit
-        sizes.append(size_of(Candidate(program.jaxpr, (*program.bound, *args), len(program.bound))))
+        sizes.append(candidate_size(Candidate(program.jaxpr, (*program.bound, *args), len(program.bound))))
         return pass_differs(program, args)
 
     small = fx.reduce_program(PROGRAM, fails, (X,))
@@ -138,7 +138,11 @@ def test_no_step_makes_the_result_smaller() -> None:
     tried = 0
     for step in steps:
         form = None if step is None else without_dead_code(step)
-        if form is not None and size_of(form) < size_of(c) and all([np.isfinite(x).all() for x in form.args or ()]):
+        if (
+            form is not None
+            and candidate_size(form) < candidate_size(c)
+            and all([np.isfinite(x).all() for x in form.args or ()])
+        ):
             tried += 1
             assert two_sines(form.program(), form.args) != small.reason
     assert tried

@@ -26,7 +26,7 @@ from fxad.support.constants import MAX_FORMULA, MAX_READERS
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_recompute, run_pieces
 from fxad.units.min_cut import min_vertex_cut
-from fxad.units.min_cut_recompute import recompute
+from fxad.units.min_cut_recompute import recompute_operands
 from fxad.units.pieces import partition
 from fxad.units.plan import UnitPlan
 
@@ -180,7 +180,7 @@ def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
 def test_limits_of_recomputation(equations: int, readers: int, changed: bool) -> None:
     program, units = waiting(equations, readers)
     pieces = partition(program, units)
-    new = recompute(pieces)
+    new = recompute_operands(pieces)
     assert (new is not pieces) == changed
     assert [len(p.outs) for p in new.pieces[:1]] == [1 if changed else 2]
     assert {len(p.body.eqns) for p in new.pieces[2:]} == {3 + equations if changed else 3}
@@ -190,7 +190,7 @@ def test_limits_of_recomputation(equations: int, readers: int, changed: bool) ->
 
 def _plan_of_old(program: Jaxpr, units: tuple[Jaxpr, ...]) -> UnitPlan:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fxad.units.plan.recompute", lambda pieces, donate: pieces)
+        patch.setattr("fxad.units.plan.recompute_operands", lambda pieces, donate: pieces)
         program._memo.clear()
         return plan_of(program, units)
 
@@ -200,13 +200,13 @@ def test_a_value_read_by_the_next_piece_is_not_recomputed() -> None:
     pieces = partition(program, (make, read))
     near = partition(program, (make, between, read))
     assert [p.remainder for p in pieces.pieces] == [False, True, False]
-    assert recompute(near) is not near
+    assert recompute_operands(near) is not near
     b = Builder()
     (x,) = b.inputs([BIG])
     t, s = b(Call(make), x)
     (u,) = b(Call(read), t, t, s)
     behind = partition(b.build([u]), (make, read))
-    assert recompute(behind) is behind
+    assert recompute_operands(behind) is behind
 
 
 def harmless(b: Builder, s: Atom) -> Atom:
@@ -243,7 +243,7 @@ def test_an_idle_operand_is_recomputed_from_any_value_if_that_cannot_fail(
     u, _ = b(Call(read), u, t, Lit.of(0.0, BIG))
     program = b.build([u, r])
     pieces = partition(program, (make, between, read))
-    new = recompute(pieces)
+    new = recompute_operands(pieces)
     assert (new is not pieces) == changed
     args = (np.full((64, 64), 0.5, np.float32),)
     for have, want in zip(run_pieces(new, args), run(program, args), strict=True):
@@ -262,7 +262,7 @@ def test_a_recomputed_operand_without_readers_is_not_read() -> None:
     (u,) = b(Call(between), t)
     program = b.build(b(Call(ignores), u, s))
     pieces = partition(program, (make, between, ignores))
-    new = recompute(pieces)
+    new = recompute_operands(pieces)
     assert [len(p.outs) for p in pieces.pieces] == [2, 1, 1]
     assert [len(p.outs) for p in new.pieces] == [1, 1, 1]
     args = (np.full((64, 64), 0.5, np.float32),)

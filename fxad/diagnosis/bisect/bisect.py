@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.api.reference import interpret
 from fxad.core import interpreter
 from fxad.core.passes import Pass
-from fxad.diagnosis.bisect.child import TIME_LIMIT, check_for_child, is_known, program_of
+from fxad.diagnosis.bisect.child import TIME_LIMIT, check_for_child, program_of, runs_alone
 from fxad.diagnosis.bisect.closeness import Mismatch, differ_in_bits
 from fxad.diagnosis.bisect.counterparts import unmatched
 from fxad.diagnosis.bisect.divergence import Divergence
@@ -281,7 +281,7 @@ class _Bisection:
             operands=found.operands,
             alone=found.alone,
             runs=search.runs,
-            call=_sides_code(candidate, reference, self.tolerance) if found.alone and is_known(found.jaxpr) else "",
+            call=_sides_code(candidate, reference, self.tolerance) if found.alone and runs_alone(found.jaxpr) else "",
         )
         outcome = found.failure or found.mismatch
         return report if outcome is None else _with_outcome(report, outcome)

@@ -82,7 +82,7 @@ def check_for_child(jaxpr: Jaxpr) -> None:
                 ).located(equation=str(eqn))
 
 
-def is_known(jaxpr: Jaxpr) -> bool:
+def runs_alone(jaxpr: Jaxpr) -> bool:
     """Return True if another process can run a program."""
     try:
         check_for_child(jaxpr)

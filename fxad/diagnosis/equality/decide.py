@@ -159,7 +159,7 @@ Verdict: TypeAlias = "Proof | Counterexample | Unknown"
 
 
 @by_value
-def normal_form(jaxpr: Jaxpr) -> Jaxpr:
+def bitwise_normal_form(jaxpr: Jaxpr) -> Jaxpr:
     """Return a program with the same bits, without calls, common subexpressions, dead equations."""
     return dce(cse(simplify(inline(jaxpr))))
 
@@ -210,7 +210,7 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
     """Decide whether two programs with operands and results of the same types are equal."""
     of = "bits" if bits else "real functions"
     left, right = question.programs
-    if _same_values(*question.bound) and (left is right or normal_form(left) is normal_form(right)):
+    if _same_values(*question.bound) and (left is right or bitwise_normal_form(left) is bitwise_normal_form(right)):
         return Proof("identity", of, float("inf"))
     found: Unknown | None = None
     for exact in (False,) if bits else (False, True):

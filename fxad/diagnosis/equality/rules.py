@@ -283,36 +283,58 @@ def _dot(
 
 
 def _unknown(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
-    """Return random functions of the operands: of elements, of rows or matrices, or of all operands together."""
-    types = _types_in_name(domain, prim, ins)
+    """Return random functions of the operands: of elements, of rows or matrices, or of all operands together. Equal
+    names are equal functions, so the name has what the function depends on beside its operands."""
     if domain.interpreted and type(prim) in OF_DTYPES and ins[0].inexact:
         domain.assumptions.add(_BITS)
-    name = domain.named(prim) + types
-    lifted = [domain.lift(x) for x in args]
-    kinds = [kind_of(a.dtype) for a in outs]
     if is_elementwise(prim, ins, outs):
-        if domain.interpreted and len(outs) == 1 and not ins[0].inexact:
-            known = _of_bit(domain, prim, args, ins)
-            if known is not None:
-                return [known]
-        made = [domain.function(f"{name} {k}", lifted, *kind) for k, kind in enumerate(kinds)]
-        if domain.interpreted and len(lifted) == len(made) == 1:
-            return [_at_zero(domain, prim, lifted[0], made[0], ins[0].dtype)]
-        return [*made]
+        return _unknown_of_elements(domain, prim, args, ins, outs)
     axes_of = of_family(ROWS, type(prim))
     axes = None if axes_of is None else axes_of(prim, ins)
-    lead = [] if axes is None else [n for a, n in enumerate(ins[0].shape) if a not in axes]
-    if axes is None or not all([a.ndim >= len(lead) for a in outs]):
-        name += str([a.shape for a in ins])
-        rows = np.concatenate([np.zeros(0, np.int64), *[x.residues.reshape(-1) for x in lifted]])
-        return [
-            domain.function_of_rows(f"{name} {k}", rows, a.shape, *kind)
-            for k, (a, kind) in enumerate(zip(outs, kinds, strict=True))
-        ]
+    lifted = [domain.lift(x) for x in args]
+    if axes is None or not all([a.ndim >= ins[0].ndim - len(axes) for a in outs]):
+        return _unknown_of_all(domain, prim, lifted, ins, outs)
+    return _unknown_of_rows(domain, prim, lifted, ins, outs, axes)
+
+
+def _unknown_of_elements(
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
+) -> list[ExactValue]:
+    """Return a function for each result, which is applied to the elements at one place of all operands."""
+    if domain.interpreted and len(outs) == 1 and not ins[0].inexact:
+        known = _of_bit(domain, prim, args, ins)
+        if known is not None:
+            return [known]
+    name = domain.named(prim) + _types_in_name(domain, prim, ins)
+    lifted = [domain.lift(x) for x in args]
+    made = [domain.function(f"{name} {k}", lifted, *kind_of(a.dtype)) for k, a in enumerate(outs)]
+    if domain.interpreted and len(lifted) == len(made) == 1:
+        return [_at_zero(domain, prim, lifted[0], made[0], ins[0].dtype)]
+    return [*made]
+
+
+def _unknown_of_all(
+    domain: ProofDomain, prim: Primitive, lifted: list[Symbolic], ins: Avals, outs: Avals
+) -> list[ExactValue]:
+    """Return a function for each result, of all elements of all operands."""
+    name = domain.named(prim) + _types_in_name(domain, prim, ins) + str([a.shape for a in ins])
+    elements = np.concatenate([np.zeros(0, np.int64), *[x.residues.reshape(-1) for x in lifted]])
+    return [domain.function_of_rows(f"{name} {k}", elements, a.shape, *kind_of(a.dtype)) for k, a in enumerate(outs)]
+
+
+def _unknown_of_rows(
+    domain: ProofDomain, prim: Primitive, lifted: list[Symbolic], ins: Avals, outs: Avals, axes: tuple[int, ...]
+) -> list[ExactValue]:
+    """Return a function for each result, which is applied to one row, or array along `axes`, of each operand. The
+    other axes of the first operand are the leading axes of rows and results. An operand with fewer axes than the first
+    has rows along all but those."""
+    lead = [n for a, n in enumerate(ins[0].shape) if a not in axes]
+    types = _types_in_name(domain, prim, ins)
     if domain.interpreted:
         name = domain.named(prim, ("axis", "axes")) + types  # rows do not know where they lie
     else:
-        name += str([a.shape for a in ins])  # a sum takes its terms in an order that depends on it
+        # a sum takes its terms in an order that depends on the shape
+        name = domain.named(prim) + types + str([a.shape for a in ins])
     parts = []
     for x in lifted:
         along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
@@ -321,13 +343,13 @@ def _unknown(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: 
         parts.append(moved.reshape(*lead, prod(moved.shape[len(lead) :])))
     rows = np.concatenate(parts, -1)
     results: list[ExactValue] = []
-    for k, (aval, kind) in enumerate(zip(outs, kinds, strict=True)):
+    for k, aval in enumerate(outs):
         inner = aval.ndim - len(lead)
         if inner == len(axes) and axes != tuple(range(len(lead), aval.ndim)):
             at = axes  # the result has the axes where the operand has them
         else:
             at = tuple(range(len(lead), aval.ndim))
-        of_rows = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind)
+        of_rows = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind_of(aval.dtype))
         results.append(of_rows.like(np.moveaxis(of_rows.residues, range(-1 - inner, -1), at), of_rows.bit))
     return results
 

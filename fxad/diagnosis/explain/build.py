@@ -15,15 +15,15 @@ import numpy as np
 
 from fxad.core import tree
 from fxad.core.diff import side_by_side
-from fxad.diagnosis.explain.equations import Equations, short
+from fxad.diagnosis.explain.equations import Equations, shortened
 from fxad.diagnosis.explain.findings import (
     ErrorTable,
     amount,
     digits_left,
     duration,
     errors_by_line,
+    line_text,
     percent,
-    place,
     relevant_errors,
     verdict,
 )
@@ -176,7 +176,7 @@ def _memory_section(s: ExplainedProgram, held: Memory) -> PageSection:
         (
             f"{r.bytes:,}",
             r.type,
-            place(r.line, ""),
+            line_text(r.line, ""),
             "" if r.number is None else str(r.number),
             r.equation,
             ", ".join([line.short for line in r.readers]),
@@ -201,7 +201,7 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
             f"{size[k]:,}",
             f"{100 * size[k] / max(1, total):.1f} %",
             str(count[k]),
-            place(k, _NOWHERE),
+            line_text(k, _NOWHERE),
         )
         for k in order
     ]
@@ -219,7 +219,7 @@ def _time_section(time: Sequence[TimeRow]) -> PageSection:
             f"{100 * seconds[k] / total:.1f} %",
             f"{flops[k]:.3g}",
             f"{size[k]:,.0f}",
-            place(k, _NOWHERE),
+            line_text(k, _NOWHERE),
         )
         for k in order
     ]
@@ -234,7 +234,7 @@ def _time_section(time: Sequence[TimeRow]) -> PageSection:
             f"{r.flops:.3g}",
             f"{r.bytes:,}",
             f"{r.runs:,}",
-            place(r.line, ""),
+            line_text(r.line, ""),
             "" if r.number is None else str(r.number),
             r.equation,
         )
@@ -311,14 +311,14 @@ def _digits_section(table: ErrorTable) -> PageSection:
     if table.relative > 0:
         total += f"; of their decimal digits, {digits_left(table.relative)}"
     lines = [
-        (f"{x.error:.2e}", percent(x.share), place(x.line, _NOWHERE), ", ".join(x.causes))
+        (f"{x.error:.2e}", percent(x.share), line_text(x.line, _NOWHERE), ", ".join(x.causes))
         for x in errors_by_line(table)
     ]
     rows = [
         (
             "unknown" if isnan(r.error) else f"{r.error:.2e}",
-            place(r.line, ""),
-            short(r.equation),
+            line_text(r.line, ""),
+            shortened(r.equation),
             ", ".join(r.causes),
         )
         for r in relevant_errors(table)
@@ -500,5 +500,5 @@ def _differences(
     sums: dict[str, list[float]] = {}
     for k, rows in enumerate((before, after)):
         for line, n in rows:
-            sums.setdefault(place(line, _NOWHERE), [0, 0])[k] += n
+            sums.setdefault(line_text(line, _NOWHERE), [0, 0])[k] += n
     return {key: (a, b, b - a) for key, (a, b) in sums.items()}

@@ -110,7 +110,7 @@ def recomputes(prim: Primitive) -> bool:
     return isinstance(prim, Remat) and (prim.opaque or _AGAIN in prim.body.name)
 
 
-def short(text: str) -> str:
+def shortened(text: str) -> str:
     """Return the text of an equation for a table."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
 

@@ -95,7 +95,7 @@ def verdict(
     )
 
 
-def place(line: SourceLocation | None, nowhere: str = "no line") -> str:
+def line_text(line: SourceLocation | None, nowhere: str = "no line") -> str:
     """Return a line for people: `model.py:12 in loss`; `nowhere` if there is none."""
     return f"{line.short} in {line.function.rpartition('<locals>.')[2]}" if line is not None else nowhere
 
@@ -146,7 +146,7 @@ def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
     size, largest = sum([r.bytes for r in rows]), max(rows, key=lambda r: r.bytes)
     values = "1 value" if len(rows) == 1 else f"{len(rows)} values"
     share = f"{100 * size / total:.0f} %"
-    return f"{place(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
+    return f"{line_text(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
 
 
 def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[str]:
@@ -157,7 +157,7 @@ def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[str]:
         for r in time:
             by_line[r.line] = by_line.get(r.line, 0.0) + r.seconds
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
-        shares = [f"{place(line)} {100 * by_line[line] / total:.0f} %" for line in order]
+        shares = [f"{line_text(line)} {100 * by_line[line] / total:.0f} %" for line in order]
         parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
     return [*parts, *unknown_loops(s.equations, time), *host_calls(s.equations)]
 
@@ -167,7 +167,7 @@ def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
     if time and time[0].measured:
         return []
     loops = dict.fromkeys([e.in_loop for e in equations if e.unbounded and e.runs])
-    return [f"the steps of the loop of {place(line)} are not known: it counts as one" for line in loops][:_NAMED]
+    return [f"the steps of the loop of {line_text(line)} are not known: it counts as one" for line in loops][:_NAMED]
 
 
 def host_calls(equations: Equations) -> list[str]:
@@ -175,9 +175,11 @@ def host_calls(equations: Equations) -> list[str]:
     out = []
     for e in equations:
         if isinstance(e.eqn.prim, CallsHost) and e.runs:
-            where = f" in the loop of {place(e.in_loop)}" if e.in_loop is not None else ""
+            where = f" in the loop of {line_text(e.in_loop)}" if e.in_loop is not None else ""
             times = "in each step" if e.unbounded else "once" if e.runs == 1 else f"{e.runs:,} times"
-            out.append(f"{place(e.line)} calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it")
+            out.append(
+                f"{line_text(e.line)} calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it"
+            )
     return _shortened(out, "calls of the host")
 
 
@@ -220,7 +222,7 @@ def recomputed(equations: Equations) -> list[str]:
             total = min(2.0, total)
         inside = " (a remat inside another)" if total > 2 else ""
         runs = f"{total:.3g} times" if total != 2 else "twice"
-        text = f"{place(line)} runs {runs}{inside}: {first[key].eqn.prim.name} is computed again{by}"
+        text = f"{line_text(line)} runs {runs}{inside}: {first[key].eqn.prim.name} is computed again{by}"
         out.append((total <= 2, text))
     return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
 
@@ -228,7 +230,7 @@ def recomputed(equations: Equations) -> list[str]:
 def remat_lines(equations: Equations) -> list[str]:
     """Return the lines of the `remat` equations that compute values again."""
     found = [e.line for e in equations if recomputes(e.eqn.prim) or (isinstance(e.eqn.prim, Remat) and e.again)]
-    return list(dict.fromkeys([place(line) for line in found if line is not None]))
+    return list(dict.fromkeys([line_text(line) for line in found if line is not None]))
 
 
 def compiled_again(s: ExplainedProgram) -> list[str]:
@@ -240,7 +242,7 @@ def compiled_again(s: ExplainedProgram) -> list[str]:
     difference = diff(jaxpr, others[0])
     if difference is None:
         return []
-    where = f", {place(difference.line)}" if difference.line is not None else ""
+    where = f", {line_text(difference.line)}" if difference.line is not None else ""
     remedy = (
         "pass what changes as an array argument"
         if difference.operand is None
@@ -299,7 +301,7 @@ def wide_values(s: ExplainedProgram) -> list[str]:
     program = s.executable.program
     brought = [f"{program.operand_path(k)} is {a}" for k, a in enumerate(program.jaxpr.in_avals) if _is_wide(a.dtype)]
     cause = f" ({', '.join(brought[:_NAMED])})" if brought else ""
-    out = [f"{place(line)} makes a value 64-bit: {aval}{cause}" for line, (_, aval) in widening.items()]
+    out = [f"{line_text(line)} makes a value 64-bit: {aval}{cause}" for line, (_, aval) in widening.items()]
     return _shortened(out, "lines that make values 64-bit")
 
 
@@ -322,7 +324,7 @@ def stored_twice(memory: Memory) -> list[str]:
     for rows in places.values():
         if len(rows) > 1 and rows[0].bytes >= _SHARE * total:
             out.append(
-                f"{place(rows[0].line)} is stored {len(rows)} times: {rows[0].type}, {amount(rows[0].bytes)} each"
+                f"{line_text(rows[0].line)} is stored {len(rows)} times: {rows[0].type}, {amount(rows[0].bytes)} each"
             )
     return _shortened(out, "values that are stored twice")
 
@@ -390,9 +392,9 @@ def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[str]:
     worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
     if table.relative <= _ACCURATE * table.unit_roundoff:  # what is lost there does not matter
         worst = [r for r in worst if isnan(r.error)]
-    caused = dict.fromkeys([f"{place(r.line)}: {', '.join(r.causes)}" for r in worst])
+    caused = dict.fromkeys([f"{line_text(r.line)}: {', '.join(r.causes)}" for r in worst])
     parts += _shortened([*caused], "causes")
     for line in [x for x in lines if x.error > 0][:_NAMED]:
         share = f" ({percent(line.share)})" if percent(line.share) else ""
-        parts.append(f"{place(line.line)} adds an error of {line.error:.1e}{share}")
+        parts.append(f"{line_text(line.line)} adds an error of {line.error:.1e}{share}")
     return parts

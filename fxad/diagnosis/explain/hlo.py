@@ -140,7 +140,7 @@ class Computation:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Module:
+class HloModule:
     """An optimised module, as XLA runs it."""
 
     computations: Mapping[int, Computation]
@@ -148,7 +148,7 @@ class Module:
     by_id: Mapping[int, Instruction]
 
 
-def read_module(data: bytes) -> Module:
+def read_module(data: bytes) -> HloModule:
     """Return the module of a serialized `HloModuleProto`. Raises: ValueError if it is none."""
     proto = _parsed(_module_class, data)
     places = _lines(proto.frames)
@@ -160,7 +160,7 @@ def read_module(data: bytes) -> Module:
         by_id.update(here)
         scheduled = order.get(c.id) or list(here)
         computations[c.id] = Computation(tuple([here[k] for k in scheduled if k in here]), c.root)
-    return Module(computations, proto.entry, by_id)
+    return HloModule(computations, proto.entry, by_id)
 
 
 def _parsed(kind: Any, data: bytes) -> Any:

@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, Instruction, Module
+from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, HloModule, Instruction
 
 _RUN_BODIES: Final = frozenset({"while", "call", "conditional", "async-start"})
 # These pass the buffers of their operands on, and read none.
@@ -65,7 +65,7 @@ class BufferSchedule:
         return max(range(len(self.bytes)), key=self.bytes.__getitem__, default=0)
 
 
-def schedule(module: Module, assignment: Assignment) -> BufferSchedule:
+def schedule(module: HloModule, assignment: Assignment) -> BufferSchedule:
     """Return the schedule of a module with the spans of its buffers. Cost: linear, and a sort."""
     walk = _Walk(module, assignment)
     walk.run()
@@ -81,7 +81,7 @@ class _Walk:
 
     __slots__ = ("begin", "defined", "end", "module", "nodes", "readers", "steps")
 
-    def __init__(self, module: Module, assignment: Assignment) -> None:
+    def __init__(self, module: HloModule, assignment: Assignment) -> None:
         self.module = module
         self.defined = assignment.defined
         self.nodes: dict[int, _BuffersOfResult] = {}

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation
-from fxad.diagnosis.explain.hlo import AssignedBuffer, Instruction, Module
+from fxad.diagnosis.explain.hlo import AssignedBuffer, HloModule, Instruction
 from fxad.ir import SourceLocation
 
 _MOST_STEPS: Final = 400  # from an instruction to one with a line
@@ -38,7 +38,7 @@ class Origins:
         "_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users", "has_derivative",
     )  # fmt: skip
 
-    def __init__(self, module: Module, equations: Equations) -> None:
+    def __init__(self, module: HloModule, equations: Equations) -> None:
         self._module, self._equations = module, equations
         self.has_derivative = any([part in body.name for body in equations.bodies for part in _REVERSE])
         self._callers: dict[int, Instruction] = {}

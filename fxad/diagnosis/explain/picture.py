@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.diagnosis.explain.findings import amount, place
+from fxad.diagnosis.explain.findings import amount, line_text
 from fxad.diagnosis.explain.rows import Memory, MemoryRow
 from fxad.support.tables import escaped
 
@@ -58,7 +58,7 @@ def _longest(rows: Sequence[MemoryRow]) -> list[MemoryRow]:
 def _bar(row: MemoryRow, y: int, step: float) -> str:
     begin, end = row.steps
     x, w = _LEFT + begin * step, max(2.0, (end - begin + 1) * step)
-    text = escaped(f"{amount(row.bytes)} {row.type} {place(row.line)}")
+    text = escaped(f"{amount(row.bytes)} {row.type} {line_text(row.line)}")
     inside = x < _WIDTH * 0.55
     at, anchor = (x + 4, "start") if inside else (min(x + w, _WIDTH) - 4, "end")
     return (

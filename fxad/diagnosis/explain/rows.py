@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, short
-from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, Module, read_assignment, read_module
+from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, shortened
+from fxad.diagnosis.explain.hlo import AssignedBuffer, Assignment, HloModule, read_assignment, read_module
 from fxad.diagnosis.explain.live import BufferSchedule, Share, Span, schedule, shares
 from fxad.diagnosis.explain.origins import TRANSPOSED, Origins, ValueOrigin
 from fxad.execution.executable import Executable
@@ -79,7 +79,7 @@ class PartOfProgram:
 
     executable: XlaExecutable
     stats: MemoryStats
-    module: Module | None
+    module: HloModule | None
     assignment: Assignment | None
     schedule: BufferSchedule | None
     origins: Origins | None
@@ -221,7 +221,7 @@ def _row(part: PartOfProgram, origins: Origins, share: Share) -> MemoryRow:
     origin = origins.of_buffer(span.buffer)
     readers = [line for i in span.readers if (line := origins.of(i.id).line) is not None]
     equation = origin.equation
-    text = short(equation.text) if equation is not None else f"{origin.instruction.opcode}, added by XLA"
+    text = shortened(equation.text) if equation is not None else f"{origin.instruction.opcode}, added by XLA"
     why = _why_in_memory(span, origin, origins, 0 if part.schedule is None else len(part.schedule.steps))
     return MemoryRow(
         share.bytes,
@@ -335,7 +335,7 @@ def _waiting_row(s: ExplainedProgram, slot: int, k: int, j: int, last: int) -> M
         aval.nbytes,
         str(aval),
         equation.line if equation is not None else None,
-        short(equation.text) if equation is not None else "",
+        shortened(equation.text) if equation is not None else "",
         f"between units: computed in step {k} ({body.name}), stored {reads}",
         tuple(dict.fromkeys([line for line in lines if line is not None]))[-_READERS:],
         (k, last),
@@ -369,7 +369,7 @@ def estimated_times(s: ExplainedProgram) -> list[TimeRow]:
                 written,
                 e.runs,
                 e.line,
-                short(e.text),
+                shortened(e.text),
                 False,
                 e.number,
             )
@@ -397,7 +397,7 @@ def measured_times(s: ExplainedProgram, profile: Mapping[str, tuple[float, int]]
             if i.name in profile and i.opcode not in _CONTAINERS:
                 origin = part.origins.of(i.id)
                 number = origin.equation.number if origin.equation is not None else None
-                text = short(origin.equation.text) if origin.equation is not None else f"{i.opcode}, added by XLA"
+                text = shortened(origin.equation.text) if origin.equation is not None else f"{i.opcode}, added by XLA"
                 key = number, origin.line, text
                 seconds[key] = seconds.get(key, 0.0) + profile[i.name][0] / max(1, calls)
     rows = []

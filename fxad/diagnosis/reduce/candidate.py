@@ -72,7 +72,7 @@ def _hash(x: NDArray) -> bytes:
 _STEPS: Final = 3  # of a loop, as many count
 
 
-def weight(jaxpr: Jaxpr) -> int:
+def equations_to_read(jaxpr: Jaxpr) -> int:
     """Return the number of equations to look at: those of a body for each equation that has it, and for up to three
     steps of a loop. It gets smaller when a call is inlined, a branch is taken, or a step of a loop takes its place."""
     return once_from_bodies(jaxpr, "weight of a reduction", lambda j: sum([_weight(e) for e in j.eqns]))
@@ -86,7 +86,7 @@ def _weight(eqn: Eqn) -> int:
     if isinstance(eqn.prim, HigherOrder):
         for body in eqn.prim.layout.bodies:
             times[body.jaxpr] = max(times.get(body.jaxpr, 0), _runs(body.runs))
-    return 1 + sum([times.get(body, 1) * (1 + weight(body)) for body in bodies])
+    return 1 + sum([times.get(body, 1) * (1 + equations_to_read(body)) for body in bodies])
 
 
 def _runs(runs: object) -> int:
@@ -109,7 +109,7 @@ _SYMBOLIC: Final = 1 << 20  # elements: a number takes the place of a named size
 _PLAIN: Final = (dtypes.float32, dtypes.int32, dtypes.bool_)
 
 
-def size_of(candidate: Candidate) -> tuple[int, ...]:
+def candidate_size(candidate: Candidate) -> tuple[int, ...]:
     """Return the size of a candidate. Every step of the search makes it smaller: equations, then operands and results,
     elements, unusual dtypes, parameters, then the values of operands."""
     jaxpr = candidate.jaxpr
@@ -121,7 +121,7 @@ def size_of(candidate: Candidate) -> tuple[int, ...]:
     )
     ranks = [rank_of_value(x) for x in candidate.values if x is not None]
     return (
-        weight(jaxpr),
+        equations_to_read(jaxpr),
         len(jaxpr.ins) + len(jaxpr.outs),
         elements,
         unusual,

@@ -17,7 +17,14 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 
 from fxad.core.typecheck import typecheck
 from fxad.diagnosis.reduce import edits, operand_values, retyped, slices
-from fxad.diagnosis.reduce.candidate import Candidate, equations, is_finite, size_of, with_results, without_dead_code
+from fxad.diagnosis.reduce.candidate import (
+    Candidate,
+    candidate_size,
+    equations,
+    is_finite,
+    with_results,
+    without_dead_code,
+)
 from fxad.diagnosis.reduce.recorded import BodyRuns, ValuesOfRun
 from fxad.errors import TypecheckError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, distinct_jaxprs
@@ -49,7 +56,7 @@ class ReductionSearch:
         self.bar = bar
         self.reason = reason
         self.best = start
-        self.size = size_of(start)
+        self.size = candidate_size(start)
         self.deadline = deadline
         self.attempts = 0
         self.scalar = slices.is_scalar(start.jaxpr)
@@ -70,7 +77,7 @@ class ReductionSearch:
         return any([self._attempt(form) for form in dict.fromkeys(forms)])
 
     def _attempt(self, c: Candidate) -> bool:
-        size = size_of(c)
+        size = candidate_size(c)
         if size >= self.size or (not c.jaxpr.outs and self.best.jaxpr.outs):
             return False
         key = c.key
@@ -164,7 +171,7 @@ class ReductionSearch:
     def _programs_of(self, made: Sequence[tuple[Jaxpr, list[Eqn]]]) -> Iterator[Candidate | None]:
         for jaxpr, eqns in made:
             for run in self.runs(jaxpr):
-                yield slices.program_of(jaxpr, eqns, eqns[-1].outs, run, scalar=self.scalar)
+                yield slices.candidate_of(jaxpr, eqns, eqns[-1].outs, run, scalar=self.scalar)
 
     def _results(self) -> None:
         """Drop results, by halves."""

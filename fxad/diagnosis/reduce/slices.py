@@ -14,7 +14,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import ReduceSum
 
 
-def program_of(
+def candidate_of(
     jaxpr: Jaxpr, eqns: Sequence[Eqn], outs: Sequence[Atom], run: ValuesOfRun | None, *, scalar: bool = False
 ) -> Candidate | None:
     """Return the program of some equations, over the values that they read. `run` has the values of these: None if no
@@ -63,12 +63,12 @@ def window(jaxpr: Jaxpr, first: int, end: int, run: ValuesOfRun | None, *, scala
     outs: list[Atom] = [v for eqn in eqns for v in eqn.outs if v in later]
     if not outs and eqns:
         outs = list(eqns[-1].outs)
-    return program_of(jaxpr, eqns, outs, run, scalar=scalar) if outs else None
+    return candidate_of(jaxpr, eqns, outs, run, scalar=scalar) if outs else None
 
 
 def whole(jaxpr: Jaxpr, run: ValuesOfRun | None, *, scalar: bool = False) -> Candidate | None:
     """Return a body as the program."""
-    return program_of(jaxpr, jaxpr.eqns, jaxpr.outs, run, scalar=scalar)
+    return candidate_of(jaxpr, jaxpr.eqns, jaxpr.outs, run, scalar=scalar)
 
 
 def cones(jaxpr: Jaxpr, depth: int) -> Iterator[tuple[Hashable, list[Eqn]]]:

@@ -18,7 +18,7 @@ from fxad import lax
 from fxad.api.custom_function import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
-from fxad.interop.jax.equations import Equation, JaxType, JaxValue, Rows, array, arrays, exact_text, is_key, plain_aval
+from fxad.interop.jax.equations import Equation, JaxType, JaxValue, Rows, array, arrays, is_key, jaxpr_key, plain_aval
 from fxad.tracing.context import named_axes_around
 
 P = ParamSpec("P")
@@ -75,7 +75,7 @@ def _function_of_rule(
         _users_function(rule),
         types,
         eqn.params["num_consts"],
-        exact_text(called),
+        jaxpr_key(called),
         eqn.translation.manual,
     )
     function = eqn.translation.functions.get(key)

@@ -216,7 +216,7 @@ def arrays(xs: Iterable[JaxValue]) -> tuple[Array, ...]:
 # ---------------------------------------------------------------------------------------------------- keys of tables
 
 
-def exact_text(value: Any) -> tuple[object, ...]:
+def jaxpr_key(value: Any) -> tuple[object, ...]:
     """Return a key of a jaxpr of JAX, or of the parameters of an equation: its text, and what the text leaves out."""
     return str(value), *_not_in_text(value)
 

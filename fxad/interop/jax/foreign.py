@@ -18,8 +18,8 @@ from fxad.interop.jax.equations import (
     Rows,
     array,
     arrays,
-    exact_text,
     has_value,
+    jaxpr_key,
     plain_aval,
     with_params,
 )
@@ -31,7 +31,7 @@ def foreign(eqn: Equation, *args: JaxValue) -> object:
 
     Raises: TranslationError if its implementation cannot be traced.
     """
-    params = eqn.params.get(_DEFINITION) or exact_text(eqn.params)
+    params = eqn.params.get(_DEFINITION) or jaxpr_key(eqn.params)
     key = ("foreign", eqn.primitive, params, tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:

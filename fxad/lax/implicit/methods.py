@@ -20,7 +20,7 @@ from fxad.lax.implicit.convergence import Breakdown
 from fxad.lax.implicit.vectors import (
     VectorMap,
     epsilon,
-    first_true,
+    first_case,
     inner_product,
     real_part,
     safe_ratio,
@@ -56,7 +56,7 @@ def conjugate_gradients(
         image = apply(p)
         curvature = real_part(inner_product(p, image))
         alpha = safe_ratio(rz, curvature)
-        breakdown = first_true(
+        breakdown = first_case(
             (~is_finite(curvature), Breakdown.NOT_FINITE),
             (rz == 0, Breakdown.ORTHOGONAL),
             (curvature == 0, Breakdown.SINGULAR),
@@ -98,7 +98,7 @@ def bicgstab(apply: VectorMap, precondition: VectorMap, r: Array, target: Array,
         t = apply(s_hat)
         omega = select_value(orthogonal, 0, safe_ratio(inner_product(t, s), inner_product(t, t)))
         d, r = d + alpha * p_hat + omega * s_hat, s - omega * t
-        breakdown = first_true(
+        breakdown = first_case(
             (~is_finite(unscaled_norm(r)), Breakdown.NOT_FINITE),
             (orthogonal, Breakdown.ORTHOGONAL),
             ((shadow_v == 0) | ((omega == 0) & (unscaled_norm(s) > target)), Breakdown.SINGULAR),
@@ -159,7 +159,7 @@ def gmres_cycle(length: int) -> Method:
             normalized = safe_ratio(full((), 1, after.dtype), after) * rest
             basis = dynamic_update_index_in_dim(basis, normalized, j + 1, 0)
             residual_norm = beta * absolute(dynamic_index_in_dim(rotated, j + 1, 0, keepdims=False)[0])
-            breakdown = first_true((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
+            breakdown = first_case((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
             return j + 1, basis, upper_triangle, rotations, select_value(singular, state[4], residual_norm), breakdown
 
         start: tuple[Array, ...] = (zero, basis, _identity_matrix(m, dtype), _identity_matrix(m + 1, dtype), beta, zero)

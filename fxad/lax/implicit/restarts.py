@@ -12,7 +12,7 @@ from fxad.lax.creation import full, full_like
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.methods import Method
-from fxad.lax.implicit.vectors import VectorMap, first_true, norm, safe_divisor, select_value
+from fxad.lax.implicit.vectors import VectorMap, first_case, norm, safe_divisor, select_value
 from fxad.tracing.array import Array
 
 _NONE, _STAGNATED = int(Breakdown.NONE), int(Breakdown.STAGNATED)
@@ -51,7 +51,7 @@ def solve_with_restarts(
     r = b if x0 is None else b - apply(start)
     residual_norm = norm(r)
     zero = full((), 0, dtypes.int32)
-    breakdown = first_true((~is_finite(residual_norm), Breakdown.NOT_FINITE))
+    breakdown = first_case((~is_finite(residual_norm), Breakdown.NOT_FINITE))
     state: tuple[Array, ...] = (zero, zero, start, r, residual_norm, breakdown)
 
     def going(state: tuple[Array, ...]) -> Array:

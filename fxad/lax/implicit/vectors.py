@@ -151,7 +151,7 @@ def safe_ratio(a: Array, b: Array) -> Array:
     return select_value(b != 0, a / select_value(b != 0, b, 1), 0)
 
 
-def first_true(*cases: tuple[Array, int]) -> Array:
+def first_case(*cases: tuple[Array, int]) -> Array:
     """Return the number of the first case that holds, as an int32; 0 if none does."""
     out = full((), 0, dtypes.int32)
     for pred, number in reversed(cases):

@@ -89,8 +89,9 @@ class Cond(HigherOrder, Linear):
                     branch that may not end, or has a slope in a shared matrix, runs only if an example chooses
                     it.
           "apart": as "select", but every inexact operand, shared ones too, is 0.5 in examples that do not choose the
-                    branch. This is not linear. It is for branches that compute operands from results, which the
-                    other examples may not have.
+                    branch. It is for branches that compute operands from results, which the other examples may not
+                    have. The equation is linear where its branches are; what `vmap` makes of it is not, as 0.5 is not
+                    0. So derivatives of it are "select" ones.
     Source: stablehlo.case
     """
 
@@ -287,10 +288,11 @@ class Cond(HigherOrder, Linear):
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, out_nonzero) for split in splits])
-        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
+        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" would not be linear under `vmap`
         return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
     def linear_in(self, flags: Flags) -> bool:
+        # whatever `batched` says: it changes only what `vmap` makes of the equation, which is asked for itself
         return not flags[0] and all([is_linear(branch, flags[1:]) for branch in self.branches])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
@@ -320,7 +322,7 @@ def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...
         raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TRACE_AGAIN)
 
 
-class _Residuals(NamedTuple):
+class _BranchResiduals(NamedTuple):
     """The residuals of a branch: operands and results of the branch with their places, and `own`, all others."""
 
     operands: dict[Var, int]
@@ -328,14 +330,14 @@ class _Residuals(NamedTuple):
     own: tuple[Var, ...]
 
 
-def _residuals_of(split: LinearizedBody, n_out: int) -> _Residuals:
+def _residuals_of(split: LinearizedBody, n_out: int) -> _BranchResiduals:
     body = split.primal
     residuals = [a for a in dict.fromkeys(body.outs[n_out:]) if isinstance(a, Var)]
     places_in = {v: k for k, v in enumerate(body.ins)}
     places_out = {a: k for k, a in enumerate(body.outs[:n_out])}
     operands = {v: places_in[v] for v in residuals if v in places_in}
     results = {v: places_out[v] for v in residuals if v in places_out and v not in operands}
-    return _Residuals(operands, results, tuple([v for v in residuals if v not in operands and v not in results]))
+    return _BranchResiduals(operands, results, tuple([v for v in residuals if v not in operands and v not in results]))
 
 
 @final

@@ -45,7 +45,8 @@ def replace_idle_operands(
         shared by all examples                      as it is: a copy for each example may not fit in memory
         mapped                                      as it is, behind `stop_gradient`
         mapped, if `needs_active_operands(...)`     that of the first active example, behind `stop_gradient`
-        mapped, inexact, `body` is affine in it     0, with `zero_affine_operands`: it may be a tangent
+        mapped, inexact, `body` is affine in it     0, with `zero_affine_operands`: if the equation is part of a linear
+                                                    program, it may be a tangent, in which a selection from 0 is linear
 
     `some_active`: at least one example is active. Otherwise, if none is, a shared operand is behind `stop_gradient`, or
     0.
@@ -112,7 +113,7 @@ def must_not_run(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
     For a shared number or vector, a selection takes less time than the conditional.
     """
     pairs = zip(operands, dims, slope_operands(body), strict=True)
-    return may_not_end(body) or any([d is None and slope and a.aval.ndim > 1 for a, d, slope in pairs])
+    return has_predicate_loop(body) or any([d is None and slope and a.aval.ndim > 1 for a, d, slope in pairs])
 
 
 def needs_active_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> bool:
@@ -122,11 +123,11 @@ def needs_active_operands(body: Jaxpr, operands: Sequence[Atom], dims: Dims) -> 
     slope must be finite in each. And they must if the body contains a loop that may not end for other operands.
     """
     shared = [d is None and not isinstance(a, Lit) for a, d in zip(operands, dims, strict=True)]
-    return any([s and slope for s, slope in zip(shared, slope_operands(body), strict=True)]) or may_not_end(body)
+    return any([s and slope for s, slope in zip(shared, slope_operands(body), strict=True)]) or has_predicate_loop(body)
 
 
 @by_value
-def may_not_end(body: Jaxpr) -> bool:
+def has_predicate_loop(body: Jaxpr) -> bool:
     """Return True if a body contains a loop that ends by a predicate."""
     return any([isinstance(p, HigherOrder) and p.layout.has_predicate for p in all_prims(body)])
 

@@ -435,6 +435,7 @@ def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Flags, size: int
     cond_consts, body_consts = b.inputs(cond.in_avals[: loop.n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
+    # a `while` is in no linear program, unlike a `cond` or a `scan`, so no operand must stay linear in a tangent
     operands = replace_idle_operands(
         b, loop.body, (*body_consts, *carry), _dims(mapped), live, zero_affine_operands=False, some_active=True
     )

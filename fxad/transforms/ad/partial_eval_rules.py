@@ -13,6 +13,17 @@ residual e, which is stacked, and x, which is a slice of an operand:
 The operands w, c0, y, xs have the numbers 0 to 3. So the `SplitEqn` has `known_operands` (0, 1, 3), `unknown_operands`
 (2, 3, KnownResult(2)), because es is result 2 of the known scan, `out_known` (True, False, True) and `known_results`
 (0, 1).
+
+Numbers of this file:
+
+    p, operands           operands of the equation that is split
+    q, results            results of it
+    KnownResult(k)        results of the known equation
+    at, step_at, test_at  bodies of the layout of the equation
+    g                     groups of operands or of results of the layout
+
+A loop that ends by a predicate is split as a scan (`_bounded_loop`), which has operands and results of its own numbers:
+`_BoundedLoop.scan_operands` gives the operands of the loop for those of the scan.
 """
 
 from __future__ import annotations
@@ -323,13 +334,16 @@ def _residual_operands(
 
 @final
 class _Added(Enum):
-    """The carry that the known loop has beside those of the loop: the count of its steps."""
+    """The operands that the scan has beside those of the loop: the limit, which is its first one, and the count of its
+    steps, which is a carry, and one of the known loop too."""
 
+    LIMIT = "limit"
     COUNT = "count"
 
 
+_LIMIT: Final = _Added.LIMIT
 _COUNT: Final = _Added.COUNT
-# An operand of the known loop: the number of an operand of the loop, or the count.
+# An operand of the scan or of the known loop: the number of an operand of the loop, or an added one.
 _LoopOperand: TypeAlias = int | _Added
 
 
@@ -363,7 +377,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body
     if loop is None:
         return None
     scan = loop.counting_scan()
-    scan_known = (True, *[in_known[p] for p in loop.step_operands], True)  # the limit and the initial count are known
+    scan_known = tuple([isinstance(p, _Added) or in_known[p] for p in loop.scan_operands])
     parts = _loop(scan, scan.layout, scan_known, split_body)
     if parts is None or not _predicate_is_known(loop, parts, in_known):
         return None
@@ -400,6 +414,11 @@ class _BoundedLoop:
     def step_operands(self) -> tuple[int, ...]:
         """For each operand of the step, the operand of the loop that it takes."""
         return self.layout.operand_indices(self.step_at)
+
+    @property
+    def scan_operands(self) -> tuple[_LoopOperand, ...]:
+        """For each operand of `counting_scan`, the operand of the loop that it takes, or an added one."""
+        return (_LIMIT, *self.step_operands, _COUNT)
 
     @property
     def carries(self) -> range:
@@ -446,8 +465,8 @@ def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
 def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[_LoopOperand]:
     """Return the operands of the loop that the known step takes; the last one is the count. `parts` are the parts of
     `counting_scan`."""
-    operands: tuple[_LoopOperand, ...] = (*loop.step_operands, _COUNT)
-    return [operands[k - 1] for k in parts.known_operands if isinstance(k, int) and k > 0]  # operand 0 is the limit
+    operands = [loop.scan_operands[k] for k in parts.known_operands if isinstance(k, int)]
+    return [p for p in operands if p is not _LIMIT]
 
 
 def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Flags) -> bool:
@@ -474,13 +493,14 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
         return None
     known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
     unknown_operands: list[OperandOrigin] = []
-    for p in parts.unknown_operands:
-        if isinstance(p, KnownResult):  # a stack: they stand after the predicate
-            unknown_operands.append(KnownResult(p.number - loop.predicate_in_step))
-        elif p == 0:  # the limit of the scan: the count of known steps
+    for k in parts.unknown_operands:
+        if isinstance(k, KnownResult):  # a stack: they stand after the predicate
+            unknown_operands.append(KnownResult(k.number - loop.predicate_in_step))
+        elif (p := loop.scan_operands[k]) is _LIMIT:  # the count of known steps is the limit of the unknown ones
             unknown_operands.append(KnownResult(n_carry))
         else:
-            unknown_operands.append(loop.step_operands[p - 1])
+            assert isinstance(p, int), "the count is known"
+            unknown_operands.append(p)
     return SplitEqn(
         known,
         parts.unknown,

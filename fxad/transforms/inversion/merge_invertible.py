@@ -14,8 +14,8 @@ Example, where f, g and h are `invertible` calls:
     c = h b s                 h keeps s; it reconstructs b
 
 `h` reconstructs b, a result of the group {f, g}. But it also reads s, which is computed from the group by an equation
-outside of it. One equation for all three would depend on its own result, so h has a group of its own. `_Group.after`
-lists the groups on which a group depends, and `_reached` finds such cycles.
+outside of it. One equation for all three would depend on its own result, so h has a group of its own.
+`_MergedGroup.after` lists the groups on which a group depends, and `_reached` finds such cycles.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class _MergedGroup:
     """Equations that become one. `after` are the groups that it depends on."""
 
     members: list[int]
@@ -120,9 +120,9 @@ class _Group:
     after: set[int] = field(default_factory=set)
 
 
-def _groups(jaxpr: Jaxpr) -> list[_Group]:
+def _groups(jaxpr: Jaxpr) -> list[_MergedGroup]:
     """Group reversible equations with those whose results they reconstruct, if no other equation lies between them."""
-    groups: list[_Group] = []
+    groups: list[_MergedGroup] = []
     group_of: dict[Atom, int] = {}  # the group that computes a value
     depends_on: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
     none: frozenset[int] = frozenset()
@@ -145,14 +145,14 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
                 break
         else:
             g = len(groups)
-            groups.append(_Group([], _tolerance(eqn)))
+            groups.append(_MergedGroup([], _tolerance(eqn)))
         groups[g].members.append(k)
         groups[g].after.update(indirect, direct - {g})
         group_of.update(dict.fromkeys(eqn.outs, g))
     return groups
 
 
-def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> bool:
+def _reached(groups: list[_MergedGroup], g: int, start: set[int] | frozenset[int]) -> bool:
     """Return True if one of the groups in `start` is `g` or depends on it."""
     stack, seen = list(start), set[int]()
     while stack:
@@ -165,7 +165,7 @@ def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> 
     return False
 
 
-def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
+def _with_groups_merged(jaxpr: Jaxpr, groups: list[_MergedGroup]) -> Jaxpr:
     """Return the program with each group as one equation, in topological order."""
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
     # an equation alone, or a group in the place of its last equation

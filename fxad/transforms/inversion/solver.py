@@ -78,7 +78,7 @@ from fxad.primitives.slicing import Slice
 from fxad.transforms.inversion.mask_couplings import sums_as_choices
 from fxad.transforms.inversion.normal_form import NO_ORIGINS, backward_form
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan, LazyValues
-from fxad.transforms.inversion.rules.assembling import assembled, complete, slice_of_box, where_chosen
+from fxad.transforms.inversion.rules.assembling import assembled_operand, complete, slice_of_box, where_chosen
 from fxad.transforms.inversion.rules.contract import (
     Args,
     BoxPart,
@@ -381,7 +381,7 @@ class _Search:
         b = self._builder(self.measured)
         parts = [part for path in paths if (part := self._emit_part(b, v, path)) is not None]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
-        value = assembled(b, v.aval, parts)
+        value = assembled_operand(b, v.aval, parts)
         if self.measured and (log_det := log_det_of_parts(b, value, parts)) is not None:
             b.measure(log_det)
         self._add_step(eqns, b, {v: value})

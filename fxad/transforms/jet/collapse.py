@@ -85,7 +85,7 @@ def _with_contracted_batch(prim: DotGeneral, axis: int) -> DotGeneral:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Sum:
+class _SumOverAxis:
     """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first, which are the
     elements of a value. `around`: the axis is three axes as one, and the sum is over the middle one; the sizes of the
     others."""
@@ -107,7 +107,7 @@ class _Sum:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Slice:
+class _OneSlice:
     """One slice of a value whose slices along an axis are equal."""
 
     axis: int
@@ -120,7 +120,7 @@ class _Whole:
 
 
 _WHOLE: Final = _Whole()
-_Form: TypeAlias = _Sum | _Whole  # in which a value is used
+_Form: TypeAlias = _SumOverAxis | _Whole  # in which a value is used
 
 
 @final
@@ -130,7 +130,7 @@ class _Moved:
     is a multiple of the result. Without `prim`, the sum is that of the only operand which is summed."""
 
     prim: Primitive | None
-    operands: tuple[_Sum | _Slice | _Whole, ...]
+    operands: tuple[_SumOverAxis | _OneSlice | _Whole, ...]
     copies: int | None = None
 
 
@@ -144,8 +144,8 @@ class _SummingEquation:
     """An equation whose bodies compute sums: the operands that are summed before it and the results that are sums, by
     place; the running bodies, by place; the weights of the sums, which are new operands of `group`."""
 
-    operands: Mapping[int, _Sum]
-    results: Mapping[int, _Sum]
+    operands: Mapping[int, _SumOverAxis]
+    results: Mapping[int, _SumOverAxis]
     bodies: Mapping[int, _Collapse]
     group: int | None
     weights: tuple[Atom, ...]
@@ -215,7 +215,7 @@ class _Collapse:
         """Note that a value is used in a form, and the weights of a sum as they are."""
         if isinstance(a, Var):
             self.wants.setdefault(a, set()).add(form)
-        if isinstance(form, _Sum) and form.weights is not None:
+        if isinstance(form, _SumOverAxis) and form.weights is not None:
             self._want(form.weights, _WHOLE)
 
     # ------------------------------------------------------------------------------------------- backward: what moves
@@ -234,19 +234,19 @@ class _Collapse:
             forms = self.wants.get(v, set())
             if not forms and not eqn.prim.effects:
                 return  # it is dead
-            if len(forms) == 1 and isinstance(form := next(iter(forms)), _Sum) and not eqn.prim.effects:
+            if len(forms) == 1 and isinstance(form := next(iter(forms)), _SumOverAxis) and not eqn.prim.effects:
                 moved = self._move(eqn, form)
                 if moved is not None:
                     self.moved[v] = moved
                     for a, how in zip(eqn.ins, moved.operands, strict=True):
-                        if isinstance(how, _Slice):
+                        if isinstance(how, _OneSlice):
                             self._want_source(a, how.axis)
-                        elif isinstance(how, _Sum) or moved.prim is not None:
+                        elif isinstance(how, _SumOverAxis) or moved.prim is not None:
                             self._want(a, how)
                     return
             if isinstance(eqn.prim, ReduceSum) and (axis := self._axis_to_move(eqn)) is not None:
                 self.first[v] = axis
-                self._want(eqn.ins[0], _Sum(axis))
+                self._want(eqn.ins[0], _SumOverAxis(axis))
                 return
         for a in eqn.ins:
             self._want(a, _WHOLE)
@@ -263,11 +263,11 @@ class _Collapse:
             others = {k: self.wants.get(v, set()) for k, v in enumerate(x.outs)}
             at = x.outs.index(a)
             undecided = [k for k, wanted in others.items() if not wanted and k != at]
-            inside = (self._move_inside(x, {**others, at: {_Sum(axis)}}, undecided) for axis in eqn.prim.axes)
+            inside = (self._move_inside(x, {**others, at: {_SumOverAxis(axis)}}, undecided) for axis in eqn.prim.axes)
             return next((m.results[at].axis for m in inside if m is not None and at in m.results), None)
         if len(x.outs) != 1 or x.prim.effects:
             return None
-        return next((axis for axis in eqn.prim.axes if self._move(x, _Sum(axis)) is not None), None)
+        return next((axis for axis in eqn.prim.axes if self._move(x, _SumOverAxis(axis)) is not None), None)
 
     def _move_inside(
         self, eqn: Eqn, forms: Mapping[int, set[_Form]], undecided: Collection[int] = ()
@@ -275,9 +275,15 @@ class _Collapse:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
         needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
 
-        A carry is summed if its result is, and each step needs its sum alone."""
+        A carry is summed if its result is, and each step needs its sum alone: with it as a sum in the step before, the
+        bodies need its operand as the same sum. So `sums` is a fixpoint, from above: it begins with all sums that are
+        wanted, and those of carries that a step needs in another form are removed until none is. A carry whose result
+        nothing reads may be a sum or not. The first round leaves its result out, and shows what the steps read it for.
+        """
         prim = eqn.prim
-        if not isinstance(prim, HigherOrder) or not any([isinstance(f, _Sum) for fs in forms.values() for f in fs]):
+        if not isinstance(prim, HigherOrder) or not any(
+            [isinstance(f, _SumOverAxis) for fs in forms.values() for f in fs]
+        ):
             return None
         layout = prim.layout
         groups = *layout.operands, *layout.results
@@ -288,35 +294,35 @@ class _Collapse:
         valued = [k for k in layout.running if layout.bodies[k].results != (PREDICATE,)]
         constants = [g for g, x in enumerate(layout.operands) if type(x.role) is Constant]
         group = next((g for g in constants if all([g in layout.bodies[k].operands for k in valued])), None)
-        sums: dict[int, _Sum] = {}
+        sums: dict[int, _SumOverAxis] = {}
         for q, wanted in forms.items():
             form, role = next(iter(wanted)) if len(wanted) == 1 else None, layout.result_roles[q]
-            if not isinstance(form, _Sum) or (isinstance(role, Sliced) and role.axis == form.axis):
+            if not isinstance(form, _SumOverAxis) or (isinstance(role, Sliced) and role.axis == form.axis):
                 continue
             if form.weights is None or (group is not None and self._is_before(form.weights, eqn)):
                 sums[q] = form
-        unused = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
+        for_steps_only = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
         while sums:
-            inside, needed = self._inside(layout, sums, {*unused, *undecided}, valued, group)
-            changed = bool(unused)
+            inside, needed = self._inside(layout, sums, {*for_steps_only, *undecided}, valued, group)
+            is_fixpoint = not for_steps_only
             for p, q in layout.carries.items():
-                found = needed.get(p, set())
-                if q in sums and not found <= {sums[q]}:
+                forms_in_steps = needed.get(p, set())
+                if q in sums and not forms_in_steps <= {sums[q]}:
                     del sums[q]
-                    changed = True
-                elif q in unused and len(found) == 1:  # only the steps read it
-                    (only,) = found
-                    if isinstance(only, _Sum):
+                    is_fixpoint = False
+                elif q in for_steps_only and len(forms_in_steps) == 1:
+                    (only,) = forms_in_steps
+                    if isinstance(only, _SumOverAxis):
                         sums[q] = only
-            unused.clear()
-            if not changed:
+            if is_fixpoint:
                 return inside
+            for_steps_only.clear()
         return None
 
     def _inside(
         self,
         layout: Layout,
-        sums: Mapping[int, _Sum],
+        sums: Mapping[int, _SumOverAxis],
         unused: Collection[int],
         valued: Sequence[int],
         group: int | None,
@@ -340,14 +346,14 @@ class _Collapse:
         operands = {p: sums[q] for p, q in carries.items() if q in sums}
         for p, found in needed.items():
             only = next(iter(found)) if len(found) == 1 else _WHOLE
-            if p not in carries and isinstance(only, _Sum):
+            if p not in carries and isinstance(only, _SumOverAxis):
                 operands[p] = only
         return replace(inside, operands=operands), needed
 
     def _is_before(self, a: Atom, eqn: Eqn) -> bool:
         return self.places.get(a, -1) < self.places[eqn.outs[0]]
 
-    def _move(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+    def _move(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
         """Return an equation after the sum of its result; None if the sum does not move."""
         prim = eqn.prim
         if not isinstance(prim, Linear) or not eqn.outs[0].aval.inexact:
@@ -368,7 +374,7 @@ class _Collapse:
             for k in (1, 0):
                 weights = weights_along(self.defs, eqn.ins[k], form.axis)
                 if weights is not None:
-                    weighted = _Sum(form.axis, weights)
+                    weighted = _SumOverAxis(form.axis, weights)
                     return _Moved(None, (weighted, _WHOLE) if k else (_WHOLE, weighted))
         zeros = [is_zero(a) for a in eqn.ins]
         summed = [not f for f in fixed]
@@ -383,7 +389,7 @@ class _Collapse:
                 return _Moved(
                     to.prim,
                     tuple([
-                        _WHOLE if at is None else replace(form, axis=at) if c else _Slice(at)
+                        _WHOLE if at is None else replace(form, axis=at) if c else _OneSlice(at)
                         for c, at in zip(choice, to.axes, strict=True)
                     ]),
                 )  # fmt: skip
@@ -391,7 +397,7 @@ class _Collapse:
             return _Moved(_with_contracted_batch(prim, form.axis), (_WHOLE, _WHOLE))
         return None
 
-    def _split(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+    def _split(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
         """Return a reshape after the sum over an axis that is a part of an axis of the operand, where this holds the
         right-hand sides of a linear system: `vmap` puts those of all examples into one matrix."""
         prim, (a,) = eqn.prim, eqn.ins
@@ -405,9 +411,9 @@ class _Collapse:
         after, left = divmod(prod(prim.shape[form.axis + 1 :]), prod(shape[at + 1 :]) or 1)
         if rest or left or before * size * after != shape[at] or not size:
             return None
-        return _Moved(Reshape(without(prim.shape, form.axis)), (_Sum(at, form.weights, (before, after)),))
+        return _Moved(Reshape(without(prim.shape, form.axis)), (_SumOverAxis(at, form.weights, (before, after)),))
 
-    def _move_part(self, eqn: Eqn, form: _Sum) -> _Moved | None:
+    def _move_part(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
         """Return an equation after the sum over a part of an axis of its result."""
         prim = eqn.prim
         if isinstance(prim, LinearSystem) and form.axis == _columns(eqn):
@@ -418,7 +424,7 @@ class _Collapse:
         shape, size = eqn.ins[0].aval.shape, form.size(prim.shape)
         before = prod(prim.shape[: form.axis]) * form.around[0]
         at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
-        return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_Sum(at, form.weights),))
+        return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_SumOverAxis(at, form.weights),))
 
     def _want_source(self, a: Atom, axis: int) -> None:
         while not isinstance(a, Lit):
@@ -446,7 +452,7 @@ class _Emission:
     def __init__(self, plan: _Collapse, b: Builder) -> None:
         self.plan, self.b = plan, b
         self.env: dict[Atom, Atom] = {}
-        self.sums: dict[tuple[Atom, _Sum], Atom] = {}
+        self.sums: dict[tuple[Atom, _SumOverAxis], Atom] = {}
 
     def run(self) -> list[Atom]:
         """Add the equations, and return the results in the forms in which they are needed."""
@@ -460,14 +466,14 @@ class _Emission:
             elif v is not None and v in plan.moved:
                 # here, so that the values it reads need not be stored for long; if weights come later, where it is read
                 (form,) = plan.wants[v]
-                assert isinstance(form, _Sum)
+                assert isinstance(form, _SumOverAxis)
                 if form.weights is None or form.weights in self.env or form.weights in inputs:
                     self._sum_of(v, form)
             elif v is not None and v in plan.first:
                 axis = plan.first[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = after_removal(eqn.prim.axes, axis)
-                total = self._sum_of(eqn.ins[0], _Sum(axis))
+                total = self._sum_of(eqn.ins[0], _SumOverAxis(axis))
                 self.env[v] = b.one(ReduceSum(rest), total) if rest else total
             elif v is None or v in plan.wants or eqn.prim.effects:
                 self.env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, self.env)), strict=True))
@@ -477,7 +483,7 @@ class _Emission:
         return self.env.get(a, a)
 
     def _in_form(self, a: Atom, form: _Form) -> Atom:
-        return self._sum_of(a, form) if isinstance(form, _Sum) else self._value(a)
+        return self._sum_of(a, form) if isinstance(form, _SumOverAxis) else self._value(a)
 
     def _emit_inside(self, eqn: Eqn, inside: _SummingEquation) -> None:
         assert isinstance(eqn.prim, HigherOrder)
@@ -498,21 +504,23 @@ class _Emission:
             else:
                 self.env[v] = out
 
-    def _emit_moved(self, eqn: Eqn, moved: _Moved, form: _Sum) -> Atom:
+    def _emit_moved(self, eqn: Eqn, moved: _Moved, form: _SumOverAxis) -> Atom:
         self.b.source = eqn.source
         if moved.prim is None:
-            (total,) = [self._sum_of(a, f) for a, f in zip(eqn.ins, moved.operands, strict=True) if isinstance(f, _Sum)]
+            (total,) = [
+                self._sum_of(a, f) for a, f in zip(eqn.ins, moved.operands, strict=True) if isinstance(f, _SumOverAxis)
+            ]
             return total
         args: list[Atom] = []
         for a, how in zip(eqn.ins, moved.operands, strict=True):
-            if isinstance(how, _Slice):
+            if isinstance(how, _OneSlice):
                 args.append(slice_of(self.b, self.plan.defs, self._value, a, how.axis))
             else:
                 args.append(self._in_form(a, how))
         out: Atom = self.b.one(moved.prim, *args)
         return out if moved.copies is None else self._copies(out, moved.copies, form)
 
-    def _copies(self, a: Atom, count: int, form: _Sum) -> Atom:
+    def _copies(self, a: Atom, count: int, form: _SumOverAxis) -> Atom:
         """Return the sum of `count` equal slices."""
         b = self.b
         if form.weights is not None:
@@ -522,7 +530,7 @@ class _Emission:
         return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
 
     @with_enough_stack
-    def _sum_of(self, a: Atom, form: _Sum) -> Atom:
+    def _sum_of(self, a: Atom, form: _SumOverAxis) -> Atom:
         """Return the sum of a value: computed once, where it moves from the sums of the operands."""
         if isinstance(a, Lit):
             shape = form.shape(a.aval.shape)
@@ -536,7 +544,7 @@ class _Emission:
             )
         return self.sums[a, form]
 
-    def _emit_sum(self, a: Atom, form: _Sum) -> Atom:
+    def _emit_sum(self, a: Atom, form: _SumOverAxis) -> Atom:
         """Add the sum of a value as it is."""
         b, x, axis = self.b, self._value(a), form.axis
         whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)

@@ -170,7 +170,13 @@ class _DirectionSplitter:
         return self.alike(eqn, operands)
 
     def alike(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> _Parts | None:
-        """Return the result of an equation that treats all directions alike."""
+        """Return the result of an equation that treats all directions alike; None for others.
+
+        The equation for one direction maps the array of a part, for each of its own indices. In a part, an index of the
+        direction may be an axis a of the operand. It is then the axis of the result to which a goes, if the equation
+        treats all slices along a alike. Else the index gets an axis of its own first. For example, the part (0, 1) of
+        x becomes the part (None, 1) of the slice `x[1:]`.
+        """
         varies = tuple([x is not None for x in operands])
         joint = tuple([v or is_zero(a) for v, a in zip(varies, eqn.ins, strict=True)])
         assert isinstance(eqn.prim, Linear)
@@ -179,6 +185,7 @@ class _DirectionSplitter:
         axis, to = self.along_directions(eqn, operands)
         if to is None:
             return None
+        # the operands of the equation for one direction: of those with directions, the type only
         fixed: list[Atom] = []
         for a, x, at in zip(eqn.ins, operands, to.axes, strict=True):
             if x is not None:
@@ -186,24 +193,28 @@ class _DirectionSplitter:
             else:
                 fixed.append(self.dense(a) if at is None else slice_of(self.b, self.defs, self.dense, a, at))
         (out,) = to.prim.abstract_eval(*[a.aval for a in fixed])
-        maps = [along(to.prim, [a.aval for a in fixed], o) for o in range(out.ndim)]
-        args: dict[_At, dict[int, Atom]] = {}
+        to_result = [along(to.prim, [a.aval for a in fixed], o) for o in range(out.ndim)]
+        # for each part of the result, the arrays of the operands from which it comes
+        arrays: dict[_At, dict[int, Atom]] = {}
         for p, x in enumerate(operands):
             if x is None:
                 continue
-            places = [[o for o, m in enumerate(maps) if m is not None and m.axes[p] == a] for a in range(x.ndim)]
+            result_axes = [
+                [o for o, m in enumerate(to_result) if m is not None and m.axes[p] == a] for a in range(x.ndim)
+            ]
             for part, c in x.parts.items():
-                wide, new = self.with_own(
-                    x, part, c, [k for k, a in enumerate(part) if a is not None and not places[a]]
-                )
-                moved = tuple([None if a is None else places[a][0] for a in wide])
-                by_operand = args.setdefault(moved, {})
-                by_operand[p] = self.sum(by_operand.get(p), new)
+                lost = [k for k, a in enumerate(part) if a is not None and not result_axes[a]]
+                wide, array = self.with_own(x, part, c, lost)
+                moved = tuple([None if a is None else result_axes[a][0] for a in wide])
+                by_operand = arrays.setdefault(moved, {})
+                by_operand[p] = self.sum(by_operand.get(p), array)
         dims = next(x.dims for x in operands if x is not None)
-        shape = out.shape
-        return _Parts(axis, dims, shape, {at: self.mapped(to.prim, at, dims, fixed, cs) for at, cs in args.items()})
+        parts = {at: self.mapped(to.prim, at, dims, fixed, moving) for at, moving in arrays.items()}
+        return _Parts(axis, dims, out.shape, parts)
 
     def along_directions(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[int, Along | None]:
+        """Return the axis of the result that has the directions, and the equation for one of them; None if it is not
+        the same for all."""
         avals = [a.aval for a in eqn.ins]
         for axis in range(eqn.outs[0].aval.ndim):
             to = along(eqn.prim, avals, axis)

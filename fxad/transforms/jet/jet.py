@@ -143,18 +143,25 @@ class SeriesValue:
 
 
 class _SeriesNode:
-    """An equation over series: its coefficients so far, by order. The coefficients of a result are None where they are
-    zero. Coefficient k needs those of the operands up to k + `ahead`. `running`: one is being computed."""
+    """An equation over series.
+
+    compute:  returns the coefficients of order k of its results, None where they are zero. It may add those of other
+              orders to `at`.
+    operands: coefficient k needs those of the operands up to k + `ahead`.
+    at:       the coefficients so far, by order.
+    running:  some are being computed.
+    """
 
     __slots__ = ("ahead", "at", "compute", "operands", "outs", "running", "source")
 
-    def __init__(
-        self, compute: Callable[[int], OneOrder], source: Source, operands: SeriesAtoms = (), ahead: int = 0
-    ) -> None:
+    def __init__(self, compute: _Compute, source: Source, operands: SeriesAtoms = (), ahead: int = 0) -> None:
         self.compute, self.source, self.operands, self.ahead = compute, source, operands, ahead
         self.at: dict[int, OneOrder] = {}
         self.outs: SeriesAtoms = ()
         self.running = False
+
+
+_Compute: TypeAlias = Callable[[_SeriesNode, int], OneOrder]
 
 
 @final
@@ -199,7 +206,7 @@ class _SeriesBuilder(Emitter):
 
     def leaf(self, aval: Aval, coefficients: Sequence[Atom | None]) -> SeriesValue:
         """Return the value with given coefficients."""
-        node = _SeriesNode(lambda k: (coefficients[k],), None)
+        node = _SeriesNode(lambda _, k: (coefficients[k],), None)
         node.at = {k: (c,) for k, c in enumerate(coefficients)}
         value = SeriesValue(node, 0, aval)
         node.outs = (value,)
@@ -222,7 +229,7 @@ class _SeriesBuilder(Emitter):
         if found is None:
             source, self.builder.source = self.builder.source, node.source
             running, node.running = node.running, True
-            found = node.compute(k)
+            found = node.compute(node, k)
             node.running = running
             self.builder.source = source
             node.at[k] = found
@@ -285,7 +292,7 @@ class _SeriesBuilder(Emitter):
         self,
         prim: Primitive,
         operands: SeriesAtoms,
-        compute: Callable[[int], OneOrder],
+        compute: _Compute,
         has: Flags | None,
         source: Source,
     ) -> SeriesAtoms:
@@ -322,10 +329,10 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------- affine and products
 
-    def _by_coefficient(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> Callable[[int], OneOrder]:
+    def _by_coefficient(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> _Compute:
         """The linear part of an affine equation, applied to each coefficient. Coefficient 0 is the equation itself."""
 
-        def compute(k: int) -> OneOrder:
+        def compute(_: _SeriesNode, k: int) -> OneOrder:
             coefficients = [self.coefficient(a, k) for a in operands]
             if k > 0:
                 return self._linear_part(prim, operands, coefficients)
@@ -360,7 +367,7 @@ class _SeriesBuilder(Emitter):
             env.update(zip(eqn.outs, self.emit(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
-    def _product(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> Callable[[int], OneOrder]:
+    def _product(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> _Compute:
         i, j = [k for k, v in enumerate(varies) if v]
         squared = prim == MUL and operands[i] is operands[j]
 
@@ -371,7 +378,7 @@ class _SeriesBuilder(Emitter):
             args = [self.at_zero(o) if k not in (i, j) else a if k == i else b for k, o in enumerate(operands)]
             return self.emit(prim, *args)[0]
 
-        def compute(k: int) -> OneOrder:
+        def compute(_: _SeriesNode, k: int) -> OneOrder:
             pairs = [(p, k - p) for p in range(k + 1)]
             if not squared:
                 return (self.sum([t for p, q in pairs if (t := term(p, q)) is not None]),)
@@ -381,11 +388,11 @@ class _SeriesBuilder(Emitter):
 
         return compute
 
-    def _by_row(self, series: Callable[..., Atom | None], operands: SeriesAtoms) -> Callable[[int], OneOrder]:
+    def _by_row(self, series: Callable[..., Atom | None], operands: SeriesAtoms) -> _Compute:
         getters = [lambda k, a=a: self.coefficient(a, k) if k else self.at_zero(a) for a in operands]
         known: list[Atom | None] = []
 
-        def compute(k: int) -> OneOrder:
+        def compute(_: _SeriesNode, k: int) -> OneOrder:
             while len(known) <= k:
                 known.append(series(len(known), getters, known))
             return (known[k],)
@@ -394,9 +401,7 @@ class _SeriesBuilder(Emitter):
 
     # --------------------------------------------------------------------------------------------- the tangent rule
 
-    def _by_tangent(
-        self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source
-    ) -> Callable[[int], OneOrder]:
+    def _by_tangent(self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source) -> _Compute:
         expanded: list[tuple[SeriesAtoms, list[SeriesAtom | None]]] = []
 
         def expansion() -> tuple[SeriesAtoms, list[SeriesAtom | None]]:
@@ -415,7 +420,7 @@ class _SeriesBuilder(Emitter):
 
         started: list[bool] = []
 
-        def compute(k: int) -> OneOrder:
+        def compute(_: _SeriesNode, k: int) -> OneOrder:
             if k == 0:
                 if isinstance(prim, CallWithRules) and not started:
                     # the rule computes the results too
@@ -441,7 +446,7 @@ class _SeriesBuilder(Emitter):
         node = self._nodes.get(key)
         if node is None:
 
-            def compute(k: int) -> OneOrder:
+            def compute(_: _SeriesNode, k: int) -> OneOrder:
                 c = self.coefficient(a, k + 1)
                 return (None if c is None else self.scaled(c, k + 1),)
 
@@ -466,10 +471,10 @@ class _SeriesBuilder(Emitter):
             return self.apply(Call(prim.body), operands, source, whole)
         return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
 
-    def _over_stacks(self, prim: CallWithRules, operands: SeriesAtoms) -> Callable[[int], OneOrder]:
+    def _over_stacks(self, prim: CallWithRules, operands: SeriesAtoms) -> _Compute:
         """A function with batch rules alone: its series has batch rules, which are the series of those."""
 
-        def compute(k: int) -> OneOrder:
+        def compute(node: _SeriesNode, k: int) -> OneOrder:
             cs = self._known(operands, self.order)
             pattern = tuple([tuple([c is not None for c in higher]) for _, higher in cs])
             programs = [prim.body, *[prim.complete(rule.body, over_stack) for rule in prim.rules.batch]]
@@ -482,7 +487,6 @@ class _SeriesBuilder(Emitter):
             n = len(union)
             higher = iter(outs[n:])
             series = [[outs[q], *[next(higher) if m else None for m in union[q]]] for q in range(n)]
-            node = self._nodes[prim, operands]
             node.at.update({j: tuple([s[j] for s in series]) for j in range(self.order + 1)})
             return node.at[k]
 
@@ -495,16 +499,15 @@ class _SeriesBuilder(Emitter):
             (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
         ]  # fmt: skip
 
-    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, whole: bool) -> Callable[[int], OneOrder]:
+    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, whole: bool) -> _Compute:
         """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
-        def compute(k: int) -> OneOrder:
+        def compute(node: _SeriesNode, k: int) -> OneOrder:
             order = self.order if whole else max(k, self._available(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
             series = self._emit_bodies(prim, self._known(operands, order), order)
-            node = self._nodes[prim, operands]
             node.at.update({j: tuple([s[j] for s in series]) for j in range(order + 1) if j not in node.at})
             return node.at[k]
 

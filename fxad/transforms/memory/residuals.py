@@ -167,7 +167,7 @@ def residuals(jaxpr: Jaxpr, wrt: Flags) -> Residuals:
     primal, tangents = split.primal, split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
     read = read_operands(drop_derivative_rules(linear, True))
-    origins = _Origins(used, flat, primal, primal.outs[n : n + len(values)])
+    origins = _PrimalOrigins(used, flat, primal, primal.outs[n : n + len(values)])
     n_tangents = sum(wrt)
     rows: dict[Atom, Residual] = {}
     for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_tangents:], read[n_tangents:], strict=True):
@@ -189,7 +189,7 @@ class _Occurrence:
 
 
 @final
-class _Origins:
+class _PrimalOrigins:
     """Relates the values of a primal program to those of the program that it was linearized from."""
 
     __slots__ = ("_ins", "_position", "_uses", "_value_of", "producer", "unmarked")
@@ -299,7 +299,7 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     return producers, by
 
 
-def planned(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
+def with_planned_residuals(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
     """Return the program, its calls inlined, as one `remat` equation that stores its operands and the values of the
     plan.
 

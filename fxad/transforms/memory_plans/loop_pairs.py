@@ -8,9 +8,17 @@ steps:
     scan of 12, backwards: d, r -> d                     scan of 3, backwards: d, c -> (scan of 4: c -> r;
                                                                                         scan of 4, backwards: d, r -> d)
 
-A segment can be in segments itself. Segments of one step store the carry of each step; a loop over a number of steps
-that is not known runs in these. A pair of branches, `cond` equations of one index, and a pair of maps over the same
-devices are handled as a loop of one step: the second one runs the body of the first again.
+A segment can be in segments itself. `sizes` are the steps of a segment, of a segment in it, and so on:
+
+    sizes     the first loop stores                     the second loop, for each step
+    ()        the stacks, as before                     reads them
+    (m, *s)   its carry at every m-th step; the steps   runs m steps of the first again, as a pair with the sizes `s`,
+              that are left are a pair with `s`         then its own m
+    (1, *_)   its carry at each step                    runs its step of the first again
+
+An m that is not smaller than the number of steps is as (). A loop over a number of steps that is not known has the last
+row, whatever the sizes. A pair of branches, `cond` equations of one index, and a pair of maps over the same devices are
+handled as a loop of one step: the second one runs the body of the first again.
 """
 
 from __future__ import annotations
@@ -231,8 +239,9 @@ class _LoopPair:
         return (*ins[:n], *[ins[n + i] for i in self.order[: len(self.order) - self.n_stacks]])
 
     def forward(self, b: Builder, ins: Atoms, n: int, sizes: tuple[int, ...]) -> tuple[Atoms, Atoms]:
-        """Add n steps of the first loop. Return the results that are kept, and what is stored for the second."""
-        if self.first.upto or sizes[:1] == (1,):
+        """Add n steps of the first loop. Return the results that are kept, and what is stored for the second: see the
+        table of `sizes` at the top of this file."""
+        if self._stores_each_carry(sizes):
             outs = b(self._storing_carries(n), *ins)
             at = len(outs) - self.first.n_carry
             return outs[:at], outs[at:]
@@ -272,7 +281,7 @@ class _LoopPair:
         self, b: Builder, first_ins: Atoms, stored: Atoms, ins: Atoms, n: int, sizes: tuple[int, ...]
     ) -> Atoms:
         """Add n steps of the second loop. `ins` are its operands without the stacks."""
-        if self.first.upto or sizes[:1] == (1,):
+        if self._stores_each_carry(sizes):
             return self._steps_again(b, first_ins, stored, ins, n)
         if not sizes or sizes[0] >= n:
             return b(_of_length(self.second, n), *ins, *stored)
@@ -326,6 +335,9 @@ class _LoopPair:
             carry, zs = run_rest(carry)
             carry, ys = run_main(carry)
         return (*carry, *[_concatenated(b, y, z, self.first.reverse) for y, z in zip(ys, zs, strict=True)])
+
+    def _stores_each_carry(self, sizes: tuple[int, ...]) -> bool:
+        return self.first.upto or sizes[:1] == (1,)
 
     def _storing_carries(self, n: int) -> Scan:
         """Return n steps of the first loop, which stack their carries too."""

@@ -306,7 +306,7 @@ def _schedules(flat: Jaxpr) -> list[tuple[float, SegmentSchedule]]:
         out += [
             SegmentSchedule(turn, cuts, n - 1, (*layers.levels(cuts, depth), leaves), forward) for depth in GROUP_DEPTHS
         ]
-    halves = _Halves(flat, turn)
+    halves = _SplitAtTurn(flat, turn)
     return [(_Rematerialization.of(halves, s).microseconds, s) for s in dict.fromkeys(out)]
 
 
@@ -364,11 +364,11 @@ def scheduled(flat: Jaxpr, schedule: SegmentSchedule) -> Jaxpr:
 
     Law: same value; effects stay, in order.
     """
-    return _Rematerialization.of(_Halves(flat, schedule.turn), schedule).program()
+    return _Rematerialization.of(_SplitAtTurn(flat, schedule.turn), schedule).program()
 
 
 @final
-class _Halves:
+class _SplitAtTurn:
     """A flat program before and after its turn: where each value is computed and read. Equations are numbered in each
     half. `residuals` are the values that the second half reads from the first one."""
 
@@ -415,7 +415,7 @@ class _Rematerialization:
     adds those that it returns. `again` are the segments in whose intervals each equation before the turn runs again.
     """
 
-    def __init__(self, halves: _Halves, schedule: SegmentSchedule) -> None:
+    def __init__(self, halves: _SplitAtTurn, schedule: SegmentSchedule) -> None:
         self.halves, self.schedule, self.cuts = halves, schedule, schedule.cuts
         cuts, made_by = schedule.cuts, halves.made_by
         segment = [s for s, (a, b) in enumerate(pairwise(cuts)) for _ in range(a, b)]
@@ -441,7 +441,7 @@ class _Rematerialization:
         self.forward_blocks = 0
 
     @classmethod
-    def of(cls, halves: _Halves, schedule: SegmentSchedule) -> Self:
+    def of(cls, halves: _SplitAtTurn, schedule: SegmentSchedule) -> Self:
         """Return the program under a schedule, with its blocks."""
         out = cls(halves, schedule)
         out._add_first_half()
@@ -526,7 +526,19 @@ class _Rematerialization:
         self._add(eqns, [v for e in eqns for v in e.outs if last.get(v, -1) >= stop or v in available])
 
     def _interval(self, segment: int, start: int, stop: int) -> None:
-        """Add the equations of an interval, in blocks that compute again what they read."""
+        """Add the equations of an interval.
+
+        Each of its runs (`_runs`) has three parts:
+
+            equations     up to the first reader      from there                       after the last reader
+            they run      one after the other         in a block that computes again   one after the other
+                                                      what they read
+
+        A reader reads a value that is to be computed again. The third part is empty, but in the interval of segment 0,
+        the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part. The
+        first block of the interval also returns values between segments, if the schedule says so. Each block returns
+        its residuals that a later interval reads.
+        """
         after = self.halves.after
         returned = set[Atom]().union(*[self.between[s] for s in self.returned.get(segment, ())]) - self.available
         if start == stop:  # the next interval that is not empty returns them
@@ -537,17 +549,15 @@ class _Rematerialization:
             returned = set()
         for run in _runs(after, start, stop, self.schedule.split):
             needed = self._unavailable(after[run.start : run.stop])
-            if not needed and not returned:
+            readers = [k for k in run if not needed.isdisjoint(after[k].ins)]
+            if not readers and not returned:
                 self._add(after[run.start : run.stop])
                 continue
-            first = next((k for k in run if not needed.isdisjoint(after[k].ins)), run.start)
-            # after the last interval come equations that belong to no segment, such as an optimiser
-            end = (
-                run.stop if segment else max([k + 1 for k in run if not needed.isdisjoint(after[k].ins)], default=first)
-            )
+            first = readers[0] if readers else run.start
+            end = run.stop if segment else readers[-1] + 1 if readers else first
+            read_later = {v for v in needed if self.halves.last_after.get(v, -1) >= stop}
             self._add(after[run.start : first])
-            later = {v for v in needed if self.halves.last_after.get(v, -1) >= stop}
-            self._block(segment, after[first:end], returned | later, end)
+            self._block(segment, after[first:end], returned | read_later, end)
             self._add(after[end : run.stop])
             returned = set()
 
@@ -603,7 +613,7 @@ class Crossing:
 
 def crossings(flat: Jaxpr, schedule: SegmentSchedule) -> tuple[Crossing, ...]:
     """Return the values that cross the turn, or lie between two segments, in the order of their equations."""
-    return _Rematerialization.of(_Halves(flat, schedule.turn), schedule).crossings()
+    return _Rematerialization.of(_SplitAtTurn(flat, schedule.turn), schedule).crossings()
 
 
 def plain_schedule(flat: Jaxpr) -> SegmentSchedule:

@@ -23,7 +23,7 @@ from typing import Final, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, Lit, Var
 from fxad.primitives.control.effects import may_fail
-from fxad.transforms.outlining.shared_body import Flow, SharedBody
+from fxad.transforms.outlining.shared_body import EquationSequence, SharedBody
 from fxad.transforms.start_indices import DYNAMIC_FORMS, PrimitiveAndOperands
 
 # the budget of comparisons in a search: for each equation, and in any program
@@ -58,7 +58,7 @@ class BodySearch:
 
     __slots__ = ("counts", "flow", "numbers", "shared")
 
-    def __init__(self, flow: Flow, shared: SharedBody) -> None:
+    def __init__(self, flow: EquationSequence, shared: SharedBody) -> None:
         self.flow = flow
         self.shared = shared
         first = shared.starts[0]
@@ -100,7 +100,7 @@ class BodySearch:
 class _Match:
     """A candidate match: maps equations of the body to equations of the program."""
 
-    def __init__(self, flow: Flow, shared: SharedBody, places: dict[int, int]) -> None:
+    def __init__(self, flow: EquationSequence, shared: SharedBody, places: dict[int, int]) -> None:
         self.flow = flow
         self.shared = shared
         self.places = places

@@ -20,7 +20,7 @@ from fxad.transforms.cleanup.inline import inline, inlined_length
 from fxad.transforms.costs import equations_to_compile, time_of
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import BodySearch, comparisons_for
-from fxad.transforms.outlining.shared_body import Flow, SharedBody, sharing_key
+from fxad.transforms.outlining.shared_body import EquationSequence, SharedBody, sharing_key
 
 MAX_LARGER: Final = 256  # larger bodies that are considered for each body
 MAX_COMPARED: Final = 8  # those of them that have all its operations, and are compared equation by equation
@@ -55,7 +55,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     time = {body: time_of(flat[body]) for body in uses}
     waste_left = waste * time_of(jaxpr)
     ordered = sorted(uses, key=lambda body: (cost[body], len(body.outs)))
-    replacements: dict[Jaxpr, _Part] = {}
+    replacements: dict[Jaxpr, _PartOfBody] = {}
     for at, part in enumerate(ordered):
         if cost[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
@@ -71,7 +71,7 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PartOfBody:
     """Describes a body as a part of `whole`. `inlined` is the body with its calls inlined; the atoms are those of it.
     `operands`: for each operand of `whole`, the operand of the body or a literal. `results`: for each result of the
     body, its number among the results of `whole`, or None if it is an operand or a literal.
@@ -89,7 +89,7 @@ class _Part:
     results: tuple[int | None, ...]
 
 
-def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _Part | None:
+def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _PartOfBody | None:
     """Return a body as a part of `whole`; None if an equation or a result of it is not in `whole`, or if there are too
     many pairs of equal equations to compare. Both are compared with their calls inlined."""
     # `BodySearch` searches in one program, so this one has the equations of both
@@ -98,7 +98,7 @@ def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _Part | No
     part_ins = b.inputs(inlined_part.in_avals)
     both = b.build(b.inline(inlined_part, part_ins))
     shared = SharedBody(inlined_whole, (0,), n, (both.ins[: len(inlined_whole.ins)],), (None,) * n)
-    pattern, stop = BodySearch(Flow(both), shared), len(both.eqns)
+    pattern, stop = BodySearch(EquationSequence(both), shared), len(both.eqns)
     match = pattern.match(n, stop) if pattern.comparisons(n, stop) <= comparisons_for(stop) else None
     if match is None or len(match.places) < len(inlined_part.eqns):
         return None
@@ -113,10 +113,10 @@ def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _Part | No
     if any([a is not None and a not in index_in_whole for a in computed]):
         return None
     results = tuple([None if a is None else index_in_whole[a] for a in computed])
-    return _Part(inlined_part, whole, operands, results)
+    return _PartOfBody(inlined_part, whole, operands, results)
 
 
-def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
+def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _PartOfBody]) -> Jaxpr:
     """Replace calls of the parts by calls of the whole bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:

@@ -21,7 +21,7 @@ from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.incomplete_match import BodySearch, IncompleteMatch, comparisons_for, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, runs
-from fxad.transforms.outlining.shared_body import Flow, SharedBody, group_by_dataflow, shared_body
+from fxad.transforms.outlining.shared_body import EquationSequence, SharedBody, group_by_dataflow, shared_body
 
 MAX_PERIODS: Final = 8  # the number of periods that are examined to choose the cuts of a run
 
@@ -135,7 +135,7 @@ class _RepeatSearch:
     """
 
     def __init__(self, jaxpr: Jaxpr, min_cost: float, waste: float) -> None:
-        self.flow = Flow(jaxpr)
+        self.flow = EquationSequence(jaxpr)
         self.min_cost = min_cost  # a time in microseconds
         self.waste = waste
         self.windows = Windows(self.flow.numbers)

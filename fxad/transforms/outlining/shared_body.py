@@ -32,7 +32,7 @@ from fxad.transforms.start_indices import DYNAMIC_FORMS
 
 
 @final
-class Flow:
+class EquationSequence:
     """The equations of a program as a sequence of numbers, equal for the same operation, and the last use of each
     value."""
 
@@ -102,7 +102,7 @@ class SharedBody:
 Code: TypeAlias = int  # of an operand: the number of the result of its own sequence; -1: it comes from outside
 
 
-def group_by_dataflow(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
+def group_by_dataflow(flow: EquationSequence, starts: Iterable[int], length: int) -> list[list[int]]:
     """Group the sequences at `starts`, which have equal numbers, by the way they use their own results."""
     groups: dict[tuple[Code, ...], list[int]] = {}
     for start in starts:
@@ -116,7 +116,7 @@ def group_by_dataflow(flow: Flow, starts: Iterable[int], length: int) -> list[li
     return list(groups.values())
 
 
-def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
+def shared_body(flow: EquationSequence, starts: Sequence[int], length: int) -> SharedBody:
     """Return the body of sequences that are `group_by_dataflow`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
@@ -157,7 +157,7 @@ def _common_operation(eqns: Sequence[Eqn]) -> tuple[Primitive, list[Atoms], Flag
     return dynamic[0][0], list(zip(*[ins for _, ins in dynamic], strict=True)), marked
 
 
-def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
+def _results(flow: EquationSequence, starts: Sequence[int], length: int) -> tuple[int, ...]:
     """Return the numbers of the results that are used after at least one of the sequences."""
     used = [
         flow.last_use[flow.firsts[start] : flow.firsts[start + length]] >= start + length

@@ -118,7 +118,7 @@ def _spans(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
 
 
-def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
+def assembled_operand(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
     """Return the operand that the parts complete."""
     boxes = [p for p in parts if isinstance(p, BoxPart)]
     if len(boxes) == len(parts):

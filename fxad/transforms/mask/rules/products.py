@@ -13,10 +13,22 @@ from fxad.transforms.mask.padding_facts import NO_AXES, PaddedAxes, PaddingFacts
 
 
 def _dot(ctx: MaskCtx, prim: Contraction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Mask a product: the padding is 0 in both operands along a contracted axis: 0 times an infinity of the other
-    operand is nan. A derivative contracts the free axes too. So along these each operand is finite or cleared. The
-    result is cleared along the free axes of an operand: later if the other operand is finite as a whole, else at
-    once."""
+    """Mask a product.
+
+    For one axis of an operand x, where y is the other operand:
+
+        axis of x     padding of x     y                x gets there           the result is
+        contracted    any              any              0                      without this axis
+        free          may be inf       finite           0                      pending
+        free          may be inf       may be inf       0                      cleared
+        free          finite           finite           what it has            pending
+        free          finite           may be inf       0 where x is pending   cleared
+        batch         finite           finite there     what it has            pending where x or y is
+        batch         may be inf, or y may be there     0 where x is pending   as it comes
+
+    Along a contracted axis both operands get 0, because 0 times an infinity is nan. A derivative contracts the free
+    axes too: there x is finite or 0. With an infinite y, the cotangents of pending padding may be nan.
+    """
     (left, right), shape, n = ins, outs[0].shape, len(prim.lhs_batch)
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
