@@ -19,7 +19,9 @@ VERDICT = ("memory", "time", "again", "waste", "digits")
 def line_of_verdict(page: Any, kind: str) -> str:
     line: str = page.verdict[VERDICT.index(kind)]
     assert line.startswith(f"{kind}: ")
-    assert line in page.text()
+    text = page.text()
+    for found in page.findings[VERDICT.index(kind)].found:
+        assert f"{found}\n" in text, "a line of its own"
     return line
 
 

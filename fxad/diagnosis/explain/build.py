@@ -19,6 +19,7 @@ from fxad.diagnosis.explain.equations import Equations, shortened
 from fxad.diagnosis.explain.findings import (
     ErrorTable,
     amount,
+    by_argument,
     digits_left,
     duration,
     errors_by_line,
@@ -52,7 +53,7 @@ from fxad.diagnosis.explain.rows import (
     subject,
 )
 from fxad.execution.executable import Executable, Lowered
-from fxad.ir import Jaxpr, SourceLocation, Var
+from fxad.ir import HigherOrder, Jaxpr, SourceLocation, Var
 from fxad.lowering.jaxlib import jaxlib_version
 from fxad.passes import BEFORE_COMPILATION, Stages
 from fxad.runtime import CompileOptions
@@ -87,7 +88,7 @@ def page_of(
         _identity(s),
         _memory_section(s, held),
         _time_section(time),
-        _source_section(held.rows, time, digits),
+        _source_section(s.equations, held.rows, time, digits),
         *([] if digits is None else [_digits_section(digits)]),
         _stages_section(executable.lowered),
         _units_section(s),
@@ -113,7 +114,10 @@ def _identity(s: ExplainedProgram) -> PageSection:
     memory, cost = s.stats, s.executable.cost()
     passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
     units = lowered.choice if isinstance(lowered.choice, str) else f"{len(lowered.choice)} bodies chosen by the user"
-    donated = ", ".join([program.operand_path(k).removeprefix("argument ") for k in lowered.donate]) or "nothing"
+    paths = by_argument([program.operand_path(k).removeprefix("argument ") for k in lowered.donate])
+    donated = ", ".join(
+        [found[0] if len(found) == 1 else f"{name} ({len(found)} arrays)" for name, found in paths.items()]
+    )
     how = _options_text(s.executable.choices.options)
     facts = [
         ("program", program.name),
@@ -123,7 +127,7 @@ def _identity(s: ExplainedProgram) -> PageSection:
             "compiled",
             f"in {_count(s.parts, 'unit')}, {_count(s.plan.steps, 'step')}; units={units}; passes: {passes}; {how}",
         ),
-        ("donated", donated),
+        ("donated", donated or "nothing"),
         ("device", str(s.parts[0].executable.device)),
         (
             "versions",
@@ -132,13 +136,16 @@ def _identity(s: ExplainedProgram) -> PageSection:
         ("arguments", amount(memory.argument_bytes)),
         ("results", f"{amount(memory.output_bytes)}, of which {amount(memory.alias_bytes)} reuse arguments"),
         ("temporaries", f"{amount(memory.temp_bytes)} ({memory.temp_bytes:,} bytes)"),
-        ("peak", amount(memory.peak_bytes)),
-        ("XLA's estimate", f"{cost.flops:.3g} flops, {amount(cost.bytes_accessed)} read and written"),
+        ("peak", f"{amount(memory.peak_bytes)}, with arguments and results"),
+        (
+            "XLA's estimate",
+            f"{cost.flops:.3g} flops, {amount(cost.bytes_accessed)} read and written; it counts one step of a loop",
+        ),
     ]
     values = [(path, str(a)) for path, a in zip(program.paths, program.in_avals, strict=True)]
     bound = [(f"closed-over array {k}", str(a)) for k, a in enumerate(program.jaxpr.in_avals[: len(program.bound)])]
-    paths = tree.paths(program.out_tree, "result")
-    results = [(path, str(a)) for path, a in zip(paths, program.out_avals, strict=True)]
+    returned = tree.paths(program.out_tree, "result")
+    results = [(path, str(a)) for path, a in zip(returned, program.out_avals, strict=True)]
     return PageSection(
         "identity",
         "What it is",
@@ -262,13 +269,17 @@ def _number(line: _Line) -> tuple[str, int]:
     return ("", 0) if line is None else (line.file, line.line)
 
 
-def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: ErrorTable | None) -> PageSection:
-    """Return the lines of the user with their costs in the margin, and those around them."""
+def _source_section(
+    equations: Equations, held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: ErrorTable | None
+) -> PageSection:
+    """Return the lines of the user with their costs in the margin, those of loops and other bodies, and those around
+    them."""
     size = _sums([(_number(r.line), r.bytes) for r in held])
     seconds = _sums([(_number(t.line), t.seconds) for t in time])
     flops = _sums([(_number(t.line), t.flops) for t in time])
     lost = {} if digits is None else {_number(x.line): x for x in errors_by_line(digits)}
-    costs = {*size, *seconds, *lost} - {("", 0)}
+    bodies = {_number(e.line) for e in equations if isinstance(e.eqn.prim, HigherOrder)}
+    costs = {*size, *seconds, *lost, *bodies} - {("", 0)}
     files = Counter[str]()
     for file, line in costs:
         files[file] += int(size.get((file, line), 0))

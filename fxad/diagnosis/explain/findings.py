@@ -5,8 +5,9 @@ Each finding names a line of the user, the amount, and what to do. A line withou
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import hypot, inf, isfinite, isnan, log10
 from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
@@ -159,7 +160,7 @@ def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[str]:
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
         shares = [f"{line_text(line)} {100 * by_line[line] / total:.0f} %" for line in order]
         parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
-    return [*parts, *unknown_loops(s.equations, time), *host_calls(s.equations)]
+    return [*host_calls(s.equations), *parts, *unknown_loops(s.equations, time)]
 
 
 def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
@@ -278,11 +279,21 @@ def missed_donations(s: ExplainedProgram) -> list[str]:
     if not missed:
         return []
     missed.sort(key=lambda k: -ins[k].nbytes)
-    named = ", ".join([program.paths[k - first] for k in missed[:_NAMED]])
+    arguments = by_argument([program.paths[k - first] for k in missed])
+    named = ", ".join([path for paths in arguments.values() for path in paths][:_NAMED])
     more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
     size = amount(sum([ins[k].nbytes for k in missed]))
-    how = "jit(f, donate_argnums=...), or compile(donate=...), if nothing reads them after the call"
-    return [f"{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
+    how = f"jit(f, donate_argnames={tuple(arguments)}), or compile(donate=...), if nothing reads them after the call"
+    what = f"{' and '.join(arguments)}: " if more or [*arguments] != [program.paths[k - first] for k in missed] else ""
+    return [f"{what}{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
+
+
+def by_argument(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return paths such as `state[1].mean` by the name of their argument, `state`."""
+    out: dict[str, list[str]] = {}
+    for path in paths:
+        out.setdefault(re.split(r"[\[.]", path, maxsplit=1)[0], []).append(path)
+    return out
 
 
 def wide_values(s: ExplainedProgram) -> list[str]:

@@ -116,7 +116,7 @@ class Page:
 
     def text(self) -> str:
         """Return the page as plain text, for terminals."""
-        parts = [f"explain {self.name}", "", *[f"  {line}" for line in self.verdict], ""]
+        parts = [f"explain {self.name}", "", *map(_findings_text, self.findings), ""]
         for section in self.sections:
             if not section.folded:
                 parts += [f"{section.title}", "=" * len(section.title), *map(_block_text, section.blocks), ""]
@@ -164,6 +164,12 @@ class Page:
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
+
+
+def _findings_text(about: Findings) -> str:
+    """Return a subject and what was found, each on a line of its own."""
+    head = f"  {about.subject}: "
+    return head + f"\n{' ' * len(head)}".join(about.found)
 
 
 def _block_text(block: PageBlock) -> str:
@@ -215,7 +221,7 @@ def _block_html(block: PageBlock) -> str:
         case str():
             return f"<p>{_escaped(block)}</p>"
         case SourceLines():
-            return _table_html(block.table, ' class="source"', most=len(block.table.rows))
+            return _table_html(block.table, "source", most=len(block.table.rows))
         case EquationRows():
             return _table_html(block.table, number_at=block.number_at)
         case Table():
@@ -230,7 +236,9 @@ def _block_html(block: PageBlock) -> str:
             return _listing_html(block)
 
 
-def _table_html(table: Table, attributes: str = "", *, most: int = ROWS, number_at: int | None = None) -> str:
+def _table_html(table: Table, kind: str = "sorts", *, most: int = ROWS, number_at: int | None = None) -> str:
+    """Return a table. Those of the kind "sorts" are sorted by a click on a head, if they have heads."""
+
     def cell(k: int, text: str, tag: str) -> str:
         inner = _escaped(text)
         if k == number_at and text and tag == "td":
@@ -242,8 +250,10 @@ def _table_html(table: Table, attributes: str = "", *, most: int = ROWS, number_
     if more > 0:
         cells.append(f'<td colspan="{len(table.head)}">{more:,} more rows</td>')
     head = "".join([cell(k, c, "th") for k, c in enumerate(table.head)])
+    head = f"<thead><tr>{head}</tr></thead>" if any(table.head) else ""
     rows = "".join([f"<tr>{row}</tr>" for row in cells])
-    return f'<div class="wide"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    of_kind = f' class="{kind}"' if head else ""
+    return f'<div class="wide"><table{of_kind}>{head}<tbody>{rows}</tbody></table></div>'
 
 
 def _lines_html(block: PreformattedLines) -> str:
@@ -276,9 +286,9 @@ def _links(what: str, numbers: Sequence[int], known: set[int]) -> str:
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2126;--soft:#5c6670;--page:#fff;--card:#f5f7f9;--line:#dce1e6;--mark:#2563a8;
---area:#9fc1e6;--bar:#d9e7f5;--peak:#b4530f;--plus:#12703a;--minus:#b3261e}
+--area:#7fabdb;--bar:#a9c8e8;--peak:#b4530f;--plus:#12703a;--minus:#b3261e}
 @media (prefers-color-scheme:dark){:root{--ink:#e4e8ec;--soft:#9aa5b0;--page:#14181c;--card:#1d2328;--line:#353d45;
---mark:#7db4ee;--area:#2f5f92;--bar:#28435f;--peak:#f0a35e;--plus:#6fce93;--minus:#f2918a}}
+--mark:#7db4ee;--area:#3f76b0;--bar:#35608c;--peak:#f0a35e;--plus:#6fce93;--minus:#f2918a}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1240px;padding:16px;background:var(--page);color:var(--ink);
 font:15px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
@@ -309,14 +319,18 @@ svg text{fill:var(--ink)}.end{text-anchor:end}.start{text-anchor:start}
 dd{margin-bottom:.5rem}svg{font-size:15px}}
 """
 
-# Sorts a table by the column whose head is clicked: numbers by value, other cells by text.
+# Sorts a table by the column whose head is clicked: amounts by value, other cells by text, empty ones last.
 _SCRIPT: Final = """
-for(const table of document.querySelectorAll("table")){table.tHead.className="s";
+const units={ns:1e-9,us:1e-6,ms:1e-3,KiB:2**10,MiB:2**20,GiB:2**30,TiB:2**40};
+const amount=text=>{const m=/^([-+]?[\\d.,]+(?:e[-+]?\\d+)?)(?: (ns|us|ms|s|bytes|KiB|MiB|GiB|TiB|%))?$/.exec(text);
+return m?parseFloat(m[1].replace(/,/g,""))*(units[m[2]]||1):NaN};
+for(const table of document.querySelectorAll("table.sorts")){table.tHead.className="s";
 [...table.tHead.rows[0].cells].forEach((head,k)=>head.onclick=()=>{
-const value=row=>(row.cells[k]||{textContent:""}).textContent,number=t=>parseFloat(t.replace(/,/g,""));
+const value=row=>(row.cells[k]||{textContent:""}).textContent.trim();
 const up=head.getAttribute("aria-sort")!=="descending";
-const rows=[...table.tBodies[0].rows].sort((a,b)=>{const x=number(value(a)),y=number(value(b));
-return(isNaN(x)||isNaN(y)?value(a).localeCompare(value(b)):x-y)*(up?-1:1)});
+const rows=[...table.tBodies[0].rows].sort((a,b)=>{const s=value(a),t=value(b);if(!s||!t)return!s-!t;
+const x=amount(s),y=amount(t);
+return(isNaN(x)||isNaN(y)?isNaN(x)-isNaN(y)||s.localeCompare(t,undefined,{numeric:true}):x-y)*(up?-1:1)});
 for(const other of table.tHead.rows[0].cells)other.removeAttribute("aria-sort");
 head.setAttribute("aria-sort",up?"descending":"ascending");table.tBodies[0].append(...rows)})}
 """
