@@ -35,7 +35,8 @@ class Origins:
     """The origins of the instructions of a module."""
 
     __slots__ = (
-        "_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users", "has_derivative",
+        "_callers", "_computation_of", "_equations", "_found", "_module", "_stays_since", "_transposed", "_users",
+        "has_derivative",
     )  # fmt: skip
 
     def __init__(self, module: Module, equations: Equations) -> None:
@@ -46,6 +47,10 @@ class Origins:
         self._transposed: dict[int, bool] = {}  # by the number of a computation
         self._found: dict[tuple[int, tuple[int, ...]], ValueOrigin] = {}
         self._computation_of: dict[int, int] = {}
+        self._stays_since: list[int] = []  # by equation, the first one of those up to it that have its line
+        for k, e in enumerate(equations):
+            same = k > 0 and _number(e.line) == _number(equations[k - 1].line)
+            self._stays_since.append(self._stays_since[-1] if same else k)
         for number, computation in module.computations.items():
             for i in computation.instructions:
                 self._computation_of[i.id] = number
@@ -79,6 +84,18 @@ class Origins:
             inside = self._module.computations[number].instructions
             self._transposed[number] = any([TRANSPOSED in other.operation for other in inside])
         return self._transposed[number]
+
+    def policy_of(self, equation: ExplainedEquation) -> str:
+        """Return the policy of `remat` that keeps a result of an equation; empty if there is none."""
+        return self._equations.policy_of(equation)
+
+    def leaves_line(self, a: ValueOrigin, b: ValueOrigin) -> bool:
+        """Return True if equations of other lines stand between those of two values of one line, or may do so. All
+        equations of one call of a library function, such as an optimiser, have one line of the user."""
+        first, last = a.equation, b.equation
+        if first is None or last is None or first.body is not last.body or last.number <= first.number:
+            return True
+        return self._stays_since[last.number] > first.number
 
     def _has_line(self, i: Instruction) -> bool:
         return i.line is not None or self._equations.find(i.operation, None, i.type) is not None
@@ -147,3 +164,7 @@ class Origins:
                     seen.add(user.id)
                     queue.append(user.id)
         return None
+
+
+def _number(line: SourceLocation | None) -> tuple[str, int] | None:
+    return None if line is None else (line.file, line.line)
