@@ -95,7 +95,9 @@ def page_of(
         _residuals_section(held, residuals),
         _program_section(s.equations),
     ]
-    return Page(executable.program.name, verdict(s, held, time, digits, compared), held.rows, tuple(time), tuple(sections))
+    return Page(
+        executable.program.name, verdict(s, held, time, digits, compared), held.rows, tuple(time), tuple(sections)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ identity
@@ -472,9 +474,7 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
     ):
         b, t = size.get(line, (0, 0, 0)), time.get(line, (0.0, 0.0, 0.0))
         if b[2] or t[2]:
-            rows.append(
-                (line, f"{b[0]:,}", f"{b[1]:,}", f"{b[2]:+,}", duration(t[0]), duration(t[1]), _change(t[2]))
-            )
+            rows.append((line, f"{b[0]:,}", f"{b[1]:,}", f"{b[2]:+,}", duration(t[0]), duration(t[1]), _change(t[2])))
     head = ("line", "bytes before", "after", "change", "time before", "after", "change")
     table = Table(head, tuple(rows), right=(1, 2, 3, 4, 5, 6))
     grew = _named([(k, v[2]) for k, v in size.items() if v[2] > 0])
