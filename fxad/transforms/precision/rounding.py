@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum, unique
 from math import inf
-from math import inf
 from typing import Final, TypeAlias, final
 
 import numpy as np
