@@ -325,6 +325,7 @@ def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
     fx.save(executable().program, file)
     run = subprocess.run([sys.executable, "-m", "fxad.explain", str(file)], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("explain grad_loss")
+    assert "A recorded call (fx.record) has them." in run.stdout
 
 
 def long_program(equations: int) -> Any:

@@ -313,6 +313,8 @@ def _source_section(held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: 
             blocks.append(SourceLines(table))
         else:
             blocks.append(f"{file}: its text is not here")
+    if not blocks:
+        blocks.append("No equation has a line: a file of fx.save has none. A recorded call (fx.record) has them.")
     return PageSection("source", "Source", tuple(blocks))
 
 

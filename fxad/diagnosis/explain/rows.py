@@ -284,8 +284,9 @@ def _derivative_that_reads(span: Span, origin: ValueOrigin, origins: Origins) ->
     last = readers[-1] if len(readers) > 1 and span.end - span.begin > 2 else None
     if last is None or last.line is None or not origins.has_derivative:
         return ""
-    before = [o for o in (origin, *readers[:-1]) if o.line == last.line]
-    return f"the derivative of {last.line.short}" if any([origins.leaves_line(o, last) for o in before]) else ""
+    before = [origin.line, *[r.line for r in readers[:-1]]]
+    again = last.line in before and origins.returns_to(last.line)
+    return f"the derivative of {last.line.short}" if again else ""
 
 
 def _waiting_rows(s: ExplainedProgram, now: int) -> list[MemoryRow]:
