@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import subprocess
 import sys
@@ -324,6 +325,7 @@ def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
     fx.save(executable().program, file)
     run = subprocess.run([sys.executable, "-m", "fxad.explain", str(file)], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("explain grad_loss")
+    assert "A recorded call (fx.record) has them." in run.stdout
 
 
 def long_program(equations: int) -> Any:
@@ -348,3 +350,18 @@ def test_a_page_lists_the_first_equations_of_a_long_program() -> None:
     page = fx.explain(long_program(400))
     checked(page)
     assert len(page.html().encode()) < 300_000
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_rich_shows_the_page_in_a_terminal(width: int) -> None:
+    """Brackets are no markup, and no word is lost; tables of rich fold their cells, where the terminal is wide."""
+    rich = pytest.importorskip("rich.console")
+    page = fx.explain(fx.trace(fx.grad(lambda w, x: fnp.sum(fnp.tanh(x @ w))), *[fx.Spec((4, 4), np.float32)] * 2))
+    console = rich.Console(width=width, record=True, file=io.StringIO())
+    console.print(page)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= width
+    assert "f32[4,4]" in text
+    found = " ".join([part for about in page.findings for part in about.found])
+    assert " ".join(found.split()[:12]) in " ".join(text.replace(" - ", " ").split())
+    assert max(map(len, page.text().split("\n\n")[1].splitlines())) <= 100

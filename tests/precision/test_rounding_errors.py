@@ -208,6 +208,19 @@ def test_an_infinite_derivative_is_no_overflow() -> None:
     assert ("div", ("not finite",)) in [(r.primitive, r.causes) for r in infinite]
 
 
+@pytest.mark.parametrize(("dtype", "x"), [("float32", 1e25), ("float16", 1e3)])
+def test_an_overflow_that_ends_in_a_finite_result_is_named(dtype: str, x: float) -> None:
+    """The derivative of 1 / y by an infinite y is 0, so the adjoint says that its error does not matter."""
+    program = fx.trace(lambda x: x / (x * x), fx.Spec((), dtype))
+    table = fx.rounding_errors(program, np.asarray(x, dtype))
+    assert table.error == np.inf
+    assert ("mul", ("overflow",)) in [(r.primitive, r.causes) for r in table]
+    harmless = fx.trace(lambda x: 1.0 - 1 / (1 + x * x), fx.Spec((), dtype))
+    table = fx.rounding_errors(harmless, np.asarray(x, dtype))
+    assert table.relative < 1e-2
+    assert not [r.causes for r in table if "overflow" in r.causes]
+
+
 def test_an_overflow_that_no_result_reads_is_none() -> None:
     program = fx.trace(lambda x: fnp.where(x > 50, x * 1.1, fnp.exp(x)), SCALAR)
     table = fx.rounding_errors(program, 100.0)

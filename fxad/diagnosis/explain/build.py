@@ -76,8 +76,9 @@ def page_of(
     profile: str | None,
     digits: ErrorTable | None,
     residuals: Residuals | None,
+    compared: Jaxpr | None = None,
 ) -> Page:
-    """Return the page of a compiled program."""
+    """Return the page of a compiled program. `compared` is the program that it is compared with."""
     s = subject(executable)
     held = memory(s)
     time = estimated_times(s)
@@ -95,7 +96,9 @@ def page_of(
         _residuals_section(held, residuals),
         _program_section(s.equations),
     ]
-    return Page(executable.program.name, verdict(s, held, time, digits), held.rows, tuple(time), tuple(sections))
+    return Page(
+        executable.program.name, verdict(s, held, time, digits, compared), held.rows, tuple(time), tuple(sections)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ identity
@@ -128,7 +131,7 @@ def _identity(s: ExplainedProgram) -> PageSection:
             f"in {_count(s.parts, 'unit')}, {_count(s.plan.steps, 'step')}; units={units}; passes: {passes}; {how}",
         ),
         ("donated", donated or "nothing"),
-        ("device", str(s.parts[0].executable.device)),
+        ("device", _devices(s)),
         (
             "versions",
             f"fxad {_version()}, jaxlib {jaxlib_version}, NumPy {np.__version__}, Python {_PYTHON}",
@@ -151,6 +154,13 @@ def _identity(s: ExplainedProgram) -> PageSection:
         "What it is",
         (Table(("", ""), tuple(facts)), Table(("value", "type"), (*values, *bound, *results))),
     )
+
+
+def _devices(s: ExplainedProgram) -> str:
+    """Return the devices; the bytes of the page are those of one."""
+    devices = s.parts[0].executable.devices
+    first = str(devices[0])
+    return first if len(devices) == 1 else f"{len(devices)}, {first} to {devices[-1]}: bytes are those of each of them"
 
 
 def _count(items: Sequence[object], what: str) -> str:
@@ -314,6 +324,8 @@ def _source_section(
             blocks.append(SourceLines(table))
         else:
             blocks.append(f"{file}: its text is not here")
+    if not blocks:
+        blocks.append("No equation has a line: a file of fx.save has none. A recorded call (fx.record) has them.")
     return PageSection("source", "Source", tuple(blocks))
 
 
@@ -400,7 +412,8 @@ def _units_section(s: ExplainedProgram) -> PageSection:
 
 def _residuals_section(held: Memory, residuals: Residuals | None) -> PageSection:
     stored = [r for r in held.rows if r.stored and r.equation]
-    text = f"{len(stored)} values at the peak wait for the derivative: {amount(sum([r.bytes for r in stored]))}."
+    size = amount(sum([r.bytes for r in stored]))
+    text = f"{len(stored)} values at the peak are stored for much later equations, as those of derivatives: {size}."
     blocks: list[PageBlock] = [text]
     if residuals is not None:
         rows = [
@@ -474,9 +487,7 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
     ):
         b, t = size.get(line, (0, 0, 0)), time.get(line, (0.0, 0.0, 0.0))
         if b[2] or t[2]:
-            rows.append(
-                (line, f"{b[0]:,}", f"{b[1]:,}", f"{b[2]:+,}", duration(t[0]), duration(t[1]), f"{1e6 * t[2]:+,.1f} us")
-            )
+            rows.append((line, f"{b[0]:,}", f"{b[1]:,}", f"{b[2]:+,}", duration(t[0]), duration(t[1]), _change(t[2])))
     head = ("line", "bytes before", "after", "change", "time before", "after", "change")
     table = Table(head, tuple(rows), right=(1, 2, 3, 4, 5, 6))
     grew = _named([(k, v[2]) for k, v in size.items() if v[2] > 0])
@@ -496,6 +507,10 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
         after.time,
         (section, *after.sections),
     )
+
+
+def _change(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
 def _named(changes: list[tuple[str, float]]) -> str:

@@ -10,6 +10,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, Times, Unknown, UpTo
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, distinct_jaxprs, source_location
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.marks import Keep, Mark
 from fxad.transforms.costs import number_of_runs
 
 _LONGEST: Final = 160  # characters of an equation in a table
@@ -41,7 +42,7 @@ class ExplainedEquation:
 class Equations(Sequence[ExplainedEquation]):
     """All equations of some programs, each distinct body once, the outermost first."""
 
-    __slots__ = ("_by_line", "_by_name", "_producers", "_rows", "bodies", "labels")
+    __slots__ = ("_by_line", "_by_name", "_policies", "_producers", "_rows", "bodies", "labels")
 
     def __init__(self, programs: Sequence[tuple[Jaxpr, int]]) -> None:
         """Number the equations of programs, each of which runs a number of times."""
@@ -53,6 +54,7 @@ class Equations(Sequence[ExplainedEquation]):
         self._by_line: dict[tuple[str, str, int], list[ExplainedEquation]] = {}
         self._by_name: dict[tuple[str, str], list[ExplainedEquation]] = {}
         self._producers: dict[tuple[Jaxpr, Atom], ExplainedEquation] = {}
+        self._policies: dict[Jaxpr, dict[Atom, str]] = {}
         for body in bodies:
             for eqn, line in zip(body.eqns, walk.lines[body], strict=True):
                 self._add(body, eqn, line, walk)
@@ -93,6 +95,13 @@ class Equations(Sequence[ExplainedEquation]):
         """Return the equation that computes a value of a body; None for an operand and a literal."""
         return self._producers.get((body, value))
 
+    def policy_of(self, e: ExplainedEquation) -> str:
+        """Return the policy of `remat` that keeps a result of an equation; empty if there is none."""
+        if e.body not in self._policies:
+            self._policies[e.body] = _policies(e.body)
+        kept = self._policies[e.body]
+        return next((kept[v] for v in e.eqn.outs if v in kept), "")
+
     def find(self, operation: str, line: SourceLocation | None, kind: str) -> ExplainedEquation | None:
         """Return the equation that an operation of XLA comes from: `operation` is the path of functions and the
         primitive, `kind` the type of the result."""
@@ -119,6 +128,17 @@ def _bodies(programs: Sequence[Jaxpr]) -> list[Jaxpr]:
     """Return the distinct bodies of programs, each before the bodies that it runs."""
     # Bodies that are first seen in a later program are not run by an earlier one, so the reverse order is right.
     return list(dict.fromkeys([b for p in programs for b in distinct_jaxprs(p)]))[::-1]
+
+
+def _policies(body: Jaxpr) -> dict[Atom, str]:
+    """Return, for the values of a body that a policy keeps, also through other marks, the first such policy."""
+    kept: dict[Atom, str] = {}
+    for eqn in reversed(body.eqns):
+        if isinstance(eqn.prim, Mark):
+            of_results = next((kept[v] for v in eqn.outs if v in kept), "")
+            if by := f"policy {eqn.prim.by}" if isinstance(eqn.prim, Keep) else of_results:
+                kept.update(dict.fromkeys(eqn.ins, by))
+    return kept
 
 
 @final

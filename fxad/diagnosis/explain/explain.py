@@ -54,8 +54,8 @@ def explain(
         return page_of(_executable(program), folder, digits, residuals)
     first, second = _executable(program), _executable(after)
     return comparison(
-        page_of(first, None, None, None),
-        page_of(second, folder, digits, residuals),
+        page_of(first, None, None, None, second.program.jaxpr),
+        page_of(second, folder, digits, residuals, first.program.jaxpr),
         first.program.jaxpr,
         second.program.jaxpr,
     )

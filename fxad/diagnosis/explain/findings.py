@@ -82,10 +82,15 @@ _Operation: TypeAlias = tuple[str, int, Primitive, tuple[Aval, ...]]
 
 
 def verdict(
-    s: ExplainedProgram, memory: Memory, time: Sequence[TimeRow], digits: ErrorTable | None
+    s: ExplainedProgram,
+    memory: Memory,
+    time: Sequence[TimeRow],
+    digits: ErrorTable | None,
+    compared: Jaxpr | None = None,
 ) -> tuple[Findings, ...]:
-    """Return what was found about memory, time, what repeats, what is wasted, digits."""
-    again = [*recomputed(s.equations), *compiled_again(s)]
+    """Return what was found about memory, time, what repeats, what is wasted, digits. `compared` is the program that
+    this one is compared with: it is no trace of the same function that was compiled again."""
+    again = [*recomputed(s.equations), *compiled_again(s, compared)]
     waste = [*wide_values(s), *stored_twice(memory), *missed_donations(s)]
     return (
         Findings("memory", tuple(_memory(s, memory))),
@@ -234,10 +239,12 @@ def remat_lines(equations: Equations) -> list[str]:
     return list(dict.fromkeys([line_text(line) for line in found if line is not None]))
 
 
-def compiled_again(s: ExplainedProgram) -> list[str]:
-    """Return why the cache holds several programs of this name, from the first difference to each of them."""
+def compiled_again(s: ExplainedProgram, compared: Jaxpr | None = None) -> list[str]:
+    """Return why the cache holds several programs of this name, from the first difference to each of them, but for
+    `compared`."""
     jaxpr = s.executable.program.jaxpr
-    others = [p for p in active_cache().programs_named(jaxpr.name) if p is not jaxpr and _is_similar(p, jaxpr)]
+    named = [p for p in active_cache().programs_named(jaxpr.name) if p is not jaxpr and p is not compared]
+    others = [p for p in named if _is_similar(p, jaxpr)]
     if not others:
         return []
     difference = diff(jaxpr, others[0])

@@ -11,7 +11,7 @@ from typing import Final, final
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation
 from fxad.diagnosis.explain.hlo import AssignedBuffer, HloModule, Instruction
-from fxad.ir import SourceLocation
+from fxad.ir import Jaxpr, SourceLocation
 
 _MOST_STEPS: Final = 400  # from an instruction to one with a line
 TRANSPOSED: Final = "transpose_"  # the names of transposed programs begin so
@@ -35,7 +35,8 @@ class Origins:
     """The origins of the instructions of a module."""
 
     __slots__ = (
-        "_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users", "has_derivative",
+        "_again", "_callers", "_computation_of", "_equations", "_found", "_module", "_transposed", "_users",
+        "has_derivative",
     )  # fmt: skip
 
     def __init__(self, module: HloModule, equations: Equations) -> None:
@@ -46,6 +47,7 @@ class Origins:
         self._transposed: dict[int, bool] = {}  # by the number of a computation
         self._found: dict[tuple[int, tuple[int, ...]], ValueOrigin] = {}
         self._computation_of: dict[int, int] = {}
+        self._again = _lines_that_return(equations)
         for number, computation in module.computations.items():
             for i in computation.instructions:
                 self._computation_of[i.id] = number
@@ -79,6 +81,16 @@ class Origins:
             inside = self._module.computations[number].instructions
             self._transposed[number] = any([TRANSPOSED in other.operation for other in inside])
         return self._transposed[number]
+
+    def policy_of(self, equation: ExplainedEquation) -> str:
+        """Return the policy of `remat` that keeps a result of an equation; empty if there is none."""
+        return self._equations.policy_of(equation)
+
+    def returns_to(self, line: SourceLocation) -> bool:
+        """Return True if a body has equations of a line, then others, then again some of this line, as a derivative
+        has. All equations of one call of a library function, such as an optimiser, have one line of the user, and
+        stand together."""
+        return (line.file, line.line) in self._again
 
     def _has_line(self, i: Instruction) -> bool:
         return i.line is not None or self._equations.find(i.operation, None, i.type) is not None
@@ -147,3 +159,23 @@ class Origins:
                     seen.add(user.id)
                     queue.append(user.id)
         return None
+
+
+def _lines_that_return(equations: Equations) -> frozenset[tuple[str, int]]:
+    """Return the lines whose equations stand in several places of one body."""
+    out: set[tuple[str, int]] = set()
+    left: set[tuple[str, int]] = set()
+    body: Jaxpr | None = None
+    here: tuple[str, int] | None = None
+    for e in equations:
+        if e.body is not body:
+            body, here, left = e.body, None, set()
+        line = None if e.line is None else (e.line.file, e.line.line)
+        if line == here:
+            continue
+        if here is not None:
+            left.add(here)
+        if line is not None and line in left:
+            out.add(line)
+        here = line
+    return frozenset(out)

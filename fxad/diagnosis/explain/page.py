@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Final, TypeAlias, final
+from importlib import import_module
+from textwrap import fill
+from typing import Final, Protocol, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 from fxad.errors import ArgumentError, described, shown
 from fxad.support.atomic_file import write_whole
-from fxad.support.tables import Table
+from fxad.support.tables import WIDE, Table
 
 ROWS: Final = 60  # of a table in HTML; the number of the others is shown
 TEXT_ROWS: Final = 12  # of a table in text
+_CELL: Final = 72  # characters of a cell in text
+_LAST_CELL: Final = 240  # and of one in the last column
 LISTED: Final = 3000  # equations of the program that are listed
+
+
+class _ConsoleOptions(Protocol):
+    """The options that rich passes: `max_width` is the number of characters of a line."""
+
+    max_width: int
 
 
 @final
@@ -115,7 +125,7 @@ class Page:
         return tuple(map(str, self.findings))
 
     def text(self) -> str:
-        """Return the page as plain text, for terminals."""
+        """Return the page as plain text, for terminals. Its sentences are wrapped, its tables are not."""
         parts = [f"explain {self.name}", "", *map(_findings_text, self.findings), ""]
         for section in self.sections:
             if not section.folded:
@@ -159,6 +169,19 @@ class Page:
     def __str__(self) -> str:
         return self.text()
 
+    def __rich_console__(self, _console: object, options: _ConsoleOptions) -> Iterator[object]:
+        text = import_module("rich.text").Text  # a string would be read as markup: f32[3] as f32
+        bold, tables = "bold", options.max_width >= WIDE
+        yield text(f"explain {self.name}\n", bold)
+        for about in self.findings:
+            yield text(about.subject, bold)
+            yield from [text(f"  - {found}") for found in about.found]
+        for section in self.sections:
+            if not section.folded:
+                yield text(f"\n{section.title}", bold)
+                for block in section.blocks:
+                    yield (_block_rich(block) if tables else None) or text(_block_text(block))
+
     def __repr__(self) -> str:
         return f"<Page of {self.name}: {len(self.memory)} values in memory, {len(self.time)} equations>"
 
@@ -167,9 +190,10 @@ class Page:
 
 
 def _findings_text(about: Findings) -> str:
-    """Return a subject and what was found, each on a line of its own."""
+    """Return a subject and what was found, each finding in lines of its own."""
     head = f"  {about.subject}: "
-    return head + f"\n{' ' * len(head)}".join(about.found)
+    below = " " * len(head)
+    return "\n".join([_wrapped(found, below if k else head, f"{below}  ") for k, found in enumerate(about.found)])
 
 
 def _block_text(block: PageBlock) -> str:
@@ -192,9 +216,29 @@ def _block_text(block: PageBlock) -> str:
             return "\n".join([f"{n:5d}  {text}  # {line}" for n, text, line, _, _ in block.entries])
 
 
+def _block_rich(block: PageBlock) -> object:
+    """Return a table as one of rich; None for another block."""
+    table = block.table if isinstance(block, EquationRows | SourceLines) else block
+    if not isinstance(table, Table):
+        return None
+    if isinstance(block, SourceLines):
+        return table.rich()
+    more = len(table.rows) - TEXT_ROWS
+    left_out = [(*[""] * (len(table.head) - 1), f"... {more:,} more rows")] if more > 0 else []
+    return Table(table.head, (*map(_cut, table.rows[:TEXT_ROWS]), *left_out), table.right).rich()
+
+
 def _cut(row: tuple[str, ...]) -> tuple[str, ...]:
     """Return the cells of a row for a terminal."""
-    return tuple([c if len(c) <= 72 else f"{c[:69]}..." for c in row[:-1]]) + row[-1:]
+    widths = [*[_CELL] * (len(row) - 1), _LAST_CELL]
+    return tuple([c if len(c) <= w else f"{c[: w - 3]}..." for c, w in zip(row, widths, strict=True)])
+
+
+def _wrapped(line: str, begins: str, continues: str) -> str:
+    """Return a line of the verdict in lines of a terminal."""
+    return fill(
+        line, WIDE, initial_indent=begins, subsequent_indent=continues, break_long_words=False, break_on_hyphens=False
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- HTML

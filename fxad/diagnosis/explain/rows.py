@@ -18,7 +18,6 @@ from fxad.diagnosis.explain.origins import TRANSPOSED, Origins, ValueOrigin
 from fxad.execution.executable import Executable
 from fxad.ir import HigherOrder, SourceLocation
 from fxad.primitives.fusion import MOVES, VIEWS
-from fxad.primitives.marks import Keep, Mark
 from fxad.runtime import MemoryStats, XlaExecutable
 from fxad.transforms.costs import elements, flops, microseconds
 from fxad.units.plan import UnitPlan
@@ -256,7 +255,7 @@ class _Reason:
 def _why_in_memory(span: Span, origin: ValueOrigin, origins: Origins, steps: int) -> _Reason:
     """Return which decision keeps a value in memory."""
     equation = origin.equation
-    decided = _policy_of(equation) if equation is not None else ""
+    decided = origins.policy_of(equation) if equation is not None else ""
     if decided:
         return _Reason(f"stored: {decided}", True)
     operation = origin.instruction.operation
@@ -278,27 +277,16 @@ def _why_in_memory(span: Span, origin: ValueOrigin, origins: Origins, steps: int
 def _derivative_that_reads(span: Span, origin: ValueOrigin, origins: Origins) -> str:
     """Return the derivative that reads a value, empty if none does: it is read in a transposed program, or again on a
     line that has read it or computed it before, after other lines."""
-    lines = [origins.of(i.id).line for i in span.readers]
+    readers = [origins.of(i.id) for i in span.readers]
     if any([origins.in_derivative(i) for i in span.readers]):
-        last = next((line for line in reversed(lines) if line is not None), None)
-        return f"the derivative of {last.short}" if last is not None else "the derivative"
-    before = [origin.line, *lines[:-1]]
-    last = lines[-1] if lines else None
-    known = origins.has_derivative and last is not None and last in before
-    if known and last is not None and span.end - span.begin > 2 and len(lines) > 1:
-        return f"the derivative of {last.short}"
-    return ""
-
-
-def _policy_of(equation: ExplainedEquation) -> str:
-    """Return the policy of `remat` that keeps a result of an equation; empty if there is none."""
-    values = {*equation.eqn.outs}
-    for eqn in equation.body.eqns:
-        if isinstance(eqn.prim, Mark) and not values.isdisjoint(eqn.ins):
-            values.update(eqn.outs)
-            if isinstance(eqn.prim, Keep):
-                return f"policy {eqn.prim.by}"
-    return ""
+        line = next((r.line for r in reversed(readers) if r.line is not None), None)
+        return f"the derivative of {line.short}" if line is not None else "the derivative"
+    last = readers[-1] if len(readers) > 1 and span.end - span.begin > 2 else None
+    if last is None or last.line is None or not origins.has_derivative:
+        return ""
+    before = [origin.line, *[r.line for r in readers[:-1]]]
+    again = last.line in before and origins.returns_to(last.line)
+    return f"the derivative of {last.line.short}" if again else ""
 
 
 def _waiting_rows(s: ExplainedProgram, now: int) -> list[MemoryRow]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum, unique
+from math import inf
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -33,7 +34,7 @@ from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, Add, Sub
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, StopGradient
-from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE
+from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, NE
 from fxad.primitives.elementwise.powers import ABS, SQRT
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import Bilinear
@@ -100,12 +101,15 @@ class Wants:
     `squares`: `error_squares`, without which an error is known for one real result only. `sizes`: the exact
     `size_squares` of every equation; else those of a sample of elements of sums, differences and contractions, which
     tell cancellation. `stops`: values that `stop_gradient` holds constant stay constant. Without it their errors reach
-    the results as all errors do, so their derivatives must exist.
+    the results as all errors do, so their derivatives must exist. `overflows`: an infinite error is not finite in the
+    sums, also where its adjoint is 0. There the results do not depend on it to first order, as `1 / y` does not for an
+    infinite y, and may be wrong nevertheless.
     """
 
     squares: bool
     sizes: bool = False
     stops: bool = False
+    overflows: bool = False
 
 
 @by_value
@@ -351,7 +355,7 @@ def _sums(
     b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None, wanted: tuple[Sum, ...], wants: Wants
 ) -> Atom:
     """Return the wanted sums for one result."""
-    weighted = _times(b, ct, e)
+    weighted = _times(b, ct, e, wants.overflows)
     sums = [_sum(b, weighted)]
     if Sum.ERROR_SQUARES in wanted:
         sums.append(_sum(b, b.one(MUL, weighted, weighted)))
@@ -370,14 +374,18 @@ def _sampled(b: Builder, x: Atom) -> Atom:
     return b.one(Slice((0,), (x.aval.size,), (x.aval.size // _SAMPLE,)), flat)
 
 
-def _times(b: Builder, ct: Atom, x: Atom) -> Atom:
-    """Return the product, the real part of a complex one; 0 where the adjoint is 0, also if x is infinite."""
+def _times(b: Builder, ct: Atom, x: Atom, overflows: bool = False) -> Atom:
+    """Return the product, the real part of a complex one; 0 where the adjoint is 0, also if x is nan, and, but for
+    `overflows`, if it is infinite."""
     if ct.aval.dtype in dtypes.COMPLEX or x.aval.dtype in dtypes.COMPLEX:
         product = b.one(REAL, b.one(MUL, converted(b, ct, dtypes.complex128), converted(b, x, dtypes.complex128)))
     else:
         dtype = dtypes.float64 if ct.aval.dtype == dtypes.float64 else dtypes.float32
         product = b.one(MUL, converted(b, ct, dtype), converted(b, x, dtype))
-    return emit_where(b, b.one(EQ, ct, Lit.zero(ct.aval)), Lit.zero(product.aval), product)
+    none = b.one(EQ, ct, Lit.zero(ct.aval))
+    if overflows and x.aval.dtype not in dtypes.COMPLEX:
+        none = b.one(AND, none, b.one(NE, b.one(ABS, x), Lit.of(inf, x.aval)))
+    return emit_where(b, none, Lit.zero(product.aval), product)
 
 
 # ------------------------------------------------------------------------------------------------------ the whole pass
