@@ -100,9 +100,9 @@ def logsumexp(
     return_sign = flag("logsumexp", "return_sign", return_sign)
     keepdims = flag("logsumexp", "keepdims", keepdims)
     array = as_inexact_array("logsumexp", a)
-    factors = None if b is None else as_inexact_array("logsumexp", b, 2)
-    if factors is not None:  # the exponentials are computed in the dtype of the result
-        wide = fnp.promote_types(array.dtype, factors.dtype)
+    factors: Array | None = None
+    if b is not None:  # the exponentials are computed in the dtype of the result
+        wide = fnp.promote_types(array.dtype, as_inexact_array("logsumexp", b, 2).dtype)
         array, factors = as_array("logsumexp", a).astype(wide), as_array("logsumexp", b, 2).astype(wide)
     if where is not None:
         array = jit_composite(_where_argument, array, as_array("logsumexp", where, 5))

@@ -379,13 +379,12 @@ add("numpy.fft.fftfreq numpy.fft.rfftfreq", [1, 2, 5, 8, -1], d=[1.0, 0.5, -2.0]
 add("numpy.fft.fftshift numpy.fft.ifftshift", [V, X, I, W3, E0], axes=[LEFT_OUT, None, 0, -1, (0, 1), 7])
 
 for lower in FLAGS:
-    names = "scipy.linalg.cholesky"
-    add(names, HALVES[lower][:4], lower=[lower])
+    add("scipy.linalg.cholesky", HALVES[lower][:4], lower=[lower])
     add("scipy.linalg.eigh", HALVES[lower], lower=[lower], eigvals_only=[True])
     add("scipy.linalg.solve", HALVES[lower], RIGHT, lower=[lower], assume_a=["sym", "her", "foo"])
     add("scipy.linalg.solve", HALVES[lower][:4], RIGHT, lower=[lower], assume_a=["pos"])
-    names = [0, 1, 2, "N", "T", "C", 3]
-    add("scipy.linalg.solve_triangular", HALVES[lower], RIGHT, trans=names, lower=[lower], unit_diagonal=FLAGS)
+    kinds = [0, 1, 2, "N", "T", "C", 3]
+    add("scipy.linalg.solve_triangular", HALVES[lower], RIGHT, trans=kinds, lower=[lower], unit_diagonal=FLAGS)
 add("scipy.linalg.solve", SQUARE, RIGHT)
 add(many("scipy.linalg", "det inv lu_factor expm"), SQUARE)
 add("scipy.linalg.lu", SQUARE, permute_l=FLAGS)
