@@ -127,6 +127,12 @@ class TracedProgram(Program[P, R]):
         return self.options.lower(self)
 
 
+def _target_of(program: Program[..., object], leaves: Sequence[object]) -> placement.Target | None:
+    """Return the devices that hold the arguments of a call; None if all may move."""
+    buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
+    return placement.target_of_committed(program.name, buffers, program.operand_path)
+
+
 _ALL_REASONS: Final = int(ReleaseReason.EXECUTABLES | ReleaseReason.CALLS)
 
 
@@ -287,6 +293,12 @@ class _ByTypes(Generic[P, R]):
         leaves, exact = self.flatten(args, kwargs)
         return self.program(exact, self.types(leaves, exact))
 
+    def lower(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Lowered[P, R]:
+        """Return the lowered program for these arguments, which compiles for the devices that hold them."""
+        leaves, exact = self.flatten(args, kwargs)
+        program = self.program(exact, self.types(leaves, exact))
+        return replace(self.options.lower(program), operands=_target_of(program, leaves))
+
     def clear(self) -> None:
         """Drop the programs and executables."""
         self.programs.clear()
@@ -346,10 +358,8 @@ class _ByTypes(Generic[P, R]):
             _log.info("jit of %s: %s; called at %s", program.name, self._reason(program), line)
         cache = active_cache()
         compiled = cache.compilations()
-        buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
-        target = placement.target_of_committed(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.options.lower(program).compile_for_operands(target)
+        executable = self.options.lower(program).compile_for_operands(_target_of(program, leaves))
         if line and cache.compilations() != compiled and cache.count_compiled_at(line) == _MANY_COMPILATIONS:
             warn(
                 f"jit of {program.name}: the calls at {line} have compiled {_MANY_COMPILATIONS} programs. The last reason:"
@@ -558,7 +568,7 @@ class Jitted(_JittedFunction[P, R]):
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        return self._by_types.options.lower(self._by_types.trace(args, kwargs))
+        return self._by_types.lower(args, kwargs)
 
     def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""

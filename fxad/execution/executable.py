@@ -77,6 +77,7 @@ class Lowered(_Staged, Generic[P, R_co]):
     donate: tuple[int, ...] = ()  # operands that `compile` donates by default
     choice: UnitsChoice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
+    operands: Target | None = None  # the devices of the arguments for which `jit(f).lower` made it
 
     @property
     def module(self) -> LoweredModule:
@@ -131,8 +132,8 @@ class Lowered(_Staged, Generic[P, R_co]):
         `donate` names arguments whose memory the results reuse, by position, by name, or both; or maps them to tree
         prefixes of bools. A donated array is deleted by the call. `device` is the device to run on: uncommitted
         arguments are moved there, and the results are committed to it. Without it, the program is compiled for the
-        default device, and the results are free to move. In both cases, a call with data committed to another device
-        compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
+        devices of the arguments that `jit(f).lower` was given, otherwise for the default device, and the results are
+        free to move. In both cases, a call with data committed to another device compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
         program runs on their devices, which divide arguments and results.
 
         `compiler_options` are further `flags` of the options, under JAX's name. `budget` is a number of bytes, or a
@@ -167,7 +168,9 @@ class Lowered(_Staged, Generic[P, R_co]):
         if budget is not None:
             limit = parse_bytes(f"compile of {self.program.name}", budget)
             divided = divided.replace(with_budget(divided.jaxpr, limit))
-        return replace(self, program=divided)._compiled(options, donate, target=device, device=device)
+        divides = in_shardings is not None or out_shardings is not None
+        target = self.operands if device is None and not divides else device
+        return replace(self, program=divided)._compiled(options, donate, target=target, device=device)
 
     def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of

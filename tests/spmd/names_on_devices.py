@@ -242,6 +242,21 @@ def test_shardings_of_executables(mesh: Mesh) -> None:
     assert alone.input_shardings == ((SingleDeviceSharding(fx.devices()[0]),), {})
 
 
+def test_a_function_is_lowered_for_the_devices_of_its_arguments(mesh: Mesh) -> None:
+    """The memory of the executable is that of the program that its calls run."""
+    rows, w = NamedSharding(mesh, P("x")), np.eye(64, dtype=np.float32)
+    x = fx.device_put(fnp.ones((1024, 64)), rows)
+    twice = fx.jit(lambda w, x: fnp.tanh(fnp.tanh(x @ w) @ w))
+    divided = fx.jit(twice.fn, in_shardings=(None, rows)).lower(w, x).compile()
+    run = twice.lower(w, x).compile()
+    assert run.input_shardings[0][1] == run(w, x).sharding == rows
+    whole = twice.lower(w, fx.Spec(x.shape, x.dtype)).compile()
+    assert run.memory().temp_bytes == divided.memory().temp_bytes < whole.memory().temp_bytes
+    assert sum([row.bytes for row in fx.explain(run).memory]) == run.memory().temp_bytes
+    other = fx.devices()[3]
+    assert twice.lower(w, x).compile(device=other)(w, np.asarray(x)).device == other
+
+
 # ---------------------------------------------------------------------------------------------------- shard_map, pmap
 
 
