@@ -133,8 +133,9 @@ class Lowered(_Staged, Generic[P, R_co]):
         prefixes of bools. A donated array is deleted by the call. `device` is the device to run on: uncommitted
         arguments are moved there, and the results are committed to it. Without it, the program is compiled for the
         devices of the arguments that `jit(f).lower` was given, otherwise for the default device, and the results are
-        free to move. In both cases, a call with data committed to another device compiles for that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the
-        program runs on their devices, which divide arguments and results.
+        free to move. In both cases, a call with data committed to another device compiles for that device.
+        `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the program runs on their
+        devices, which divide arguments and results.
 
         `compiler_options` are further `flags` of the options, under JAX's name. `budget` is a number of bytes, or a
         text such as "64 MiB". The executable has at most so many bytes of temporaries, on each device: values are
