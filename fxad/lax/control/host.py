@@ -160,7 +160,8 @@ def _tell(what: str, f: Callable[..., object], name: str, args: object, kwargs: 
 
 
 def _is_no_array(x: object) -> bool:
-    return is_known(x) and not is_scalar(x)
+    """Return True for a value that is passed on as it is. A number is an operand, also one that is traced."""
+    return is_known(x) and not is_scalar(x) and not isinstance(x, Array)
 
 
 def _effect(op: str, ordered: bool) -> str:
