@@ -12,15 +12,16 @@ from fxad.errors import ArgumentError, FileFormatError, shown
 from fxad.support.atomic_file import FOLLOWING, open_file, remove_abandoned
 
 
-def absolute_path(operation: str, path: object) -> str:
-    """Return the absolute path, with `~` and `~name` written out. Raises: ArgumentError if `path` is not a path."""
+def absolute_path(operation: str, path: object, of: str = "file") -> str:
+    """Return the absolute path of a file or a folder, with `~` and `~name` written out. Raises: ArgumentError if `path`
+    is not a path."""
     try:
         name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
         os.fsencode(name)
     except (TypeError, UnicodeEncodeError):  # a `__fspath__` that returns no name; a surrogate alone is no character
         name = ""
     if not name or "\0" in name:
-        raise ArgumentError(f"{operation}: {shown(path)} is not the path of a file", remedy="name a file")
+        raise ArgumentError(f"{operation}: {shown(path)} is not the path of a {of}", remedy=f"name a {of}")
     return os.path.abspath(os.path.expanduser(name))
 
 

@@ -482,7 +482,7 @@ def test_refusals_of_record(tmp_path: Path) -> None:
         fx.record(file),
     ):
         pass
-    with pytest.raises(fx.errors.ArgumentError, match=r"record: 3 is not the path of a file"):
+    with pytest.raises(fx.errors.ArgumentError, match=r"record: 3 is not the path of a folder(?s:.*)name a folder"):
         fx.record(3).__enter__()  # type: ignore[arg-type]
     with pytest.raises(fx.errors.ArgumentError, match=r"record: the budget is a str, not a number of bytes: 'much'"):
         fx.record(tmp_path, limit="much").__enter__()

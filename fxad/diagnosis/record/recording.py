@@ -113,7 +113,7 @@ def record(path: str | os.PathLike[str], *, limit: int | str = _LIMIT) -> Iterat
     """
     if active_trace() is not None:
         raise ArgumentError("record: a trace is active, and calls in it are equations", remedy="record the outer call")
-    folder = absolute_path("record", path)
+    folder = absolute_path("record", path, "folder")
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise FileFormatError(f"record: {folder} is a file", remedy="name a folder: each call gets a file in it")
     recording = Recording(folder, parse_bytes("record", limit))

@@ -35,7 +35,8 @@ _Defs: TypeAlias = dict[Atom, Eqn]
 _Replacement: TypeAlias = "Atom | tuple[Primitive, tuple[Atom, ...]] | None"
 _Rule: TypeAlias = Callable[[_Defs, Eqn], _Replacement]
 
-# Operations on floating constants whose result is exact, so that NumPy and XLA compute the same bits.
+# Operations on floating constants whose result is exact, so that NumPy and XLA compute the same bits. The modulus of a
+# complex number is not.
 _EXACT: Final = frozenset({NEG, ABS, SELECT_N})
 _MOVES: Final = (BroadcastInDim, Permutation, Slice, Index)
 
@@ -156,7 +157,7 @@ def _fold(eqn: Eqn) -> Lit | None:
 def _is_exact(prim: Primitive, lits: list[Lit], out: Aval) -> bool:
     if isinstance(prim, ConvertElementType):
         return _converts_exactly(lits[0].aval.dtype, out.dtype)
-    if isinstance(prim, BitcastConvertType):
+    if isinstance(prim, BitcastConvertType) or (prim == ABS and lits[0].aval.dtype in dtypes.COMPLEX):
         return False
     rounds = any([aval.inexact for aval in (*[a.aval for a in lits], out)])
     return prim in _EXACT or not rounds
