@@ -114,7 +114,9 @@ def resolved_mode(op: str, places: Sequence[object], sizes: Sequence[int], mode:
                 f"{op}: mode 'raise' checks indices, and index array {k} is traced",
                 remedy="a traced program cannot raise: choose 'clip' or 'wrap'",
             ) from None
-        outside = values[(values < 0) | (values >= n)] if values.dtype.kind in "iu" else values[:0]
+        if values.dtype.kind not in "iu":  # the operation refuses it
+            continue
+        outside = values[(values < 0) | (values >= n)]
         if outside.size:
             raise AxisError(
                 f"{op}: index {outside.flat[0]} of index array {k} is out of range for size {n}",
