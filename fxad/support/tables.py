@@ -62,7 +62,7 @@ class Table:
         return table
 
 
-class _ConsoleOptions(Protocol):
+class ConsoleOptions(Protocol):
     """The options that rich passes: `max_width` is the number of characters of a line."""
 
     max_width: int
@@ -82,7 +82,7 @@ class Shown(ABC):
         head, tables = self._shown()
         return headed(head, *[table.html() for table in tables])
 
-    def __rich_console__(self, _console: object, options: _ConsoleOptions) -> Iterator[object]:
+    def __rich_console__(self, _console: object, options: ConsoleOptions) -> Iterator[object]:
         text = import_module("rich.text").Text
         if options.max_width < WIDE:
             yield text(str(self))

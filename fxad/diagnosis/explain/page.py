@@ -8,25 +8,19 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import import_module
 from textwrap import fill
-from typing import Final, Protocol, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 from fxad.errors import ArgumentError, described, shown
 from fxad.support.atomic_file import write_whole
-from fxad.support.tables import WIDE, Table
+from fxad.support.tables import WIDE, ConsoleOptions, Table
 
 ROWS: Final = 60  # of a table in HTML; the number of the others is shown
 TEXT_ROWS: Final = 12  # of a table in text
 _CELL: Final = 72  # characters of a cell in text
 _LAST_CELL: Final = 240  # and of one in the last column
 LISTED: Final = 3000  # equations of the program that are listed
-
-
-class _ConsoleOptions(Protocol):
-    """The options that rich passes: `max_width` is the number of characters of a line."""
-
-    max_width: int
 
 
 @final
@@ -169,7 +163,7 @@ class Page:
     def __str__(self) -> str:
         return self.text()
 
-    def __rich_console__(self, _console: object, options: _ConsoleOptions) -> Iterator[object]:
+    def __rich_console__(self, _console: object, options: ConsoleOptions) -> Iterator[object]:
         text = import_module("rich.text").Text  # a string would be read as markup: f32[3] as f32
         bold, tables = "bold", options.max_width >= WIDE
         yield text(f"explain {self.name}\n", bold)
