@@ -89,7 +89,9 @@ def global_norm(values: object) -> Array:
     Type: float32, or wider where a leaf is. float16 and bfloat16 are summed in float32.
     """
     sums = [_sum_of_squares(x) for x in _arrays("tree.global_norm", *tree.flatten(values))]
-    return fnp.sqrt(sum(sums[1:], sums[0]) if sums else fnp.zeros((), fnp.float32))
+    total = sum(sums[1:], sums[0]) if sums else fnp.zeros((), fnp.float32)
+    zero = total == 0  # the derivative of the norm at 0 is 0, as that of `linalg.norm`; that of the root is infinite
+    return fnp.where(zero, 0, fnp.sqrt(fnp.where(zero, 1, total)))
 
 
 def _sum_of_squares(x: Array) -> Array:

@@ -157,6 +157,12 @@ def _attention(
 ) -> tuple[Array, ...]:
     b, t, n, h = q.shape
     s, groups = k.shape[1], k.shape[2]
+    # a weight of 0 does not keep nan of the padding out of a sum, nor out of a derivative
+    if q_lengths is not None:
+        q = fnp.where(_before_end(q_lengths, t).reshape(b, t, 1, 1), q, 0)
+    if k_lengths is not None:
+        inside = _before_end(k_lengths, s).reshape(b, s, 1, 1)
+        k, v = fnp.where(inside, k, 0), fnp.where(inside, v, 0)
     wide = fnp.promote_types(q.dtype, np.float32)
     grouped = q.reshape(b, t, groups, n // groups, h)
     scores = fnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide).reshape(b, n, t, s) * scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, overload
 
 import fxad.numpy as fnp
@@ -242,19 +243,27 @@ def standardize(
 def _standardize(
     x: Array, axes: tuple[int, ...], mean: Array | None, variance: Array | None, epsilon: ArrayLike, where: Array | None
 ) -> Array:
-    wide = x.astype(computed_in(x.dtype))
-    if mean is None:
-        mean = _mean(wide, axes, where)
-    off = wide - mean
+    wide = x.astype(dtypes.accumulated(x.dtype))
+    kept = wide if where is None else fnp.where(where, wide, 0)
+    center = _mean(kept, axes, where) if mean is None else mean
     if variance is None:
+        off = kept - center
         variance = _mean(fnp.real(off * fnp.conj(off)) if off.dtype in dtypes.COMPLEX else fnp.square(off), axes, where)
-    out = off * lax.rsqrt(variance + epsilon)
+    inverse = lax.rsqrt(variance + epsilon)
+    out = apply_around(lambda x: (x - center) * inverse, wide, where)
     return out if wide.dtype == x.dtype else out.astype(x.dtype)
 
 
-def computed_in(dtype: dtypes.DType) -> dtypes.DType:
-    """Return the dtype that means and squares are computed in: at least float32."""
-    return dtypes.float32 if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
+def apply_around(f: Callable[[Array], Array], x: Array, where: Array | None) -> Array:
+    """Return f(x), for an elementwise f whose parameters do not depend on the elements outside `where`.
+
+    An infinity or nan outside has a value of f, and no derivative: a cotangent of 0 times the element would be nan in
+    the parameters, and so in all derivatives.
+    """
+    if where is None:
+        return f(x)
+    infinite = fnp.where(where, False, ~fnp.isfinite(x))
+    return fnp.where(infinite, lax.stop_gradient(f(x)), f(fnp.where(infinite, 0, x)))
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:

@@ -16,7 +16,7 @@ from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.parallel import AxisName, named_axes
-from fxad.nn.normalisations import computed_in
+from fxad.nn.normalisations import apply_around
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.operations.arguments import flag, number, to_int
@@ -59,9 +59,10 @@ def _layer_norm(
     where: Array | None,
     dtype: DType,
 ) -> Array:
-    wide = x.astype(computed_in(dtype))
+    wide = x.astype(dtypes.accumulated(dtype))
     mean, variance = _moments(wide, axes, where)
-    return _affine((wide - mean) * lax.rsqrt(variance + epsilon), scale, bias).astype(dtype)
+    inverse = lax.rsqrt(variance + epsilon)
+    return apply_around(lambda x: _affine((x - mean) * inverse, scale, bias), wide, where).astype(dtype)
 
 
 def rms_norm(
@@ -88,9 +89,10 @@ def rms_norm(
 def _rms_norm(
     x: Array, scale: Array | None, axes: tuple[int, ...], epsilon: ArrayLike, where: Array | None, dtype: DType
 ) -> Array:
-    wide = x.astype(computed_in(dtype))
-    square = _mean(_abs_square(wide), axes, where)
-    return _affine(wide * lax.rsqrt(square + epsilon), scale, None).astype(dtype)
+    wide = x.astype(dtypes.accumulated(dtype))
+    square = _mean(_abs_square(_inside(wide, where)), axes, where)
+    inverse = lax.rsqrt(square + epsilon)
+    return apply_around(lambda x: _affine(x * inverse, scale, None), wide, where).astype(dtype)
 
 
 def group_norm(
@@ -140,7 +142,7 @@ def _group_norm(
     dtype: DType,
 ) -> Array:
     shape = x.shape
-    grouped = x.astype(computed_in(dtype)).reshape(
+    grouped = x.astype(dtypes.accumulated(dtype)).reshape(
         *shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]
     )
     kept = (channel, *[k + (k > channel) for k in batch])
@@ -197,12 +199,12 @@ def batch_norm(
     s, b = _parameters("batch_norm", array, (channel,), scale, bias)
     old = [_parameter("batch_norm", f"stats.{n}", array, (channel,), getattr(stats, n)) for n in ("mean", "var")]
     axes = other_axes((channel,), array.ndim)
-    if not flag("batch_norm", "training", training):
-        return jit_composite(_batch_norm_with, array, s, b, *old, epsilon, dtype), stats
-    mapped = ((), ()) if axis_name is None else named_axes("batch_norm", axis_name)
     kept = _where("batch_norm", array, where)
-    mean, variance = jit_composite_all(_batch_moments, array.astype(computed_in(dtype)), axes, kept, *mapped)
-    y = jit_composite(_batch_norm_with, array, s, b, mean, variance, epsilon, dtype)
+    if not flag("batch_norm", "training", training):
+        return jit_composite(_batch_norm_with, array, s, b, *old, epsilon, kept, dtype), stats
+    mapped = ((), ()) if axis_name is None else named_axes("batch_norm", axis_name)
+    mean, variance = jit_composite_all(_batch_moments, array.astype(dtypes.accumulated(dtype)), axes, kept, *mapped)
+    y = jit_composite(_batch_norm_with, array, s, b, mean, variance, epsilon, kept, dtype)
     decay = number("batch_norm", "momentum", momentum) if is_scalar(momentum) else as_array("batch_norm", momentum)
     running = [jit_composite(_running, o, n, decay).ravel() for o, n in zip(old, (mean, variance), strict=True)]
     return y, BatchStats(*running)
@@ -222,11 +224,12 @@ def _batch_norm_with(
     mean: Array,
     variance: Array,
     epsilon: ArrayLike,
+    where: Array | None,
     dtype: DType,
 ) -> Array:
-    wide = computed_in(dtype)
-    y = (x.astype(wide) - mean.astype(wide)) * lax.rsqrt(variance.astype(wide) + epsilon)
-    return _affine(y, scale, bias).astype(dtype)
+    wide = dtypes.accumulated(dtype)
+    center, inverse = mean.astype(wide), lax.rsqrt(variance.astype(wide) + epsilon)
+    return apply_around(lambda x: _affine((x - center) * inverse, scale, bias), x.astype(wide), where).astype(dtype)
 
 
 def _running(old: Array, new: Array, momentum: float | Array) -> Array:
@@ -285,8 +288,14 @@ def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:
 
 def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames = ()) -> tuple[Array, Array]:
     """Return mean and variance over axes, which are kept with size 1."""
+    x = _inside(x, where)
     mean = _mean(x, axes, where, names)
     return mean, _mean(_abs_square(x - mean), axes, where, names)
+
+
+def _inside(x: Array, where: Array | None) -> Array:
+    """Return x with 0 outside `where`: a square of what is there has a derivative that nan would go through."""
+    return x if where is None else fnp.where(where, x, 0)
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames = ()) -> Array:
@@ -294,7 +303,7 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames
     if where is None:
         mean = x.mean(axes, keepdims=True)
         return lax.pmean(mean, names) if names else mean
-    total = fnp.where(where, x, 0).sum(axes, keepdims=True)
+    total = _inside(x, where).sum(axes, keepdims=True)
     count = where.astype(x.real.dtype).sum(axes, keepdims=True)
     if names:
         total, count = lax.psum((total, count), names)

@@ -89,6 +89,8 @@ COMBINE: Final[Mapping[str, CombineUpdates]] = MappingProxyType(
 _SCATTER: Final[Mapping[str, ScatterType]] = MappingProxyType(
     {"set": Scatter, "add": ScatterAdd, "multiply": ScatterMul, "min": ScatterMin, "max": ScatterMax}
 )
+# Operations whose derivative has a factor that depends on the operands.
+_OF_PRODUCTS: Final = ("multiply", "divide", "power")
 # + is or, * is and
 _OF_BOOLS: Final = MappingProxyType({"add": "max", "multiply": "min"})
 
@@ -180,9 +182,13 @@ def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> At
             remedy="a mask has the sizes of the axes it indexes",
         )
     value = fit_update(f"at.{name}", emit, value, x.aval, x.aval.shape)
-    (new,) = COMBINE[name](emit, x, value)
     if ndim < x.aval.ndim:
         mask = emit_broadcast(emit, mask, x.aval.shape, tuple(range(ndim)))
+    chosen: Atom = x
+    if name in _OF_PRODUCTS:  # ones elsewhere: derivatives there are multiplied by 0, and 0 times infinity is nan
+        one = Lit.of(1, x.aval)
+        chosen, value = emit_where(emit, mask, x, one), emit_where(emit, mask, value, one)
+    (new,) = COMBINE[name](emit, chosen, value)
     return (emit_where(emit, mask, new, x),)
 
 

@@ -28,10 +28,11 @@ class ClipByGlobalNorm:
         """Return the clipped tree."""
         norm = global_norm(updates)
         inside = norm < self.max_norm
+        divisor = fnp.where(inside | (norm == 0), 1, norm)
 
         def clipped(u: ArrayLike) -> Array:
             x = fnp.asarray(u)
-            return fnp.where(inside, x, ((x / norm.astype(x.dtype)) * self.max_norm).astype(x.dtype))
+            return fnp.where(inside, x, ((x / divisor.astype(x.dtype)) * self.max_norm).astype(x.dtype))
 
         return tree.map(clipped, updates), ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -275,9 +276,21 @@ def _real_zeros(p: ArrayLike) -> Array:
 
 
 def _unbiased(moments: P, decay: HyperParameter, count: Array) -> P:
-    """Return the moments divided by `1 - decay**count`, computed in float32 at least."""
-    correction = 1 - fnp.asarray(decay, dtype=fnp.float32) ** count.astype(fnp.float32)
-    return tree.map(lambda m: fnp.asarray(m) / correction.astype(fnp.asarray(m).dtype), moments)
+    """Return the moments divided by `1 - decay**count`, computed in the dtype of each, float32 at least."""
+
+    def corrected(m: ArrayLike) -> Array:
+        array = fnp.asarray(m)
+        wide = fnp.promote_types(array.real.dtype, fnp.float32)
+        return array / _bias_correction(decay, count.astype(wide)).astype(array.dtype)
+
+    return tree.map(corrected, moments)
+
+
+def _bias_correction(decay: HyperParameter, count: Array) -> Array:
+    """Return `1 - decay**count` in the dtype of the count."""
+    if isinstance(decay, (int, float)) and decay > 0:
+        return -fnp.expm1(count * math.log(decay))  # the difference of two numbers near 1 would lose digits
+    return 1 - fnp.asarray(decay, dtype=count.dtype) ** count
 
 
 def _decayed(operation: str, direction: P, params: P | None, weight_decay: HyperParameter, mask: object) -> P:

@@ -11,7 +11,7 @@ from fxad import nn, random
 from fxad.core import tree
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy import linalg
-from fxad.operations.arguments import is_word, number
+from fxad.operations.arguments import is_word, number, shape as as_sizes
 from fxad.scipy import special
 from fxad.scipy.arguments import reals
 from fxad.tracing.array import Array, ArrayLike
@@ -103,11 +103,12 @@ class GaussianKde:
         logs = _log_normal(apart, self.covariance + other.covariance)
         return fnp.sum(self.weights[:, None] * other.weights * fnp.exp(logs))
 
-    def resample(self, key: Array, shape: Sequence[int] = ()) -> Array:
+    def resample(self, key: Array, shape: int | Sequence[int] = ()) -> Array:
         """Return points of the density, drawn with a key of `fxad.random`: (d, *shape)."""
         of_point, of_noise = random.split(key)
-        chosen = random.choice(of_point, self.n, tuple(shape), p=self.weights)
-        noise = random.normal(of_noise, (self.d, *shape), self.dataset.dtype)
+        sizes = as_sizes("resample", "shape", shape)
+        chosen = random.choice(of_point, self.n, sizes, p=self.weights)
+        noise = random.normal(of_noise, (self.d, *sizes), self.dataset.dtype)
         spread = fnp.tensordot(linalg.cholesky(self.covariance), noise, 1, precision="highest")
         return self.dataset[:, chosen] + spread
 
