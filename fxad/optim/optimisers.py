@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -281,16 +280,10 @@ def _unbiased(moments: P, decay: HyperParameter, count: Array) -> P:
     def corrected(m: ArrayLike) -> Array:
         array = fnp.asarray(m)
         wide = fnp.promote_types(array.real.dtype, fnp.float32)
-        return array / _bias_correction(decay, count.astype(wide)).astype(array.dtype)
+        correction = 1 - fnp.asarray(decay, dtype=wide) ** count.astype(wide)
+        return array / correction.astype(array.dtype)
 
     return tree.map(corrected, moments)
-
-
-def _bias_correction(decay: HyperParameter, count: Array) -> Array:
-    """Return `1 - decay**count` in the dtype of the count."""
-    if isinstance(decay, (int, float)) and decay > 0:
-        return -fnp.expm1(count * math.log(decay))  # the difference of two numbers near 1 would lose digits
-    return 1 - fnp.asarray(decay, dtype=count.dtype) ** count
 
 
 def _decayed(operation: str, direction: P, params: P | None, weight_decay: HyperParameter, mask: object) -> P:

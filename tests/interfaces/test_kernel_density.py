@@ -45,6 +45,7 @@ def test_one_point_in_several_dimensions() -> None:
 def test_draws_have_the_moments_of_the_density() -> None:
     kde = gaussian_kde(DATA, weights=WEIGHTS)
     assert kde.resample(fx.random.key(1)).shape == (2,)
+    assert kde.resample(fx.random.key(1), 5).shape == (2, 5)
     draws = np.asarray(kde.resample(fx.random.key(0), (200, 200))).reshape(2, -1)
     share = WEIGHTS / WEIGHTS.sum()
     mean = DATA @ share

@@ -73,6 +73,34 @@ def test_the_numbers_are_those_of_optax(name: str) -> None:
     np.testing.assert_array_max_ulp(got, np.array(OPTAX[name], "f"), maxulp=4)
 
 
+def test_adam_in_float64_has_the_digits_of_float64() -> None:
+    """Regression: 5 digits of a parameter were right, because the correction of the bias was that of float32."""
+    b1, b2, rate = 0.9, 0.999, 0.1
+    for nesterov in (False, True):
+        gradients = np.random.default_rng(2).standard_normal((5, 3))
+        found, _ = after(optim.adam(rate, nesterov=nesterov), np.ones(3), list(gradients))
+        p, m, v = np.ones(3), np.zeros(3), np.zeros(3)
+        for k, g in enumerate(gradients, 1):
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+            first = m / (1 - b1**k)
+            if nesterov:
+                first = b1 * m / (1 - b1 ** (k + 1)) + (1 - b1) * g / (1 - b1**k)
+            p = p - rate * first / (np.sqrt(v / (1 - b2**k)) + 1e-8)
+        np.testing.assert_allclose(found, p, rtol=1e-13)
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0])
+def test_clipping_a_gradient_of_zeros(bound: float) -> None:
+    """Regression: nan. Below the bound the update is the identity, and so is its derivative."""
+
+    def clipped(g: Any) -> Any:
+        return optim.clip_by_global_norm(bound).update(g)[0]
+
+    assert not np.asarray(clipped(np.zeros(2, "f"))).any()
+    np.testing.assert_array_equal(fx.jacrev(clipped)(np.zeros(2, "f")), np.eye(2) * (bound > 0))
+    np.testing.assert_array_equal(fx.grad(fx.tree.global_norm)(np.zeros(2, "f")), np.zeros(2))
+
+
 # The same optimisers of optax, if it is installed.
 PEERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda o: o.sgd(0.1),
