@@ -36,7 +36,7 @@ _single_operand_runs: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashabl
 def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
-        cached = _single_operand_runs.peek((op, x._aval, id(static[0]))) if static else None
+        cached = _single_operand_runs.peek((op, x._aval, id(static[0]))) if len(static) == 1 else None
         loaded = None if cached is None or process_state.any_committed else cached[0]()
         if loaded is None:
             return _run_and_remember(op, x, static)

@@ -57,6 +57,7 @@ from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import LinearInOne
 from fxad.primitives.gather_scatter import gather_along_axis, index_vectors
+from fxad.primitives.index import index_dtype
 from fxad.primitives.operand_checks import check_axis, check_count, check_dtype
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, PRODUCT, SUM, Monoid, ReduceAnd
 from fxad.primitives.shape import Iota, Transpose, align_to_first, emit_broadcast, emit_reshape
@@ -93,7 +94,7 @@ def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, start: Lit) -> A
 def without_first_factor(emit: Emit, a: Atom, axis: int, reverse: bool) -> Atom:
     """Return the factors of a linear recurrence with 0 for the first one, which is not used. It would be multiplied by
     the 0 before the first element, which gives nan if it is infinite."""
-    at = emit.one(Iota(a.aval.shape, dtypes.int32, axis))
+    at = emit.one(Iota(a.aval.shape, index_dtype((a.aval.shape[axis],)), axis))
     first = a.aval.shape[axis] - 1 if reverse else 0
     return emit_where(emit, emit.one(EQ, at, Lit.of(first, at.aval)), Lit.zero(a.aval), a)
 
@@ -375,7 +376,7 @@ class CumExtremum(MonoidScan):
         # a new extremum differs from the previous one; nan differs from itself, and no extremum follows it
         nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, previous, previous))
         same = emit.one(OR, nans, emit.one(EQ, y, previous))
-        at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
+        at = emit.one(Iota(y.aval.shape, index_dtype((n,)), self.axis))
         first = n - 1 if self.reverse else 0
         latest = emit_where(emit, same, Lit.of(first, at.aval), at)
         return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), latest)

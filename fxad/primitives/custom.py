@@ -418,7 +418,8 @@ class CallWithRules(Applied, Linear):
         n, computed = self.captured, self.rules.computed
         # a device runs the function, and not the rule
         rule = self._batch_rule(ctx) if dims[:n] == (None,) * n and not ctx.devices else None
-        # operands that must be stacked along axis 0: those of a batch rule, and those that a further rule computes
+        # operands that must be stacked along axis 0: those of a batch rule, and those that a further rule computes,
+        # because the value that it computes has the mapped axis also where the given operand has none
         stacked = [(rule is not None and k >= n) or (d is None and k in computed) for k, d in enumerate(dims)]
         operands = zip(args, dims, stacked, strict=True)
         args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if s else a for a, d, s in operands])

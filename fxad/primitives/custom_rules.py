@@ -549,6 +549,7 @@ class Function(Record):
     def _batch_axes(self, ctx: BatchCtx, dims: Dims, *, by_rule: bool) -> dict[int, int | None]:
         """Return the batch axis of each value of a batched call. A tangent or cotangent has the axis of its value.
 
+        Programs are batched twice: here only to find out the axes, and then to these axes.
         Several programs may compute a value. If they return it at different axes, its axis is 0. `by_rule`: a batch
         rule computes the results, at axis 0.
         """

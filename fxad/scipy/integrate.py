@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar, final
+from typing import Final, NamedTuple, TypeVar, final
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api import staging
@@ -153,6 +153,17 @@ class _InitialValueProblem:
 # ----------------------------------------------------------------------------------------------------------- the solver
 
 
+class _Reached(NamedTuple):
+    """How far the solver is: y and its slope at t, the next step dt, and the quartic of the step from `last` to t."""
+
+    y: Array
+    slope: Array
+    t: Array
+    dt: Array
+    last: Array
+    curve: tuple[Array, ...]
+
+
 @partial(custom_vjp, nondiff_argnums=(0,))
 def _solution(
     problem: _InitialValueProblem, y0: Array, ts: Array, parameters: list[Array], constants: list[Array]
@@ -163,36 +174,37 @@ def _solution(
     def limited(dt: Array) -> Array:
         return fnp.minimum(dt, problem.hmax) if problem.hmax else dt
 
-    def reach(state: tuple[Array, ...], target: Array) -> tuple[tuple[Array, ...], Array]:
+    def reach(start: _Reached, target: Array) -> tuple[_Reached, Array]:
         """Step to a time or beyond it, and interpolate in the last step."""
 
-        def unfinished(state: tuple[Array, ...]) -> Array:
-            steps, _, _, t, dt, *_ = state
-            more = (t < target) & (t + dt > t)
+        def unfinished(state: tuple[Array, _Reached]) -> Array:
+            steps, s = state
+            more = (s.t < target) & (s.t + s.dt > s.t)
             return more & (steps < problem.mxstep) if problem.mxstep else more
 
-        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            steps, y, slope, t, dt, last, *curve = state
+        def step(state: tuple[Array, _Reached]) -> tuple[Array, _Reached]:
+            steps, old = state
+            y, slope, t, dt, *_ = old
             y1, slopes = _stages(f, y, slope, t, dt)
             error = dt * _weighted(_ERROR, slopes)
             ratio = _size(error / (problem.atol + problem.rtol * fnp.maximum(fnp.abs(y), fnp.abs(y1))))
             fitted = _quartic(y, y1, y + dt * _weighted(_MIDDLE, slopes), dt * slope, dt * slopes[-1])
             kept = ratio <= 1
-            new = (y1, slopes[-1], t + dt, limited(dt * _growth(ratio)), t, *fitted)
-            old = (y, slope, t, limited(dt * _growth(ratio)), last, *curve)
-            return steps + 1, *[fnp.where(kept, a, b) for a, b in zip(new, old, strict=True)]
+            following = limited(dt * _growth(ratio))
+            new = _Reached(y1, slopes[-1], t + dt, following, t, tuple(fitted))
+            same = old._replace(dt=following)
+            return steps + 1, tree.map(lambda a, b: fnp.where(kept, a, b), new, same)
 
-        _, *rest = lax.while_loop(unfinished, step, (fnp.asarray(0), *state))
-        t, last, curve = rest[2], rest[4], rest[5:]
-        share = (target - last) / fnp.where(t > last, t - last, 1)
-        value = curve[0]
-        for coefficient in curve[1:]:
+        _, end = lax.while_loop(unfinished, step, (fnp.asarray(0), start))
+        share = (target - end.last) / fnp.where(end.t > end.last, end.t - end.last, 1)
+        value = end.curve[0]
+        for coefficient in end.curve[1:]:
             value = value * share + coefficient
-        return tuple(rest), fnp.where(t >= target, value, fnp.nan)
+        return end, fnp.where(end.t >= target, value, fnp.nan)
 
     slope = f(y0, ts[0])
     dt = limited(_first_step(f, y0, slope, ts[0], problem))
-    _, values = lax.scan(reach, (y0, slope, ts[0], dt, ts[0], *[y0] * 5), ts[1:])
+    _, values = lax.scan(reach, _Reached(y0, slope, ts[0], dt, ts[0], (y0,) * 5), ts[1:])
     return fnp.concatenate([y0[None], values])
 
 

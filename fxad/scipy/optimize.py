@@ -148,7 +148,8 @@ class _Dense:
 
 @dataclass(frozen=True)
 class _Limited:
-    """L-BFGS: the last steps."""
+    """L-BFGS: the last steps. `remember` and `direction` take the count before a step; the stored state has the count
+    after it."""
 
     optimiser: Lbfgs
 

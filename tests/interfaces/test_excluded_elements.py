@@ -1,4 +1,4 @@
-"""What a mask excludes has no part in values and derivatives, whatever is there: nan, infinities, 0, negative numbers."""
+"""What a mask excludes has no part in values and derivatives, be it nan, an infinity, 0 or negative."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fxad import nn, ops
 from fxad.scipy import special
 
 KEPT = np.array([True, False, True, False])
+INSIDE = np.array([0.5, 1, 2, 1], np.float32)
 EXCLUDED = (0.3, 0.0, -1.0, 1e30, np.inf, -np.inf, np.nan)
 COLUMN = KEPT[:, None]
 SEGMENTS = np.array([0, 5, 1, -1])
@@ -60,7 +61,7 @@ def test_functions(name: str) -> None:
         return (y * fnp.arange(1.0, y.size + 1).reshape(y.shape)).sum()
 
     both = fx.jit(fx.value_and_grad(weighted))
-    results = [both(np.where(KEPT, np.float32([0.5, 1, 2, 1]), np.float32(bad))) for bad in EXCLUDED]
+    results = [both(np.where(KEPT, INSIDE, np.float32(bad))) for bad in EXCLUDED]
     for value, gradient in results:
         np.testing.assert_allclose(value, results[0][0], rtol=1e-5)
         np.testing.assert_allclose(gradient, results[0][1], rtol=1e-4, atol=1e-6)
@@ -75,14 +76,15 @@ def test_updates_of_a_mask(name: str) -> None:
     @fx.jit
     def gradients(x: Any, mask: Any, value: Any) -> Any:
         def at_all(x: Any, value: Any) -> Any:
-            new = getattr(x.at[mask], name)(value)
+            new: Any = getattr(x.at[mask], name)(value)
             return new.sum()
 
-        return fx.grad(at_all, (0, 1))(x, value)
+        both: Any = fx.grad(at_all, (0, 1))
+        return both(x, value)
 
     for bad in EXCLUDED:
-        for value in np.float32([1.5, 0, np.inf]):
-            x = np.where(KEPT, np.float32([0.5, 1, 2, 1]), np.float32(bad))
+        for value in np.array([1.5, 0, np.inf], np.float32):
+            x = np.where(KEPT, INSIDE, np.float32(bad))
             of_x, _ = gradients(x, KEPT, value)
             assert (np.asarray(of_x)[~KEPT] == 1).all()
             of_x, of_value = gradients(x, np.zeros(4, bool), value)

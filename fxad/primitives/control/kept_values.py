@@ -99,7 +99,13 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         return operands
 
     def resumed(v: Var, recomputed: Atom) -> Atom:
-        """Return the value of a result of an equation in the second program, which has no marks."""
+        """Return the value of a result of an equation in the second program, which has no marks.
+
+        a result of an effect       the operand that has it
+        a kept value                a new operand
+        a mark of a kept value      the operand of that value
+        others                      the recomputed value, of a mark the value that it marks, such as an operand
+        """
         if recomputed in stored:  # a result of an effect: it is an operand
             return recomputed
         if v in first_marks:  # kept: it is an operand. Its first mark, of a later equation, says what that takes
