@@ -315,7 +315,7 @@ class Scan(HigherOrder, Linear):
         linear = tuple([isinstance(a, Hole) for a in args])
         steps, takes = self.steps, tuple(range(len(args)))
         linear_carry = steps.split(linear)[1]
-        # With a carry (c, d) of which only d is linear, `args` is (c, hole, xs) and `values` is {0: c, 2: xs}. A scan of
+        # With a carry (c, d) of which only d is linear, `args` is (c, hole, xs) and `values` {0: c, 2: xs}. A scan of
         # what is known gives the stack of c as value 3. From there on `steps`, `takes` and `cts` are those of a scan
         # with the carry d alone.
         if not all(linear_carry):
