@@ -2,7 +2,7 @@
 
 A polynomial is a sum of monomials. A monomial is a product of factors with powers. A factor is a named size, or a
 function of sizes that is no polynomial: `n//2`, `max(n, m)`. Equal polynomials are one object. Sums with `max` and
-`min` have a normal form too: see `normal_form`.
+`min` have a normal form too: see `_SumOfParts`.
 
 Addition, subtraction and multiplication compare no sizes, so this file needs no bounds. `size_bounds` computes bounds
 with these three operations. Division, `max`, `min` and comparison need bounds, so they stand in `sizes`, which imports
@@ -12,7 +12,6 @@ both files. Every polynomial is a `Size`, the subclass that `sizes` declares: fu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, final
 
@@ -303,8 +302,12 @@ def _multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
 
 def size_of_terms(make: Make, terms: Terms) -> int:
     """Return the size of terms in any order, in normal form: an int if it is constant."""
-    parts = _positive_parts(make, terms)
-    return interned(make, terms) if parts is None else normal_form(make, *parts)
+    if not any([c and only_function(mono, "max", "min") is not None for mono, c in terms.items()]):
+        return interned(make, terms)
+    total = _SumOfParts(make)
+    for mono, c in terms.items():
+        total.add_term(mono, c)
+    return total.size()
 
 
 def interned(make: Make, terms: Terms) -> int:
@@ -338,79 +341,107 @@ def only_function(mono: Monomial, *functions: str) -> SizeFunction | None:
 
 
 def normal_form(make: Make, rest: int, parts: Sequence[tuple[int, int]]) -> int:
-    """Return the size `rest + sum(c * max(0, d) for d, c in parts)`. Equal sums of this form are one size.
-
-    max(0, -d) is max(0, d) - d, so each d is taken with the sign for which it grows with its first term. Then a part
-    grows too: `c * max(0, d)`, or, for c < 0, `c * d - c * min(0, d)`. A single part with c = 1 or -1 may be written as
-    the `max` or `min` of two sizes; the shorter text counts. In one named size, every sum of this form is a line with
-    bends, which are listed by their places: max(0, max(0, n - 1) - min(1, n)) is max(0, n - 2).
-    """
-    lines = _lines_of_one_size(make, rest, parts)
-    if lines is not None:
-        rest, parts = lines
-    coefficients: dict[int, int] = {}
+    """Return the size `rest + sum(c * max(0, d) for d, c in parts)` in normal form: see `_SumOfParts`."""
+    total = _SumOfParts(make)
+    total.add(rest, 1)
     for d, c in parts:
-        (_, first), *_ = sorted(terms_of(d).items(), key=term_order)
-        if first < 0:
-            d, rest = -d, rest + d * c
-        coefficients[d] = coefficients.get(d, 0) + c
-    kept = {d: c for d, c in coefficients.items() if c}
-    rest = rest + reduce(lambda total, part: total + part[0] * part[1], [p for p in kept.items() if p[1] < 0], 0)
-    functions = {d: ordered_function("max" if c > 0 else "min", 0, d) for d, c in kept.items()}
-    terms = dict(terms_of(rest))
-    terms.update({((functions[d], 1),): abs(c) for d, c in kept.items()})
-    split = interned(make, terms)
-    if len(kept) == 1 and rest:
-        ((d, c),) = kept.items()
-        if abs(c) == 1:
-            joined = of_factor(make, ordered_function("max" if c > 0 else "min", rest, rest + d))
-            return joined if len(exact_text(joined)) <= len(exact_text(split)) else split
-    return split
+        total.add_positive(d, c)
+    return total.size()
+
+
+@final
+class _SumOfParts:
+    """A sum `rest + sum(c * max(0, d) for d, c in parts)`, where no term of the rest is a multiple of `max` or `min`.
+
+    - Each sum of sizes is one such sum: max(a, b) is a + max(0, b - a), min(a, b) is b - max(0, b - a).
+    - max(0, -d) is max(0, d) - d, so each d is taken with the sign for which it grows with its first term.
+    - A d of one named size is often a line with bends. Its part becomes one part max(0, n - k) for each bend: max(0,
+      2*n - 1) is n + max(0, n - 1) for n >= 0, also in a sum with other names.
+
+    Law: the sum is that of its size, so equal sums are one size, and the text of a size is read as that size.
+    """
+
+    __slots__ = ("_make", "_parts", "_rest")
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._rest: Terms = {}
+        self._parts: dict[int, int] = {}  # d -> c
+
+    def add(self, size: int, c: int) -> None:
+        """Add c * size."""
+        for mono, d in terms_of(size).items():
+            self.add_term(mono, d * c)
+
+    def add_term(self, mono: Monomial, c: int) -> None:
+        """Add a monomial with a coefficient."""
+        function = only_function(mono, "max", "min")
+        if function is None:
+            self._rest[mono] = self._rest.get(mono, 0) + c
+        elif c:
+            grows = function.function == "max"
+            self.add(function.a if grows else function.b, c)
+            self.add_positive(function.b - function.a, c if grows else -c)
+
+    def add_positive(self, d: int, c: int) -> None:
+        """Add c * max(0, d)."""
+        known = line_of_size(d)
+        if known is not None:
+            name, line = known
+            value, slope, bends = positive_line(line, name.at_least)
+            n = of_factor(self._make, name)
+            self.add((n - name.at_least) * slope + value, c)
+            for k, change in bends.items():
+                self._parts[n - k] = self._parts.get(n - k, 0) + change * c
+            return
+        if self._falls(d):
+            self.add(d, c)
+            d = -d
+        self._parts[d] = self._parts.get(d, 0) + c
+
+    def _falls(self, d: int) -> bool:
+        """Return True if the coefficient of the first term of d is negative; that of the first part if the rest is
+        constant. Of d and -d it is True for one."""
+        total = _SumOfParts(self._make)
+        total.add(d, 1)
+        terms = sorted([(mono, c) for mono, c in total._rest.items() if mono and c], key=term_order)
+        if terms:
+            return terms[0][1] < 0
+        parts = sorted([(exact_text(e), c) for e, c in total._parts.items() if c])
+        return bool(parts) and parts[0][1] < 0
+
+    def size(self) -> int:
+        """Return the size. Each of its functions grows: c * max(0, d), or, for c < 0, c * d - c * min(0, d). A single
+        part with c = 1 or -1 may be written as the `max` or `min` of two sizes; the shorter text counts."""
+        kept: dict[int, int] = {}
+        while self._parts:
+            d = max(self._parts, key=_nesting)  # c * d changes parts that stand inside of d, so these come later
+            c = self._parts.pop(d)
+            if c:
+                kept[d] = c
+            if c < 0:
+                self.add(d, c)
+        terms = dict(self._rest)
+        terms.update({((ordered_function("max" if c > 0 else "min", 0, d), 1),): abs(c) for d, c in kept.items()})
+        split = interned(self._make, terms)
+        rest = interned(self._make, self._rest)
+        if len(kept) == 1 and rest:
+            ((d, c),) = kept.items()
+            if abs(c) == 1:
+                joined = of_factor(self._make, ordered_function("max" if c > 0 else "min", rest, rest + d))
+                return joined if len(exact_text(joined)) <= len(exact_text(split)) else split
+        return split
+
+
+def _nesting(size: int) -> int:
+    """Return how deeply functions `max` and `min` are nested in a size, as terms of terms."""
+    functions = [f for mono in terms_of(size) if (f := only_function(mono, "max", "min")) is not None]
+    return 1 + max([_nesting(x) for f in functions for x in (f.a, f.b)]) if functions else 0
 
 
 def ordered_function(function: str, a: int, b: int) -> SizeFunction:
     """Return `max` or `min` of two sizes, which are ordered by their texts."""
     return SizeFunction(function, *sorted((a, b), key=exact_text))
-
-
-def _positive_parts(make: Make, terms: Terms) -> tuple[int, list[tuple[int, int]]] | None:
-    """Return terms as a rest and parts for `normal_form`; None if no term is a multiple of `max` or `min`."""
-    parts: list[tuple[int, int]] = []
-    rest: int = 0
-    others: Terms = {}
-    for mono, c in terms.items():
-        function = only_function(mono, "max", "min")
-        if function is None:
-            others[mono] = c
-        elif function.function == "max":
-            parts.append((function.b - function.a, c))
-            rest = rest + function.a * c
-        else:
-            parts.append((function.b - function.a, -c))
-            rest = rest + function.b * c
-    return (rest + interned(make, others), parts) if parts else None
-
-
-def _lines_of_one_size(
-    make: Make, rest: int, parts: Sequence[tuple[int, int]]
-) -> tuple[int, list[tuple[int, int]]] | None:
-    """Return the same sum with a part `max(0, n - k)` for each bend, if it is in one named size and piecewise
-    linear."""
-    names = {n for size in (rest, *[d for d, _ in parts]) for n in names_of(size)}
-    if len(names) != 1:
-        return None
-    (name,) = names
-    line = line_of_name(rest, name)
-    for d, c in parts:
-        inner = line_of_name(d, name)
-        if line is None or inner is None:
-            return None
-        line = add_lines(line, positive_line(inner, name.at_least), c)
-    if line is None or len(line.bends) > MOST_BENDS:
-        return None
-    value, slope, bends = line
-    n = of_factor(make, name)
-    return (n - name.at_least) * slope + value, [(n - k, c) for k, c in sorted(bends.items())]
 
 
 def line_of_name(size: int, name: SizeName, side: int = 0) -> BentLine | None:

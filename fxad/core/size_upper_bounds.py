@@ -81,7 +81,18 @@ def _interval_of_factor(base: Factor, bounds: Mapping[str, int], depth: int) -> 
     if base.function != "//":
         apply = FUNCTIONS[base.function]
         return apply(a, c), apply(b, d)
-    c, d = maximum(c, 1), maximum(d, 1)
+    quotients = []
+    if not at_least(-d, 0):
+        quotients.append(_interval_quotient((a, b), (maximum(c, 1), maximum(d, 1))))
+    if not at_least(c, 0):  # a // b is -a // -b
+        quotients.append(_interval_quotient((b * -1, a * -1), (maximum(d * -1, 1), maximum(c * -1, 1))))
+    lows, highs = zip(*quotients, strict=True) if quotients else ((0,), (0,))  # a divisor of 0
+    return reduce(minimum, lows), reduce(maximum, highs)
+
+
+def _interval_quotient(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
+    """Return bounds of a quotient, for a divisor of at least 1."""
+    (a, b), (c, d) = x, y
     # a negative quotient grows with the divisor
     low = a // d if at_least(a, 0) else minimum(a // c, a // d)
     high = b // c if at_least(b, 0) else maximum(b // c, b // d)

@@ -195,6 +195,8 @@ def _floor_divide(a: int, b: int) -> int:
             raise ZeroDivisionError(f"{a} // 0")
         if b == 1:
             return a
+        if b < 0:  # the usual ceil division, -(n // -4), is (n + 3) // 4
+            return -((a - b - 1) // -b)
         whole: Terms = {m: c // b for m, c in terms_of(a).items() if c % b == 0}
         rest: Terms = {m: c for m, c in terms_of(a).items() if c % b}
         if rest and whole:
@@ -205,7 +207,7 @@ def _floor_divide(a: int, b: int) -> int:
             return rest[()] // b
         inner = [(m, c) for m, c in rest.items() if m]
         once = only_function(inner[0][0], "//") if len(inner) == 1 and inner[0][1] == 1 else None
-        if b > 0 and once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b
+        if once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b
             return (once.a + rest.get((), 0) * once.b) // (once.b * b)
     else:
         if a == 0 or (at_least(a, 0) and at_least(b - a, 1)):
