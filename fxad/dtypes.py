@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from fxad.core.numbers import NUMBER_CLASSES
 from fxad.errors import DTypeError, shown
 
 DType: TypeAlias = np.dtype[np.generic]
@@ -140,7 +141,13 @@ class ScalarType:
 
 # by type and by name: both spellings mean the same dtype
 _ALONE: Final = ((bool, bool_), (int, int32), (float, float32), (complex, complex64))
-_PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType({**dict(_ALONE), **{t.__name__: d for t, d in _ALONE}})
+_PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType(
+    {
+        **dict(_ALONE),
+        **{t.__name__: d for t, d in _ALONE},
+        **{cls: dict(_ALONE)[t] for cls, t in NUMBER_CLASSES.items()},  # the type of a number that a function was given
+    }
+)
 
 
 def short(dtype: DType) -> str:

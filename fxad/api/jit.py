@@ -370,7 +370,7 @@ class _ByTypes(Generic[P, R]):
         return self._hold((exact, types, mesh), program, executable)
 
     def _reason(self, program: Program[P, R]) -> str:
-        return _recompilation_reason(program, [held.program for held in self.executables.values()])
+        return _recompilation_reason(program, [held.program for held in self.executables.copy().values()])
 
     def _redirect_to(self, held: _Held[P, R]) -> None:
         """Redirect the fast path of the function to one of its programs."""

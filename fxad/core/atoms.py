@@ -300,6 +300,11 @@ class Lit:
                 raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")
             if np.iscomplexobj(value) and not dtypes.is_complex(aval.dtype):
                 raise DTypeError(f"literal: {value!r} is complex, {aval} is not")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:  # NumPy has no dtype for it
+            try:
+                value = float(value)
+            except OverflowError:
+                value = float("inf") if value > 0 else float("-inf")
         with np.errstate(all="ignore"):
             return Lit(np.asarray(value).astype(aval.dtype).tobytes(), aval)
 

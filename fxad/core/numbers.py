@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Final, TypeVar, cast
 
 T = TypeVar("T")
@@ -98,10 +99,12 @@ class ComplexArgument(_Pickled, complex):
     __slots__ = ()
 
 
-for _cls in (IntArgument, FloatArgument, ComplexArgument):
-    _cls.__name__ = _cls.__qualname__ = _cls.__mro__[2].__name__  # in messages, and for whoever asks
+# By class, the type of Python that it stands for.
+NUMBER_CLASSES: Final = MappingProxyType[type, type]({IntArgument: int, FloatArgument: float, ComplexArgument: complex})
+for _cls, _type in NUMBER_CLASSES.items():
+    _cls.__name__ = _type.__name__  # in messages; the repr of the class has its own name
 
-NUMBER_ARGUMENTS: Final = frozenset({IntArgument, FloatArgument, ComplexArgument})
+NUMBER_ARGUMENTS: Final = frozenset(NUMBER_CLASSES)
 # The types of Python numbers. A number of another subclass is one too; these are told by one comparison.
 NUMBER_TYPES: Final = NUMBER_ARGUMENTS | {bool, int, float, complex}
 

@@ -18,6 +18,7 @@ conversion computes. `NumberOperands` decides the dtypes of the arguments when t
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias, cast, final
 
 import numpy as np
@@ -39,14 +40,25 @@ from fxad.tracing.tracer import Trace, Tracer, active_trace, encloses, user_sour
 
 
 @final
+class Uncomputed(Enum):
+    """What a computed number has in place of a variable: a conversion computes it. It is no atom and has no type, so no
+    equation takes it, and nobody reads a value from it."""
+
+    UNCOMPUTED = 0
+
+
+UNCOMPUTED: Final = Uncomputed.UNCOMPUTED
+
+
+@final
 class TracedNumber(Tracer):
     """A Python number whose value is not known: an argument of a traced function, or computed from one.
 
     It takes the dtype of an array that it meets, as a number does. Everywhere else it is an array without axes, of
     int32, float32, ...: it is *settled*.
 
-    The variable of an argument has the base type of the number, and `Trace.finish` decides the dtype of the operand. A
-    computed number has an expression. Python computes in full precision, so the program does, in 64 bits (integers
+    The variable of an argument has the base type of the number, and `NumberOperands` decides the dtype of the operand
+    when the trace ends. A computed number has an expression, and `UNCOMPUTED` as its variable. Python computes in full precision, so the program does, in 64 bits (integers
     wrap), if the number meets an array. A settled number is computed in 32 bits, as an array would be.
 
     `arguments` are the arguments of traced functions from which the number is computed; `meets_64_bits` is True for one
@@ -216,7 +228,7 @@ class TracedNumber(Tracer):
         op(scratch, *scratch.inputs([computed.base] * len(args)), *static)  # it may refuse them
         expression = NumberExpression(op, args, static, computed, user_source(2))
         result = computed if result is None else result
-        return TracedNumber(trace, Lit.zero(result.base), result, expression)
+        return TracedNumber(trace, cast("Atom", UNCOMPUTED), result, expression)
 
 
 class NumberExpression(NamedTuple):
