@@ -83,6 +83,24 @@ def test_many_compilations_for_the_calls_of_one_line_are_a_warning(recwarn: pyte
     assert not recwarn
 
 
+def test_the_log_while_another_thread_compiles(caplog: pytest.LogCaptureFixture) -> None:
+    """Regression: the dict of executables changed its size while the reason was looked for in it."""
+    caplog.set_level(logging.INFO, logger="fxad")
+    run: Any = fx.jit(lambda x: x * 4101.25)
+    run(X)
+    executables = run._by_types.executables
+    (held,) = executables.values()
+
+    class Other:
+        @property
+        def program(self) -> Any:
+            executables[object()] = held  # by the other thread
+            return held.program
+
+    executables[None] = Other()
+    assert "jit of <lambda>: x is f32[5], it was f32[3]" in logged(caplog, lambda: run(np.ones(5, np.float32)))
+
+
 @pytest.mark.usefixtures("nothing_remembered")
 @pytest.mark.about_cpus
 def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None:

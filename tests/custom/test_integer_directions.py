@@ -77,6 +77,19 @@ def test_rules_that_give_an_integer_a_direction(name: str) -> None:
         assert caught.value.remedy == "return None for it; an array of float0, or of zeros, is taken too"
 
 
+@pytest.mark.parametrize("direction", [lambda a: a, lambda a: a + 1, lambda a: a - 7, lambda a: a * 0, lambda a: -a])
+def test_a_traced_number_is_no_constant_zero(direction: Any) -> None:
+    """Regression: a number computed from an argument was taken for the zero that stood for it."""
+
+    def f(x: Any, a: Any) -> Any:
+        g = fx.custom_vjp(lambda x, n: x * n)
+        g.defvjp(lambda x, n: (x * n, n), lambda n, bar: (bar * n, direction(a)))
+        return fx.grad(lambda x: g(x, a + 0).sum())(x)
+
+    with pytest.raises(DTypeError, match=r"returns a cotangent of n, which is i32\[\] and has none"):
+        fx.jit(f)(np.ones(2, np.float32), 7)
+
+
 def test_callers_may_give_float0() -> None:
     def f(x: Any, tree: Any) -> Any:
         return x * tree["n"], tree["n"] + 1, fnp.argmax(fnp.stack([x, -x]))

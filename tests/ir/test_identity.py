@@ -124,6 +124,10 @@ class TestLit:
     def test_conversion_is_that_of_numpy(self) -> None:
         assert Lit.of(-1, Aval((), "uint8")).value == 255
         assert Lit.of(2**80 + 5, Aval((), "int32")).value == 5
+        for dtype in dtypes.INEXACT:  # ints that no dtype of NumPy holds
+            for n in (2**70, -(2**63) - 1, -(10**400), 10**400):
+                real = min(max(n, -(2.0**1023)), 2.0**1023) * (2 if abs(n) > 2**1023 else 1)
+                assert Lit.of(n, Aval((), dtype)) is Lit.of(real, Aval((), dtype))
         assert Lit.of(2**80, F3).value == np.float32(2**80)
         assert Lit.of(np.float64(0.1), F3).value == np.float32(0.1)
         assert Lit.of(ml_dtypes.bfloat16(1.5), F3).value == 1.5

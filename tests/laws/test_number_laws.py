@@ -77,7 +77,9 @@ def asked(x: Any, numbers: Numbers) -> list[Any]:
         y = y + x
     looped = lax.fori_loop(0, n, lambda _, c: c + x, x)
     window = fnp.broadcast_to(x[n], (n, 2))
-    return [y, looped, window, x[:n], x * weights[f"w{n}"], x.reshape(-1, n) if x.size % n == 0 else x, x**n]
+    typed = [fnp.full(2, number, dtype=type(number)) for number in (n, numbers.rate)]
+    assert "Argument'" in repr(type(n)) or type(n) is int  # the class says what it is
+    return [*typed, y, looped, window, x[:n], x * weights[f"w{n}"], x.reshape(-1, n) if x.size % n == 0 else x, x**n]
 
 
 # ------------------------------------------------------------------------------------------------- transformations

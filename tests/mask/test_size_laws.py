@@ -63,7 +63,9 @@ def sums(*names: str) -> st.SearchStrategy[Expression]:
     line: Any = st.integers(-3, 3)
     for name in names:
         line = st.tuples(st.just("+"), line, st.tuples(st.just("*"), st.just(name), st.integers(-2, 2)))
-    functions = st.tuples(st.sampled_from(["max", "min"]), line, line)
+    one_name = st.tuples(st.just("+"), st.tuples(st.just("*"), st.sampled_from(names), st.integers(2, 3)), st.just(-1))
+    near = st.tuples(line, one_name).map(lambda pair: (pair[0], ("+", *pair)))  # they differ in one name
+    functions = st.builds(lambda f, pair: (f, *pair), st.sampled_from(["max", "min"]), near | st.tuples(line, line))
     nested = st.tuples(st.sampled_from(["max", "min"]), functions, line | functions)
     terms = st.tuples(st.just("*"), functions | nested, st.integers(-2, 2)) | line
     return st.recursive(terms, lambda inner: st.tuples(st.just("+"), inner, inner), max_leaves=4)

@@ -100,6 +100,14 @@ def test_the_padding_of_a_quotient_that_is_rounded_up() -> None:
     assert upper_bound(places, {"m": 4}) == N + 2
 
 
+def test_the_padding_of_a_quotient_by_a_negative_number() -> None:
+    """Regression: such divisors were taken for 1."""
+    assert -(N // -4) is (N + 3) // 4
+    assert upper_bound(-(N // -4), {"n": 5}) == 2
+    assert upper_bound(N - N // -2, {"n": 5}) == 8
+    assert upper_bound(N - N // (M - 4), {"n": 5, "m": 6}) == 10
+
+
 def test_the_padding_of_a_remainder() -> None:
     """Bounds of its single terms would be wider."""
     assert upper_bound((-1) % M, {"m": 4}) == 3
@@ -132,6 +140,9 @@ def test_normal_form() -> None:
     assert str(Aval((N, 3), "float32")) == "f32[n,3]"
     assert str(Aval((M - 1,), "int8")) == "i8[(m>0)-1]"
     assert repr(Lit.of(N + 1, Aval((N,), "float32"))) == "{n+1}:f32[n]"
+    assert maximum(0, 2 * N - 1) is N + maximum(0, N - 1)  # and so in every sum: texts of sums are read term by term
+    assert maximum(M, M + 2 * N - 1) is M + N + maximum(0, N - 1)
+    assert maximum(N * N, N * N + 2 * N - 1) is N * N + N + maximum(0, N - 1)
 
 
 def test_assumptions_decide() -> None:
