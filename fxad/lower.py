@@ -435,13 +435,15 @@ class _Function(_Operations):
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
                     env[outs[0]] = self._stored_call(eqn, operands)
                 elif len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
+                    # `apart` does not matter here: an update with two operands, without places, writes the one element
+                    # of an array without axes, which XLA has read before
                     (x, y), (out,) = ins, outs
                     a = env[x] if type(x) is Var else constant(x)
                     b = env[y] if type(y) is Var else constant(y)
                     (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
                 else:
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
-                    if apart and outs and (jaxpr, outs[0]) in apart:
+                    if apart and outs and (jaxpr, outs[0]) in apart:  # operand 1 is what is written
                         (operands[1],) = self.opaque_call(_identity(ins[1].aval), operands[1:2])
                     results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
                     env.update(zip(outs, results, strict=True))

@@ -162,6 +162,13 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
 
     `passes` run after the program was found large enough, and the units are chosen in their result. A program on
     several devices is one unit (docs/adr/0077).
+
+    | program | units need to save | no plan if |
+    |---|---|---|
+    | donates or recomputes | nothing (`least_saving` is None): they save memory | small, or one step |
+    | any other | `SAVED_MS` | small, one step, or they save less |
+
+    Without a plan, `_plan_by_size` asks another question: is there a stretch that XLA compiles too slowly?
     """
     if runs_on_devices(jaxpr):
         return None

@@ -54,7 +54,8 @@ class _MarkedCall(partial[T]):
         self = super().__new__(cls, _call_with_marker, fn, markers)
         ended, thread = Lock(), get_ident()
         ended.acquire()
-        # `any` calls both, in C: each returns None
+        # `any` calls both, in C: each returns None. The key goes first, so a thread that waited finds it gone. It can
+        # be called once: `map` is an iterator.
         cleanup = partial(any, map(_CALL, (partial(remove_dead, running, key), ended.release)))
         marker = _RunningCall(self, CLEANUP)
         marker.cleanup, marker.ended, marker.thread = cleanup, ended, thread

@@ -60,7 +60,11 @@ def with_known_values(
     as_literals: bool = False,
 ) -> Callable[..., T]:
     """Return a function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a
-    structure. It takes None in place of them. `as_literals`: its program contains the numbers."""
+    structure. It takes None in place of them. `as_literals`: its program contains the numbers.
+
+    A number of Python says by its class that it is an operand: see `number_argument`. A scalar of NumPy has no such
+    class. It is a literal of a program unless the trace knows it, by its id, as one of its `scalar_operands`.
+    """
     values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
     scalars = {id(x): x for x in values if isinstance(x, np.generic)}
 

@@ -57,9 +57,10 @@ class TracedNumber(Tracer):
     It takes the dtype of an array that it meets, as a number does. Everywhere else it is an array without axes, of
     int32, float32, ...: it is *settled*.
 
-    The variable of an argument has the base type of the number, and `NumberOperands` decides the dtype of the operand
-    when the trace ends. A computed number has an expression, and `UNCOMPUTED` as its variable. Python computes in full precision, so the program does, in 64 bits (integers
-    wrap), if the number meets an array. A settled number is computed in 32 bits, as an array would be.
+    The variable of an argument has the base type of the number. `NumberOperands` decides the dtype of the operand when
+    the trace ends. A computed number has an expression, and `UNCOMPUTED` in place of a variable. Python computes in
+    full precision, so the program does, in 64 bits (integers wrap), if the number meets an array. A settled number is
+    computed in 32 bits, as an array would be.
 
     `arguments` are the arguments of traced functions from which the number is computed; `meets_64_bits` is True for one
     that has met a floating array of 64 bits.
@@ -96,7 +97,11 @@ class TracedNumber(Tracer):
         return self.number_type.dtype
 
     def in_dtype(self, dtype: dtypes.DType, wide: bool = True) -> Tracer:
-        """Return the number as an array of a dtype, in the trace of the number. `wide`: computed in 64 bits."""
+        """Return the number as an array of a dtype, in the trace of the number. `wide`: computed in 64 bits.
+
+        `_var`, the variable of an argument, is converted. An expression is computed, then converted. It is computed in
+        64 bits for a number that meets an array (`wide`), and in 32 bits for one that is settled.
+        """
         array = self._arrays.get((dtype, wide))
         if array is None:
             b, expression = self._trace.builder, self._expression

@@ -286,7 +286,12 @@ OUTSIDE: Final = Outside.OUTSIDE
 
 
 class Trace:
-    """A trace in progress: a `Binder` that adds equations to one builder."""
+    """A trace in progress: a `Binder` that adds equations to one builder.
+
+    A trace is in force for code if two things hold: the variable `_binder` of the context has it, or a trace inside of
+    it; and the code runs on top of `frames.base`, the frame that calls the traced function, in its thread. The variable
+    alone is not enough: a copy of the context outlives the trace, see `core/frames`. `active_trace` asks both.
+    """
 
     __slots__ = (
         "builder", "captured", "copies", "dependent", "elements", "frames", "name", "outer", "scalar_operands", "scope",
@@ -319,9 +324,10 @@ class Trace:
 
     def source(self) -> Source | Outside:
         """Return the user's line that is running; OUTSIDE for code that the traced function has not called."""
+        # 0 is this frame; 1 is a method of a trace, or `active_trace`, which is neither the user's nor the base
         frame, base = sys._getframe(2), self.frames.base
         while is_internal[(code := frame.f_code).co_filename]:
-            if frame is base:  # the traced function belongs to fxad
+            if frame is base:  # no frame of the user above it: the traced function belongs to fxad
                 return _source(frame)
             caller = frame.f_back
             if caller is None:
@@ -408,7 +414,7 @@ class Trace:
         arguments of the traced function. `like` is the type of the first array."""
         if like is None:
             like = Aval((), promotion.ALONE[max(map(number_kind, args))])
-        elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
+        elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):  # `precise` has its operation in `static`
             like = like.with_shape(())
         operands = list(atoms)
         for k, x in enumerate(args):
@@ -571,7 +577,8 @@ _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
 
 
 def active_trace() -> Trace | None:
-    """Return the trace to which the calling code adds equations, if there is one."""
+    """Return the trace to which the calling code adds equations, if there is one: see `Trace`. It also takes a trace
+    that has ended out of the variable, which nobody else does."""
     trace = current_binder()
     while isinstance(trace, Trace) and trace.source() is OUTSIDE:
         if not trace.alive and trace is current_binder():

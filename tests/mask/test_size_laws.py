@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, reject, strategies as st
+from hypothesis import assume, given, reject, settings, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -104,6 +104,7 @@ def test_two_names(e: Expression, least: int) -> None:
     check(e, ("n", "m"), least)
 
 
+@settings(max_examples=6 * settings().max_examples)
 @given(sums("n", "m"), st.integers(0, 2))
 def test_sums_of_functions_of_two_names(e: Expression, least: int) -> None:
     check(e, ("n", "m"), least)
