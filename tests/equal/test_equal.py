@@ -391,11 +391,14 @@ def test_effects_are_part_of_a_program() -> None:
     assert isinstance(verdict(checked, lambda x: checked(x * 1.5) - x, X), fx.Unknown)
 
     def scaled(factor: float, reads: bool) -> Any:
-        x = lambda x: fx.error_if(x, x < 1e6, "small")  # noqa: E731
-        return lambda y: (lax.reduce_precision(x(y), 5, 10) if reads else x(y)) * factor
+        def f(x: Any) -> Any:
+            large = fx.error_if(x, x < 1e6, "small")
+            return (lax.reduce_precision(large, 5, 10) if reads else large) * factor
+
+        return f
 
     for reads in (False, True):  # of a dtype: then the programs run in their own
-        different = verdict(scaled(2.0, reads), scaled(1.5, reads), fx.Spec((), "float32"))
+        different: Any = verdict(scaled(2.0, reads), scaled(1.5, reads), fx.Spec((), "float32"))
         assert isinstance(different, fx.Unknown) or float(different.args[0]) >= 1e6, "a check fails there"
 
     def step(x: Any) -> Any:
