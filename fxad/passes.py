@@ -165,7 +165,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
 
     | program | units need to save | no plan if |
     |---|---|---|
-    | donates or recomputes | nothing (`least_saving` is None): they save memory | small, or one step |
+    | donates or recomputes | nothing (None in the code): they save memory | small, or one step |
     | any other | `SAVED_MS` | small, one step, or they save less |
 
     Without a plan, `_plan_by_size` asks another question: is there a stretch that XLA compiles too slowly?

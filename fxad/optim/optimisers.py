@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
 from fxad.core import tree
+from fxad.dtypes import DType
 from fxad.operations.arguments import flag
 from fxad.optim.transformations import (
     HyperParameter,
@@ -277,11 +279,13 @@ def _real_zeros(p: ArrayLike) -> Array:
 def _unbiased(moments: P, decay: HyperParameter, count: Array) -> P:
     """Return the moments divided by `1 - decay**count`, computed in the dtype of each, float32 at least."""
 
+    @functools.cache
+    def correction(dtype: DType) -> Array:
+        return 1 - fnp.asarray(decay, dtype=dtype) ** count.astype(dtype)
+
     def corrected(m: ArrayLike) -> Array:
         array = fnp.asarray(m)
-        wide = fnp.promote_types(array.real.dtype, fnp.float32)
-        correction = 1 - fnp.asarray(decay, dtype=wide) ** count.astype(wide)
-        return array / correction.astype(array.dtype)
+        return array / correction(fnp.promote_types(array.real.dtype, fnp.float32)).astype(array.dtype)
 
     return tree.map(corrected, moments)
 
