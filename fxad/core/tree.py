@@ -506,7 +506,7 @@ def structure_of_instance(
     return with_subtrees(one_level, children)
 
 
-_NO_VALUE: Final = object()  # stands for each child of a node of which only the data are asked
+_NO_VALUE: Final = object()  # each child, where a class is asked for the data of a node alone
 _CHILDREN: Final = "children"  # attribute of an unflattening function of `dataclass`: the fields that are children
 
 
@@ -519,7 +519,7 @@ class _GivenParts(NamedTuple):
 
 @final
 class _DataOnly:
-    """What an unflattening function returns for a node of which only the data are asked."""
+    """The data of a node: an unflattening function returns it if it is asked for the data alone."""
 
     __slots__ = ("static",)
 

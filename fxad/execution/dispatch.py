@@ -79,7 +79,7 @@ class Dispatcher:
     __slots__ = (
         "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results",
         "by_default", "choices", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded",
-        "out_avals", "path", "producer", "program", "takes_arrays",
+        "out_avals", "path", "producer", "program", "takes_arrays", "target",
     )  # fmt: skip
 
     def __init__(
@@ -89,13 +89,13 @@ class Dispatcher:
         load: Callable[[Target], runtime.AnyExecutable],
         choices: CompileChoices,
         device: runtime.Device | None = None,
-        sharding: OperandSharding | None = None,
+        target: Target | None = None,
     ) -> None:
         """Bind a program to executables, which are compiled as `choices` says. `loaded` is compiled for the default
-        device, for `device`, or for operands that are divided as in `sharding`. If `device` is given, calls of data
-        that is free to move run there, and their results are committed to it."""
+        device, for `device`, or for the devices `target` of operands. If `device` is given, calls of data that is free
+        to move run there, and their results are committed to it."""
         self.program = program
-        self.loaded, self.load, self.choices = loaded, load, choices
+        self.loaded, self.load, self.choices, self.target = loaded, load, choices, target
         self.donate = donate = choices.options.donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = program.operand_path
@@ -113,15 +113,15 @@ class Dispatcher:
         self._launchers: dict[Target, Launcher] = {}
         # the shardings of the committed operands in the last call that had some, and its launcher
         self._last_committed_call: tuple[list[object], Launcher] | None = None
-        if sharding is not None:
-            self._launchers[sharding] = self._committing(loaded)
+        if isinstance(target, OperandSharding):
+            self._launchers[target] = self._committing(loaded)
         # for uncommitted data; None: it is loaded for the default device at the first call with such data
         self.by_default: Launcher | None = None
         if device is not None:
             self.by_default = self._launcher_on(device)
         elif self.forwarded is not None:
             self.by_default = Launcher(_ForwardingStart(self.forwarded), loaded.handlers)
-        elif sharding is None and loaded.device is runtime.default_device():
+        elif not isinstance(target, OperandSharding) and loaded.device is runtime.default_device():
             self.by_default = self._uncommitted(loaded)
 
     def call(self, /, *args: object, **kwargs: object) -> object:

@@ -194,9 +194,9 @@ class Lowered(_Staged, Generic[P, R_co]):
         how = replace(options, donate=operands)
         load = partial(load_program, self.program.jaxpr, self.choice, self.passes, how)
         loaded = load(target or runtime.default_device())
-        sharding = target if isinstance(target, OperandSharding) else None
         choices = CompileChoices(self.choice, self.passes, how)
-        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, sharding))
+        of_operands = target if device is None else None
+        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, of_operands))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
@@ -372,9 +372,9 @@ class Executable(_Staged, Generic[P, R_co]):
 
     @property
     def lowered(self) -> Lowered[P, R_co]:
-        """The program before compilation, with the operands that the executable donates."""
+        """The program before compilation, with the operands that the executable donates, and their devices."""
         units, passes, options = self.choices
-        return Lowered(self.program, options.donate, units, passes)
+        return Lowered(self.program, options.donate, units, passes, self._dispatcher.target)
 
     @property
     def parts(self) -> tuple[runtime.XlaExecutable, ...]:

@@ -41,8 +41,8 @@ from fxad.tracing.tracer import Trace, Tracer, active_trace, encloses, user_sour
 
 @final
 class Uncomputed(Enum):
-    """What a computed number has in place of a variable: a conversion computes it. It is no atom and has no type, so no
-    equation takes it, and nobody reads a value from it."""
+    """It stands in place of the variable of a computed number, which a conversion makes. It is no atom and has no type,
+    so no equation takes it, and nobody reads a value from it."""
 
     UNCOMPUTED = 0
 

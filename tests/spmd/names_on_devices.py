@@ -252,6 +252,7 @@ def test_a_function_is_lowered_for_the_devices_of_its_arguments(mesh: Mesh) -> N
     assert run.input_shardings[0][1] == run(w, x).sharding == rows
     whole = twice.lower(w, fx.Spec(x.shape, x.dtype)).compile()
     assert run.memory().temp_bytes == divided.memory().temp_bytes < whole.memory().temp_bytes
+    assert run.lowered.compile().memory() == run.memory()
     assert sum([row.bytes for row in fx.explain(run).memory]) == run.memory().temp_bytes
     other = fx.devices()[3]
     assert twice.lower(w, x).compile(device=other)(w, np.asarray(x)).device == other

@@ -1,4 +1,4 @@
-"""What rules of all kinds are traced with: the signature of a call, errors of rules, checks of what they return.
+"""Rules of all kinds are traced with these: the signature of a call, errors of rules, checks of their results.
 
 A `Signature` has the types of the arguments and results of one call. A rule is traced from it (`traced_rule`), as a
 function of leaves; what it returns is put into the order of the leaves, and its types are checked.

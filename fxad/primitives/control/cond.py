@@ -292,7 +292,7 @@ class Cond(HigherOrder, Linear):
         return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
     def linear_in(self, flags: Flags) -> bool:
-        # whatever `batched` says: it changes only what `vmap` makes of the equation, which is asked for itself
+        # `batched` does not matter: it decides the equation that `vmap` makes, and that equation is asked in its turn
         return not flags[0] and all([is_linear(branch, flags[1:]) for branch in self.branches])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
