@@ -70,16 +70,17 @@ def _is_bool(x: object) -> bool:
 
 
 def parse_donation(
-    what: str, donate: Donate, positional: Sequence[str], parameters: Collection[str] | None
+    what: str, donate: Donate, positional: Sequence[str], parameters: Collection[str] | None, any_number: bool = False
 ) -> Donation:
     """Return the donation that `donate` describes, for a function with these positional parameters. `parameters` are
-    all its parameters (None: it takes others too). `what` is the name of the caller in messages.
+    all its parameters (None: it takes any name); with `any_number` it takes further positional ones. `what` is the name
+    of the caller in messages.
 
     Raises: ParameterError for an unknown argument, and for an argument that is named twice.
     """
     entries: dict[int | str, object] = {}
     for argument, prefix in _entries(what, donate):
-        key = _argument_key(what, argument, positional, parameters)
+        key = _argument_key(what, argument, positional, parameters, any_number)
         if key in entries:
             raise ParameterError(
                 f"{what}: donate names the argument {key!r} twice: {shown(donate)}", remedy="name each argument once"
@@ -101,7 +102,7 @@ def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
 
 
 def _argument_key(
-    what: str, argument: int | str, positional: Sequence[str], parameters: Collection[str] | None
+    what: str, argument: int | str, positional: Sequence[str], parameters: Collection[str] | None, any_number: bool
 ) -> int | str:
     """Return the name of an argument, or its position if it has no name."""
     n = len(positional)
@@ -110,11 +111,15 @@ def _argument_key(
             names = [*positional, *sorted({*parameters} - {*positional})]
             raise ParameterError(
                 f"{what}: donate has {argument!r}, which is no argument of it",
-                remedy=f"its arguments are {', '.join(names)}" if names else "it takes no arguments",
+                remedy=f"its arguments are {', '.join(names)}"
+                if names
+                else "number its arguments"
+                if any_number
+                else "it takes no arguments",
             )
         return argument
-    if not -n <= argument < n and (parameters is not None or argument < 0):
-        takes = "any number of" if parameters is None else str(n)
+    if not -n <= argument < n and (argument < 0 or not any_number):
+        takes = "any number of" if any_number else str(n)
         raise ParameterError(
             f"{what}: donate has {argument}, it takes {takes} positional arguments",
             remedy="number them from 0, or give their names",

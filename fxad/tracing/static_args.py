@@ -11,7 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from types import MethodType
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
@@ -88,7 +88,7 @@ def _declaration_of_bound(
         redeclared = inner.declare(sorted(numbers | {k + n for k in more_numbers}), sorted(names | {*more_names}))
         return functools.partial(redeclared, *args, **kwargs)
 
-    bound = {*kwargs, *parameters(fn)[0][:n]}
+    bound = {*kwargs, *parameters(fn).positional[:n]}
     return StaticDeclaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
 
 
@@ -119,29 +119,30 @@ class StaticArguments:
 
     def __init__(self, what: str, fn: Callable[..., object], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
-        self.positional, all_names = parameters(fn)
+        self.positional, all_names, any_number = parameters(fn)
         numbers = set(self._parsed(argnums, int, "static_argnums", "an int"))
         names = set(self._parsed(argnames, str, "static_argnames", "a name"))
         n = len(self.positional)
-        if all_names is None and min(numbers, default=0) < 0:
+        if any_number and min(numbers, default=0) < 0:
             raise ParameterError(
                 f"{what}: static_argnums has {min(numbers)}, and the function takes any number of arguments",
                 remedy="number them from 0",
             )
-        if all_names is not None:
+        if not any_number:
             for k in sorted(numbers):
                 if not -n <= k < n:
                     raise ParameterError(
                         f"{what}: static_argnums has {k}, the function takes {n} positional arguments",
                         remedy="number them from 0, or give static_argnames",
                     )
-            for name in sorted(names - all_names):
-                listed = [*self.positional, *sorted(all_names - {*self.positional})]
-                raise ParameterError(
-                    f"{what}: static_argnames has {name!r}, which is no parameter of the function",
-                    remedy=f"its parameters are {', '.join(listed)}",
-                )
             numbers = {k % n for k in numbers}
+        known = names if all_names is None else all_names
+        for name in sorted(names - known):
+            listed = [*self.positional, *sorted(known - {*self.positional})]
+            raise ParameterError(
+                f"{what}: static_argnames has {name!r}, which is no parameter of the function",
+                remedy=f"its parameters are {', '.join(listed)}" if listed else "number its arguments",
+            )
         declared = _declaration(fn)
         if declared is not None:
             numbers |= declared.numbers
@@ -245,14 +246,25 @@ def _signature(fn: Callable[..., object]) -> inspect.Signature | None:
         return None
 
 
-def parameters(fn: Callable[..., object]) -> tuple[tuple[str, ...], frozenset[str] | None]:
-    """Return the names of positional parameters, and of all parameters (None if the function takes others, or has no
-    signature)."""
+class Parameters(NamedTuple):
+    """The parameters of a function: the names of positional ones; the names of all, but for `*args` (None if it takes
+    any name); True if it takes any number of positional arguments."""
+
+    positional: tuple[str, ...]
+    names: frozenset[str] | None
+    any_number: bool
+
+
+def parameters(fn: Callable[..., object]) -> Parameters:
+    """Return the parameters of a function. One without a signature takes all."""
     signature = _signature(fn)
     if signature is None:
-        return (), None
+        return Parameters((), None, True)
     declared = signature.parameters.values()
-    open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in declared)
-    return tuple([p.name for p in declared if p.kind in _POSITIONAL]), None if open_ended else frozenset(
-        signature.parameters
+    kinds = {p.kind for p in declared}
+    names = frozenset([p.name for p in declared if p.kind is not p.VAR_POSITIONAL])
+    return Parameters(
+        tuple([p.name for p in declared if p.kind in _POSITIONAL]),
+        None if inspect.Parameter.VAR_KEYWORD in kinds else names,
+        inspect.Parameter.VAR_POSITIONAL in kinds,
     )

@@ -205,6 +205,8 @@ PROGRAMS: list[Case] = [
      "number them from 0, or give static_argnames"),
     (lambda: fx.jit(sized, static_argnames="m"), ParameterError,
      "jit of sized: static_argnames has 'm', which is no parameter of the function", "its parameters are n, x"),
+    (lambda: fx.jit(lambda *sizes: sizes, static_argnames="sizes"), ParameterError,
+     "jit of <lambda>: static_argnames has 'sizes', which is no parameter of the function", "number its arguments"),
     (lambda: fx.jit(sized, static_argnums=0)([2], X), ArgumentError,
      "jit of sized: static argument n is a list, which is not hashable: [2]",
      "give a tuple in place of a list; an array is no static argument: leave it traced"),

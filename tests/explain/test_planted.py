@@ -47,7 +47,9 @@ def test_a_float64_leak() -> None:
 def test_a_missed_donation() -> None:
     line = line_of_verdict(fx.explain(planted.missed_donation()), "waste")
     assert "params['layers'][0]['down'], params['layers'][0]['up']" in line
-    assert "can be donated" in line
+    assert "can be donated: results have their types, and reuse" in line
+    remedy = "(jit(f, donate=(0, 1)), or compile(donate=(0, 1)), if nothing reads them after the call)"
+    assert remedy in fx.explain(fx.jit(lambda *xs: [x + 1 for x in xs]).lower(*np.ones((2, 64)))).verdict[3]
     assert "can be donated" not in fx.explain(planted.lower_step()).verdict[3]
 
 

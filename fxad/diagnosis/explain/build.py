@@ -117,10 +117,8 @@ def _identity(s: ExplainedProgram) -> PageSection:
     memory, cost = s.stats, s.executable.cost()
     passes = "the default pipeline" if lowered.passes is None else ", ".join([p.name for p in lowered.passes]) or "none"
     units = lowered.choice if isinstance(lowered.choice, str) else f"{len(lowered.choice)} bodies chosen by the user"
-    paths = by_argument([program.operand_path(k).removeprefix("argument ") for k in lowered.donate])
-    donated = ", ".join(
-        [found[0] if len(found) == 1 else f"{name} ({len(found)} arrays)" for name, found in paths.items()]
-    )
+    arguments = by_argument(program, [k - len(program.bound) for k in lowered.donate])
+    donated = ", ".join([paths[0] if len(paths) == 1 else f"{a.name} ({len(paths)} arrays)" for a, paths in arguments])
     how = _options_text(s.executable.choices.options)
     facts = [
         ("program", program.name),

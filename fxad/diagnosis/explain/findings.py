@@ -5,9 +5,8 @@ Each finding names a line of the user, the amount, and what to do. A line withou
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import hypot, inf, isfinite, isnan, log10
 from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 
@@ -24,6 +23,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.runtime import active_cache
+from fxad.tracing.program import Argument, Program
 from fxad.transforms.costs import Fusion, compile_cost, microseconds
 
 _NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
@@ -286,21 +286,18 @@ def missed_donations(s: ExplainedProgram) -> list[str]:
     if not missed:
         return []
     missed.sort(key=lambda k: -ins[k].nbytes)
-    arguments = by_argument([program.paths[k - first] for k in missed])
-    named = ", ".join([path for paths in arguments.values() for path in paths][:_NAMED])
+    named = ", ".join([program.paths[k - first] for k in missed[:_NAMED]])
     more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
     size = amount(sum([ins[k].nbytes for k in missed]))
-    how = f"jit(f, donate_argnames={tuple(arguments)}), or compile(donate=...), if nothing reads them after the call"
-    what = f"{' and '.join(arguments)}: " if more or [*arguments] != [program.paths[k - first] for k in missed] else ""
-    return [f"{what}{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
+    keys = tuple([a.key for a, _ in by_argument(program, [k - first for k in missed])])
+    how = f"jit(f, donate={keys}), or compile(donate={keys}), if nothing reads them after the call"
+    return [f"{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
 
 
-def by_argument(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return paths such as `state[1].mean` by the name of their argument, `state`."""
-    out: dict[str, list[str]] = {}
-    for path in paths:
-        out.setdefault(re.split(r"[\[.]", path, maxsplit=1)[0], []).append(path)
-    return out
+def by_argument(program: Program[..., object], leaves: Collection[int]) -> list[tuple[Argument, list[str]]]:
+    """Return the arguments with some of these leaves, and the paths of these."""
+    found = [(a, [program.paths[k] for k in a.leaves if k in leaves]) for a in program.arguments]
+    return [(a, paths) for a, paths in found if paths]
 
 
 def wide_values(s: ExplainedProgram) -> list[str]:
