@@ -48,7 +48,7 @@ peers:
 	FXAD_PEERS=required python -m pytest tests/interop/test_packages.py tests/interop/test_training.py
 
 examples:
-	for file in $$(ls examples/*.py | grep -vE 'pictures|side_by_side|flax_model'); do python $$file || exit 1; done
+	python -m pytest -n 2 -m examples tests/test_examples.py
 
 # The laws at 2,000 examples each, and the full lists of which ordinary runs test a sample.
 deep:

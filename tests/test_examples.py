@@ -19,7 +19,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import random
 
-pytestmark = pytest.mark.as_users_compile  # they compute more than they compile
+pytestmark = [pytest.mark.examples, pytest.mark.as_users_compile]  # they compute more than they compile
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
