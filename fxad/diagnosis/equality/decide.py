@@ -212,15 +212,15 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
     left, right = question.programs
     if _same_values(*question.bound) and (left is right or bitwise_normal_form(left) is bitwise_normal_form(right)):
         return Proof("identity", of, float("inf"))
-    found: Unknown | None = None
-    for exact in (False,) if bits else (False, True):
-        same = _same_expressions(question, bits, exact)
-        if isinstance(same, Proof):
-            return same
-        found = found or same
-    assert found is not None
+    same = _same_expressions(question, bits, exact_constants=False)
+    if isinstance(same, Unknown) and not bits:
+        # `x * (3 * 0.1)` and `x * 3 * 0.1` are equal if constants are combined exactly, and not as they are rounded
+        exactly = _same_expressions(question, bits, exact_constants=True)
+        same = exactly if isinstance(exactly, Proof) else same
+    if isinstance(same, Proof):
+        return same
     different = _difference_in_bits(question) if bits else _difference(question)
-    return found if different is None else different
+    return same if different is None else different
 
 
 def _same_values(left: OperandArrays, right: OperandArrays) -> bool:
