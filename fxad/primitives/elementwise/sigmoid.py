@@ -53,15 +53,21 @@ class Logistic(ComplexUnary):
 
     Type:   a float or complex operand.
     Rule:   d = sech2(x / 2) / 4; y logistic(-x) for complex x.
-    Source: stablehlo.logistic
+    Source: 1 / (1 + e) for x >= 0 and e / (1 + e) for x < 0, with e = exp(-|x|): stablehlo.exponential
     """
 
     name: ClassVar[str] = "logistic"
-    hlo_name: ClassVar[str] = "stablehlo.logistic"
     complex_function: ClassVar[ComplexFunction] = annex_g.logistic
 
     def compute(self, x: NDArray) -> object:
-        return divide(np.ones_like(x), np.add(1, np.exp(np.negative(x))))
+        if np.iscomplexobj(x):
+            return divide(np.ones_like(x), np.add(1, np.exp(np.negative(x))))
+        e = np.exp(np.negative(np.abs(x)))
+        return np.divide(np.where(np.less(x, 0), e, np.ones_like(e)), np.add(e, 1))
+
+    def lower_real(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        # not stablehlo.logistic: XLA computes the exponential of a value and of its derivative once
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _logistic(HloReal(hlo, wide[0], t)).value)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if x.aval.dtype in dtypes.COMPLEX:
@@ -96,10 +102,20 @@ class Sech2(Unary):
         return scale_tangent(ctx, t, ctx.one(MUL, bend, y))
 
 
+def _logistic(x: HloReal) -> HloReal:
+    e, r = _decay(x * x.like(0.5))
+    return (x < 0).where(e * r, r)
+
+
 def _sech2(x: HloReal) -> HloReal:
+    e, r = _decay(x)
+    return e * e.like(4) * (r * r)
+
+
+def _decay(x: HloReal) -> tuple[HloReal, HloReal]:
+    """Return e = exp(-2 |x|) and 1 / (1 + e)."""
     e = (abs(x) * x.like(-2)).op("exponential")
-    root = e + e.like(1)
-    return e * e.like(4) / (root * root)
+    return e, e.like(1) / (e + e.like(1))
 
 
 TANH: Final = Tanh()
