@@ -75,16 +75,19 @@ NOTES: Final = {
     "distinct equations": "Both columns are fxad's: equations to compile when each body is compiled once, and all.",
     "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory "
     "what fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
-    "temporaries: value_and_grad of RNN": "4,096 bytes, the size of one [16, 64] array. Both are compiled to the "
-    "same kernels in the same order; XLA's planner of buffers breaks a tie otherwise (seen in three steps, dumped).",
     "eager: sin": "`jnp.sin` is a function of C++; `fxad.numpy.sin` is two frames of Python. Counted in machine "
     "instructions: 1.028.",
     "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most of them "
     "0.88 to 1.04.",
     "trace: x[3]": "A static index is read once for each shape and remembered.",
-    "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "Runs gave 0.97 and 1.07.",
+    "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "33 kernels beside 36. One product of 5 x 1000 x 2 matrices "
+    "is an own kernel of XLA here and one of YNNPACK in jax's program. Runs gave 1.08 to 1.14.",
+    "run: value_and_grad of RNN": "15 units in a chain beside one program. With `units=\"none\"` it is 1.00 of jax's "
+    "time, and is compiled in 4.3 s in place of 1.1.",
+    "temporaries: value_and_grad of MLP": "The derivative of tanh is computed from the operand, as it has no digit left "
+    "in the tails otherwise. So two arrays a layer are stored, and XLA has room for one of them in the buffers of the "
+    "results (docs/adr/0097).",
     "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
-    "run: value_and_grad of residual": "Runs gave 0.86, 1.05 and 1.13.",
     "run: value_and_grad of ADBench BA": "Divisions stay divisions in fxad's program; of jax's, XLA makes products "
     "with reciprocals.",
     "run: cholesky": "Both call LAPACK, whose threads make times of any size on a machine with other work.",

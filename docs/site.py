@@ -55,7 +55,7 @@ PARTS: Final = {
     " tutorial-sparse tutorial-series tutorial-precision tutorial-mask tutorial-devices tutorial-testing"
     " tutorial-own-primitive tutorial-own-transformation",
     "How to": "coming-from-jax asked-in-jax when-something-is-wrong reduce equal explain jax-names",
-    "Explanation": "architecture glossary memory benchmarks benchmarks/history gpu known-faults",
+    "Explanation": "architecture glossary memory benchmarks benchmarks-oldest benchmarks/history gpu known-faults",
 }
 TABLES: Final = ("rule-matrix.md", "numpy-coverage.md")
 TOP: Final = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
