@@ -66,6 +66,7 @@ TREE_MODULES = (
     "fxad/lax/control/",
     "fxad/lax/implicit/",
     "fxad/tracing/program.py",
+    "fxad/tracing/trace.py",
     "fxad/tracing/static_args.py",
     "fxad/storage/tree_structure.py",
     "fxad/tracing/traced_numbers.py",

@@ -31,8 +31,10 @@ from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import CotangentName, Program, TangentsName, aval_of_example, function_name, trace
+from fxad.tracing.program import CotangentName, Program, TangentsName, function_name
+from fxad.tracing.spec import aval_of_example
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
+from fxad.tracing.trace import trace
 from fxad.tracing.traced_numbers import dtype_of_number, is_number
 
 P = ParamSpec("P")

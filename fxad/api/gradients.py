@@ -18,8 +18,9 @@ from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.ir import Aval
 from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
+from fxad.tracing.program import Program, ProgramProtocol
 from fxad.tracing.static_args import Argnames, Argnums
+from fxad.tracing.trace import trace_for_call
 
 if TYPE_CHECKING:
     from fxad.api.gradient_decorators import (

@@ -19,8 +19,10 @@ from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, aval_of_example, function_name, trace_for_call
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.spec import aval_of_example
 from fxad.tracing.static_args import Argnames, Argnums, ArgumentNames, static_arguments
+from fxad.tracing.trace import trace_for_call
 from fxad.transforms.inversion.call_rules import INVERSE
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of

@@ -36,15 +36,8 @@ from fxad.tracing.context import (
     record_in_outer,
     recording_dependencies,
 )
-from fxad.tracing.program import (
-    Program,
-    flatten_call,
-    function_name,
-    parameter_names,
-    specialize_to_types,
-    trace_tree,
-    types_of,
-)
+from fxad.tracing.program import Program, function_name, specialize_to_types
+from fxad.tracing.trace import flatten_call, parameter_names, trace_tree, types_of
 from fxad.tracing.tracer import Tracer, active_trace, user_source
 
 P = ParamSpec("P")

@@ -31,7 +31,7 @@ from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.known_arguments import has_tangent, is_known, is_known_or_of_numpy, with_known_leaves
-from fxad.tracing.program import Program, flatten_call, function_name, trace_for_call
+from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import (
     Argnames,
     Argnums,
@@ -40,6 +40,7 @@ from fxad.tracing.static_args import (
     attach_declaration,
     static_arguments,
 )
+from fxad.tracing.trace import flatten_call, trace_for_call
 
 P = ParamSpec("P")
 R = TypeVar("R")

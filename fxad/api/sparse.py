@@ -26,8 +26,9 @@ from fxad.lax.barrier import optimization_barrier
 from fxad.lax.binary import rem
 from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import Program, fit_leaves, leaves_of_call, trace_for_call
+from fxad.tracing.program import Program, fit_leaves, leaves_of_call
 from fxad.tracing.static_args import Argnums
+from fxad.tracing.trace import trace_for_call
 from fxad.tracing.tracer import Tracer
 from fxad.transforms.sparse.decompression import Coloring, Decompression, decompression
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values

@@ -13,7 +13,7 @@ The paths of calls outside of traces. Each ends in `runtime.launch`:
 | `fnp.sin(x)`: a function of `fxad.numpy` | `numpy.apply` calls its cached executable, else `Eager` |
 | `program(x)` | `Program.__call__`; `Eager.call` gets the executable from the compilation cache, at each call |
 | `executable(x)` | `fast_path`; for other arguments `Dispatcher.call` |
-| `jit(f)(x)` | `fast_path` of one of its programs; for other arguments `api.jit_calls` finds the dispatcher by their types |
+| `jit(f)(x)` | `fast_path` of one of its programs; for others `api.jit_calls` finds the dispatcher by their types |
 
 A start (`runtime.Start`) is the part of `launch` that runs the program. Wrappers of starts add the rest; the comment
 above `Start` in `xla/jaxlib_types.py` lists them in order.

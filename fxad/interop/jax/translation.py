@@ -43,7 +43,9 @@ from fxad.interop.jax.refusals import REFUSED
 from fxad.interop.jax.structural import STRUCTURAL
 from fxad.ir import Aval, Jaxpr, Source, new_eqn, source_location
 from fxad.tracing.array import Array, asarray, binder
-from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace_for_call
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.spec import Spec
+from fxad.tracing.trace import parameter_names, trace_for_call
 from fxad.tracing.trace_function import trace_flat
 from fxad.tracing.tracer import active_trace
 
