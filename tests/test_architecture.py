@@ -71,7 +71,10 @@ TREE_MODULES = (
     "fxad/storage/tree_structure.py",
     "fxad/tracing/traced_numbers.py",
     "fxad/tracing/tracer.py",
+    "fxad/core/structure_check.py",
     "fxad/core/tree.py",
+    "fxad/core/tree_classes.py",
+    "fxad/core/tree_parts.py",
     "fxad/core/tree_paths.py",
     "fxad/diagnosis/reduce/",
 )

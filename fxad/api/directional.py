@@ -22,7 +22,7 @@ from fxad.api.lift import (
     tangent_tree,
     trace_at_values,
 )
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -346,7 +346,7 @@ def _unflatten_program(static: _Static, bound: Iterable[object]) -> ResidualProg
     return ResidualProgram(jaxpr, in_tree, out_tree, tuple(bound), names, name)
 
 
-tree.register(ResidualProgram, _flatten_program, _unflatten_program)
+tree_classes.register(ResidualProgram, _flatten_program, _unflatten_program)
 
 
 def bind_trailing(program: Program[..., object], values: Sequence[object]) -> ResidualProgram[..., object]:

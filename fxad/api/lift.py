@@ -23,7 +23,7 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from fxad.api.decorator_form import check_options
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, Jaxpr
@@ -213,7 +213,7 @@ def check_program(what: str, program: object, further: str = "") -> None:
 
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
-    return tree.with_subtrees(structure, [tree.LEAF if a.inexact else _NONE for a in avals])
+    return tree_parts.with_subtrees(structure, [tree.LEAF if a.inexact else _NONE for a in avals])
 
 
 _NONE: Final = tree.structure(None)

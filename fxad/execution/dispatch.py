@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from fxad import runtime
 from fxad.core import tree
+from fxad.core.structure_check import has_structure
 from fxad.errors import ArgumentError
 from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
@@ -133,7 +134,7 @@ class Dispatcher:
         """Return a predicate of arguments `(args, kwargs)`: True if they have the structure of the program."""
         check = self._has_structure.get(ordered)
         if check is None:
-            check = self._has_structure[ordered] = tree.has_structure(self.program.in_tree, ordered=ordered)
+            check = self._has_structure[ordered] = has_structure(self.program.in_tree, ordered=ordered)
         return check
 
     def call_leaves(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> object:

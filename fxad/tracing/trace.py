@@ -16,7 +16,8 @@ import numpy as np
 from fxad.core import tree
 from fxad.core.size_polynomials import names_of
 from fxad.core.sizes import size_of, substitute_sizes
-from fxad.core.tree import ExactStructure, StaticDataError, Structure
+from fxad.core.tree import ExactStructure, Structure
+from fxad.core.tree_classes import StaticDataError
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
