@@ -8,8 +8,8 @@ of `{"w": x, "layers": [y, (z, None)]}` is
     {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]], "order": [1, 0]}
 
 The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
-or be a namedtuple, and its structure is made without its functions (`core.tree`, "a structure as parts"). Only a class
-of which Python makes no empty instance, such as a subclass of `functools.partial`, is made by its registered function.
+or be a namedtuple, and its structure is made without its functions (`core.tree_parts`). Only a class of which Python
+makes no empty instance, such as a subclass of `functools.partial`, is made by its registered function.
 """
 
 from __future__ import annotations
