@@ -354,11 +354,14 @@ for _cls in {type(pyrsistent.pvector([])), PythonPVector}:  # there are two clas
     register(_cls, _flatten_vector, lambda _, xs: pyrsistent.pvector(xs))
 
 
+_PERSISTENT: Final = (PRecord, PMap, PVector)
+
+
 def register_records(values: Sequence[object]) -> bool:
     """Register new pyrsistent record classes among the types of leaves. Return True if there were any. A container
     that the caller has selected as a leaf is not new."""
     # by type, not by leaf: each call runs this code
-    persistent = [t for t in {type(x) for x in values} if issubclass(t, (PRecord, PMap, PVector))]
+    persistent = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
     new = [t for t in persistent if registration_of(t) is None]
     for cls in new:
         if not issubclass(cls, PRecord):
