@@ -1,5 +1,7 @@
-"""`call_with_rules`: a function with custom rules, applied. `custom_rules` has the records of the rules, and
-`named_calls` the calls in them."""
+"""`call_with_rules`: a function with custom rules, applied.
+
+`custom_rules` has the records of the rules, and `named_calls` the calls in them.
+"""
 
 from __future__ import annotations
 
