@@ -168,7 +168,9 @@ from .runtime import (
 from .sharding import NamedSharding as NamedSharding, P as P, make_mesh as make_mesh, set_mesh as set_mesh
 from .storage.programs import load as load, save as save
 from .tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as asarray
-from .tracing.program import Program as Program, ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec, trace as trace
+from .tracing.program import Program as Program
+from .tracing.spec import ShapeDtypeStruct as ShapeDtypeStruct, Spec as Spec
+from .tracing.trace import trace as trace
 from .transforms.memory import checkpoint_policies as checkpoint_policies, policies as policies
 from .transforms.precision.cast import sensitive_operations as sensitive_operations
 from .transforms.sparse.decompression import Coloring as Coloring

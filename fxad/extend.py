@@ -89,7 +89,8 @@ from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
 from fxad.tracing.array import Array, aval_of, binder
-from fxad.tracing.program import Spec, trace
+from fxad.tracing.spec import Spec
+from fxad.tracing.trace import trace
 from fxad.transforms.inversion.rules.contract import (
     BoxPart,
     ChosenPart,

@@ -41,8 +41,8 @@ _CALLED: Final = frozenset(
     {
         "fxad.tracing.program.Program.__call__",
         "fxad.tracing.program.ProgramProtocol.__call__",
-        "fxad.api.jit.Jitted.__call__",
-        "fxad.api.jit.StaticJitted.__call__",
+        "fxad.api.jitted.Jitted.__call__",
+        "fxad.api.jitted.StaticJitted.__call__",
         "fxad.execution.executable.Executable.__call__",
     }
 )

@@ -1,7 +1,7 @@
 """The stages of a jitted function, under the names of `jax.stages`."""
 
-from fxad.api.jit import Jitted as Wrapped, TracedProgram as Traced
+from fxad.api.jitted import Jitted as Wrapped, TracedProgram as Traced
 from fxad.execution.executable import Executable as Compiled, Lowered
-from fxad.tracing.program import Spec as ArgInfo
+from fxad.tracing.spec import Spec as ArgInfo
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]

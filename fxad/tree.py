@@ -11,7 +11,6 @@ from fxad.core.tree import (
     all,
     broadcast,
     broadcast_prefix,
-    dataclass,
     difference,
     flatten,
     flatten_up_to,
@@ -19,13 +18,12 @@ from fxad.core.tree import (
     map,
     paths,
     reduce,
-    register,
     shape_text,
-    static,
     structure,
     transpose,
     unflatten,
 )
+from fxad.core.tree_classes import dataclass, register, static
 from fxad.core.tree_paths import (
     DictKey,
     FlattenedIndexKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.core.tree import (
     IsLeaf,
     Structure as PyTreeDef,
@@ -50,7 +50,7 @@ def all_leaves(iterable: Iterable[object], is_leaf: IsLeaf = None) -> bool:
 
 def is_tree_node(typ: type) -> bool:
     """Return True if the values of a type are containers."""
-    return tree.is_container(typ)
+    return tree_classes.is_container(typ)
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:

@@ -26,15 +26,8 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described, sh
 from fxad.ir import NDArray
 from fxad.operations.arguments import flag, function, number, to_int
 from fxad.tracing.array import asarray, aval_of
-from fxad.tracing.program import (
-    Program,
-    flatten_call,
-    function_name,
-    parameter_names,
-    size_constraints,
-    trace_tree,
-    types_of,
-)
+from fxad.tracing.program import Program, function_name, size_constraints
+from fxad.tracing.trace import flatten_call, parameter_names, trace_tree, types_of
 from fxad.tracing.tracer import active_trace
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from fxad.api.lift import (
     tangent_tree,
     trace_at_values,
 )
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -31,8 +31,10 @@ from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import CotangentName, Program, TangentsName, aval_of_example, function_name, trace
+from fxad.tracing.program import CotangentName, Program, TangentsName, function_name
+from fxad.tracing.spec import aval_of_example
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
+from fxad.tracing.trace import trace
 from fxad.tracing.traced_numbers import dtype_of_number, is_number
 
 P = ParamSpec("P")
@@ -344,7 +346,7 @@ def _unflatten_program(static: _Static, bound: Iterable[object]) -> ResidualProg
     return ResidualProgram(jaxpr, in_tree, out_tree, tuple(bound), names, name)
 
 
-tree.register(ResidualProgram, _flatten_program, _unflatten_program)
+tree_classes.register(ResidualProgram, _flatten_program, _unflatten_program)
 
 
 def bind_trailing(program: Program[..., object], values: Sequence[object]) -> ResidualProgram[..., object]:

@@ -16,8 +16,9 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.support.tables import preformatted
-from fxad.tracing.program import Program, function_name, numpy_operands, trace_for_call
+from fxad.tracing.program import Program, function_name, numpy_operands
 from fxad.tracing.static_args import static_arguments
+from fxad.tracing.trace import trace_for_call
 from fxad.transforms.locate import body_label, describe, innermost, lines_of, locate
 
 _SHOWN: Final = 4  # operands whose values are shown

@@ -11,15 +11,16 @@ from fxad.api.chosen_arguments import ChosenArguments, operand_flags, ranks
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.directional import result_and_aux, vjp
 from fxad.api.lift import check_no_reduce_axes, lift, select_outs
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.ir import Aval
 from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import Program, ProgramProtocol, trace_for_call
+from fxad.tracing.program import Program, ProgramProtocol
 from fxad.tracing.static_args import Argnames, Argnums
+from fxad.tracing.trace import trace_for_call
 
 if TYPE_CHECKING:
     from fxad.api.gradient_decorators import (
@@ -417,7 +418,7 @@ def _jacobian(
     make = transforms.jacfwd if mode == "jacfwd" else transforms.jacrev
     jaxpr = make(program.jaxpr, wrt.mask, n_out, holomorphic)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
-    jacobian_tree = tree.with_subtrees(out, [wrt.tree] * n_out)
+    jacobian_tree = tree_parts.with_subtrees(out, [wrt.tree] * n_out)
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
     return program.replace(
         transforms.dce(jaxpr),

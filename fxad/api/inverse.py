@@ -14,13 +14,15 @@ from fxad.api.custom.traced_rules import GivenRules
 from fxad.api.custom_function import CustomFunction, decorate
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, aval_of_example, function_name, trace_for_call
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.spec import aval_of_example
 from fxad.tracing.static_args import Argnames, Argnums, ArgumentNames, static_arguments
+from fxad.tracing.trace import trace_for_call
 from fxad.transforms.inversion.call_rules import INVERSE
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
@@ -146,7 +148,7 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     numbers = [list(a.leaves) for a in program.arguments], list(range(n_args, leaf_of_log_det)), leaf_of_log_det
     in_leaves, out_leaves = map(tree.leaves, arranged(*numbers))
     trees = [a.tree for a in program.arguments], program.out_tree, tree.LEAF
-    in_tree, out_tree = [tree.with_subtrees(outer, inner) for inner, outer in map(tree.flatten, arranged(*trees))]
+    in_tree, out_tree = [tree_parts.with_subtrees(outer, inner) for inner, outer in map(tree.flatten, arranged(*trees))]
     # the jaxpr: results, bound constants, other arguments -> wanted arguments in their order, log|det J|
     other_leaves = [k for k, w in enumerate(wanted) if not w]
     operand_of_leaf = {n_args + k: k for k in range(n_out)}

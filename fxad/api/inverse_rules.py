@@ -32,8 +32,9 @@ from fxad.ir import Flags, Jaxpr, Zero
 from fxad.operations.arguments import argument_keys
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.custom_rules import Derivative, Rules
-from fxad.tracing.program import function_name, parameter_names
+from fxad.tracing.program import function_name
 from fxad.tracing.static_args import ArgumentNames
+from fxad.tracing.trace import parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps
 from fxad.transforms.inversion.call_rules import INVERSE, inverse_rule
 

@@ -23,7 +23,7 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from fxad.api.decorator_form import check_options
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, Jaxpr
@@ -31,7 +31,7 @@ from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.known_arguments import has_tangent, is_known, is_known_or_of_numpy, with_known_leaves
-from fxad.tracing.program import Program, flatten_call, function_name, trace_for_call
+from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import (
     Argnames,
     Argnums,
@@ -40,6 +40,7 @@ from fxad.tracing.static_args import (
     attach_declaration,
     static_arguments,
 )
+from fxad.tracing.trace import flatten_call, trace_for_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -212,7 +213,7 @@ def check_program(what: str, program: object, further: str = "") -> None:
 
 def tangent_tree(structure: Structure, avals: Sequence[Aval]) -> Structure:
     """Return the structure of tangents, with None for a leaf without a tangent (integers, bools)."""
-    return tree.with_subtrees(structure, [tree.LEAF if a.inexact else _NONE for a in avals])
+    return tree_parts.with_subtrees(structure, [tree.LEAF if a.inexact else _NONE for a in avals])
 
 
 _NONE: Final = tree.structure(None)

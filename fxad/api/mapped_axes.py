@@ -18,16 +18,9 @@ from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError,
 from fxad.ir import Aval
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.known_arguments import is_known_or_of_numpy, with_known_leaves
-from fxad.tracing.program import (
-    Program,
-    argument_path,
-    count_text,
-    function_name,
-    parameter_names,
-    trace_tree,
-    types_of,
-)
+from fxad.tracing.program import Program, argument_path, count_text, function_name
 from fxad.tracing.static_args import StaticArguments
+from fxad.tracing.trace import parameter_names, trace_tree, types_of
 
 AxesPrefix: TypeAlias = object  # an int, None, or a tree prefix of them
 

@@ -26,15 +26,9 @@ from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.index import INT32_MAX
 from fxad.tracing.array import Array, asarray, binder
-from fxad.tracing.program import (
-    Program,
-    aval_of_example,
-    function_name,
-    parameter_names,
-    size_constraints,
-    trace_tree,
-    unify_assumptions,
-)
+from fxad.tracing.program import Program, function_name, size_constraints
+from fxad.tracing.spec import aval_of_example
+from fxad.tracing.trace import parameter_names, trace_tree, unify_assumptions
 from fxad.tracing.traced_numbers import dtype_of_number, is_number, number_array
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.mask.padded_builder import SizeBounds

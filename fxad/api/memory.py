@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, final
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.lift import before_differentiation, check_program
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError, shown
 from fxad.ir import Flags
@@ -123,8 +123,8 @@ def partial_eval(program: Program[P, object], known: Sequence[bool]) -> Partial:
     halves = transforms.partial_eval(program.jaxpr, (True,) * len(program.bound) + known_args.leaf_flags)
     residuals = tree.structure((0,) * len(halves.residuals))
     leaf, none = tree.LEAF, tree.structure(None)
-    known_results = tree.with_subtrees(program.out_tree, [leaf if k else none for k in halves.out_known])
-    unknown_results = tree.with_subtrees(program.out_tree, [none if k else leaf for k in halves.out_known])
+    known_results = tree_parts.with_subtrees(program.out_tree, [leaf if k else none for k in halves.out_known])
+    unknown_results = tree_parts.with_subtrees(program.out_tree, [none if k else leaf for k in halves.out_known])
     return Partial(
         Program(
             halves.known,

@@ -32,8 +32,10 @@ from fxad.ir import Aval, NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.program import Program, Spec, function_name, trace
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.spec import Spec
 from fxad.tracing.static_args import Argnums
+from fxad.tracing.trace import trace
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
 from fxad.transforms.jet.directions import sparse_directions
 

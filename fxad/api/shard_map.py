@@ -28,7 +28,8 @@ from fxad.tracing.context import (
     new_axis,
 )
 from fxad.tracing.known_arguments import is_known, with_known_leaves
-from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
+from fxad.tracing.program import Program, argument_path, function_name
+from fxad.tracing.trace import parameter_names, trace_tree, types_of
 from fxad.transforms.vmap import vmap_named
 
 P = ParamSpec("P")

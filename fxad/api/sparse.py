@@ -18,7 +18,7 @@ from fxad.api.directional import linearize, vjp
 from fxad.api.gradients import check_holomorphic, grad
 from fxad.api.lift import before_differentiation, check_function, trace_for_transform
 from fxad.api.vmap import vmap
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.dtypes import COMPLEX
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, SizeError, described, shown
 from fxad.ir import distinct_jaxprs
@@ -26,8 +26,9 @@ from fxad.lax.barrier import optimization_barrier
 from fxad.lax.binary import rem
 from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import Program, fit_leaves, leaves_of_call, trace_for_call
+from fxad.tracing.program import Program, fit_leaves, leaves_of_call
 from fxad.tracing.static_args import Argnums
+from fxad.tracing.trace import trace_for_call
 from fxad.tracing.tracer import Tracer
 from fxad.transforms.sparse.decompression import Coloring, Decompression, decompression
 from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
@@ -181,13 +182,13 @@ class Sparse:
         return f"Sparse({self.data!r}, {self.pattern!r})"
 
 
-tree.register(
+tree_classes.register(
     Sparse,
     lambda s: ((s.data,), (s.pattern.key,), ("data",)),
     lambda data, children: Sparse._of(next(iter(children)), Pattern.of_key(data[0])),
 )
 
-tree.register(
+tree_classes.register(
     Pattern,
     lambda p: ((), (p.key, p.notes), ()),
     lambda data, _: Pattern.of_key(*data),

@@ -13,13 +13,15 @@ from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
 from fxad.core import tree
-from fxad.core.tree import StaticDataError
+from fxad.core.tree_classes import StaticDataError
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, Spec, count_text, function_name, spec_like, trace, trace_for_call
+from fxad.tracing.program import Program, count_text, function_name
+from fxad.tracing.spec import Spec, spec_like
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+from fxad.tracing.trace import trace, trace_for_call
 from fxad.tracing.tracer import active_trace
 from fxad.transforms.memory.policies import Policy
 

@@ -12,16 +12,8 @@ from fxad.core.sizes import named_size, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
-from fxad.tracing.program import (
-    Program,
-    argument_path,
-    count_text,
-    function_name,
-    parameter_names,
-    trace_tree,
-    types_of,
-    unify_assumptions,
-)
+from fxad.tracing.program import Program, argument_path, count_text, function_name
+from fxad.tracing.trace import parameter_names, trace_tree, types_of, unify_assumptions
 
 Shapes: TypeAlias = object  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
 _Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array

@@ -13,9 +13,10 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, final, overload
 
 import optree
 
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import IsLeaf, Structure, leaves as leaves_of, outermost_node
+from fxad.core.tree import IsLeaf, Structure, leaves as leaves_of
+from fxad.core.tree_parts import outermost_node
 from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
 
 T = TypeVar("T")
@@ -327,7 +328,7 @@ def register_pytree_node(
         children = list(children)
         return children, data, range(len(children))
 
-    tree.register(nodetype, flat, unflatten_func, optree.FlattenedEntry)
+    tree_classes.register(nodetype, flat, unflatten_func, optree.FlattenedEntry)
 
 
 def register_pytree_with_keys(
@@ -344,7 +345,7 @@ def register_pytree_with_keys(
         pairs = list(pairs)
         return [child for _, child in pairs], data, [key for key, _ in pairs]
 
-    tree.register(nodetype, flat, unflatten_func, NamedKey)
+    tree_classes.register(nodetype, flat, unflatten_func, NamedKey)
 
 
 def register_pytree_node_class(cls: C) -> C:
@@ -363,7 +364,7 @@ def register_pytree_with_keys_class(cls: C) -> C:
 
 def register_static(cls: C) -> C:
     """Register a class whose instances are part of the structure: they have no leaves; a decorator."""
-    tree.register(cls, lambda x: ((), x, ()), lambda data, _: data)
+    tree_classes.register(cls, lambda x: ((), x, ()), lambda data, _: data)
     return cls
 
 
@@ -434,7 +435,7 @@ def register_dataclass(
     def unflat(static: tuple[object, ...], children: Iterable[object]) -> object:
         return nodetype(**dict(zip((*meta, *data), (*static, *children), strict=True)))
 
-    tree.register_fields(nodetype, meta, flat, unflat, optree.GetAttrEntry)
+    tree_classes.register_fields(nodetype, meta, flat, unflat, optree.GetAttrEntry)
     return nodetype
 
 
@@ -476,7 +477,7 @@ def _partial(func: Callable[..., object], args: object, keywords: object) -> Par
     return Partial(func, *(args if isinstance(args, tuple) else (args,)), **named)
 
 
-tree.register(
+tree_classes.register(
     Partial,
     lambda p: ((p.args, p.keywords), p.func, (GetAttrKey("args"), GetAttrKey("keywords"))),
     lambda func, parts: _partial(func, *parts),

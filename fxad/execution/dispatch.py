@@ -13,7 +13,7 @@ The paths of calls outside of traces. Each ends in `runtime.launch`:
 | `fnp.sin(x)`: a function of `fxad.numpy` | `numpy.apply` calls its cached executable, else `Eager` |
 | `program(x)` | `Program.__call__`; `Eager.call` gets the executable from the compilation cache, at each call |
 | `executable(x)` | `fast_path`; for other arguments `Dispatcher.call` |
-| `jit(f)(x)` | `fast_path` of one of its programs; for other arguments `api.jit` finds the dispatcher by their types |
+| `jit(f)(x)` | `fast_path` of one of its programs; for others `api.jit_calls` finds the dispatcher by their types |
 
 A start (`runtime.Start`) is the part of `launch` that runs the program. Wrappers of starts add the rest; the comment
 above `Start` in `xla/jaxlib_types.py` lists them in order.
@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from fxad import runtime
 from fxad.core import tree
+from fxad.core.structure_check import has_structure
 from fxad.errors import ArgumentError
 from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
@@ -133,7 +134,7 @@ class Dispatcher:
         """Return a predicate of arguments `(args, kwargs)`: True if they have the structure of the program."""
         check = self._has_structure.get(ordered)
         if check is None:
-            check = self._has_structure[ordered] = tree.has_structure(self.program.in_tree, ordered=ordered)
+            check = self._has_structure[ordered] = has_structure(self.program.in_tree, ordered=ordered)
         return check
 
     def call_leaves(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> object:

@@ -25,7 +25,8 @@ from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
-from fxad.tracing.program import CompileChoices, Program, Spec
+from fxad.tracing.program import CompileChoices, Program
+from fxad.tracing.spec import Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.core import tree
+from fxad.core import tree_classes
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
@@ -151,7 +151,7 @@ def _group_norm(
     return _affine(y, scale, bias).astype(dtype)
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class BatchStats:
     """The running mean and variance of the channels that `batch_norm` sees: a pytree of two arrays."""
 

@@ -32,7 +32,7 @@ from fxad.primitives.elementwise.select import FLOOR
 from fxad.primitives.index import index_dtype
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-from fxad.tracing.program import Spec, spec_like
+from fxad.tracing.spec import Spec, spec_like
 from fxad.tracing.traced_numbers import TracedNumber, dtype_of_number, is_number
 from fxad.tracing.tracer import number_kind
 

@@ -10,7 +10,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.api.directional import jvp
 from fxad.api.trees import global_norm
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import plain_ints
 from fxad.optim.transformations import Rate, check_rate, descent, needs_params, no_steps, rate_at, zeros
@@ -19,7 +19,7 @@ from fxad.tracing.array import Array, ArrayLike
 P = TypeVar("P")
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class LbfgsState(Generic[P]):
     """The state of L-BFGS between steps.
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import fxad.numpy as fnp
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.errors import ArgumentError, shown
 from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class LossScaleState:
     """`scale`: the factor of the loss, float32. `steps`: steps with finite gradients since it last changed, int32."""
 

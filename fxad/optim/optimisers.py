@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.dtypes import DType
 from fxad.operations.arguments import flag
 from fxad.optim.transformations import (
@@ -28,7 +28,7 @@ from fxad.tracing.array import Array, ArrayLike
 P = TypeVar("P")
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class SgdState:
     """`count`: the number of steps made, int32."""
 
@@ -57,7 +57,7 @@ def sgd(learning_rate: Rate) -> Sgd:
     return Sgd(learning_rate)
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class MomentumState(Generic[P]):
     """`count`: steps made. `trace`: the decaying sum of the gradients, a tree like the parameters."""
 
@@ -103,7 +103,7 @@ def momentum(learning_rate: Rate, decay: HyperParameter = 0.9, nesterov: bool = 
     return Momentum(learning_rate, decay, flag("momentum", "nesterov", nesterov))
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class AdamState(Generic[P]):
     """`count`: steps made. `mean`, `variance`: decaying means of g and of |g|**2, trees like the parameters."""
 
@@ -196,7 +196,7 @@ def adamw(
     return Adam(learning_rate, b1, b2, eps, eps_root, flag("adamw", "nesterov", nesterov), weight_decay, mask)
 
 
-@tree.dataclass
+@tree_classes.dataclass
 class LionState(Generic[P]):
     """`count`: steps made. `mean`: the decaying mean of the gradients, a tree like the parameters."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.errors import FileFormatError, ParseError, shown
 from fxad.ir import Aval, Jaxpr, Source
 from fxad.storage.encoding import ARRAY, find_host_call
@@ -122,4 +122,4 @@ def _is_call_tree(structure: tree.Structure) -> bool:
     """Return True if a structure is that of positional arguments and keywords."""
     if structure.type is not tuple or [c.type for c in structure.children()] != [tuple, dict]:
         return False
-    return all([isinstance(key, str) for key in tree.outermost_node(structure.children()[1]).keys])
+    return all([isinstance(key, str) for key in tree_parts.outermost_node(structure.children()[1]).keys])

@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from fxad.core import tree
+from fxad.core import tree, tree_classes
 from fxad.errors import ArgumentError, FileFormatError, described, shown
 from fxad.storage import arrays
 from fxad.storage.decoding import decode
@@ -51,7 +51,7 @@ def save(program: Program[P, R] | HasProgram[P, R] | object, path: str | os.Path
             calls Python functions, and for trees that a file cannot hold; FileFormatError for a folder; OSError.
     """
     traced: object = program.program if isinstance(program, HasProgram) else program
-    if not isinstance(traced, Program) and tree.registered(type(traced)):
+    if not isinstance(traced, Program) and tree_classes.registered(type(traced)):
         arrays.save(path, traced)
         return
     if isinstance(traced, Array | np.ndarray) or tree.structure(traced).num_nodes > 1:

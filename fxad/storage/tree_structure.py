@@ -8,8 +8,8 @@ of `{"w": x, "layers": [y, (z, None)]}` is
     {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]], "order": [1, 0]}
 
 The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
-or be a namedtuple, and its structure is made without its functions (`core.tree`, "a structure as parts"). Only a class
-of which Python makes no empty instance, such as a subclass of `functools.partial`, is made by its registered function.
+or be a namedtuple, and its structure is made without its functions (`core.tree_parts`). Only a class of which Python
+makes no empty instance, such as a subclass of `functools.partial`, is made by its registered function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, key_value
 from fxad.errors import ArgumentError, FileFormatError, StorageWarning, shown, warn
@@ -58,15 +58,15 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
     for word, cls in _SEQUENCES.items():
         if kind is cls:
             return {word: children}
-    node = tree.outermost_node(structure)
+    node = tree_parts.outermost_node(structure)
     data, entries = node.data, node.keys
     for word, cls in _MAPPINGS.items():
         if kind is cls:
-            return _mapping_to_json(word, entries, children, tree.insertion_order(structure), what)
+            return _mapping_to_json(word, entries, children, tree_parts.insertion_order(structure), what)
     if kind is deque:
         return {"deque": children, "maxlen": data}
     if kind is defaultdict:
-        items = _mapping_to_json("defaultdict", entries, children, tree.insertion_order(structure), what)
+        items = _mapping_to_json("defaultdict", entries, children, tree_parts.insertion_order(structure), what)
         return {**items, "factory": _factory(data[0], what)}
     name = _class_name(kind, what)
     if _is_namedtuple(kind):
@@ -246,7 +246,7 @@ _AS_IT_WAS: Final = "define the class as it was when the program was saved, or s
 def _structure_of(described: object) -> Structure:
     """Return the structure of what `_tree_from_json` returns."""
     subtrees, outer = tree.flatten(described)
-    return tree.with_subtrees(outer, subtrees)
+    return tree_parts.with_subtrees(outer, subtrees)
 
 
 def _tree_from_json(d: Json, reader: _StructureReader) -> object:
@@ -295,26 +295,26 @@ def _instance_from_json(d: dict[str, Json], reader: _StructureReader) -> object:
         raise reader.fail(f"{shown(d)} describes no pytree")
     cls, name = reader.pytree(d["class"]), d["class"]
     entries = tuple([_value_from_json(e, reader) for e in _checked_list(d.get("entries"), reader)])
-    make = tree.unflattener(cls)
+    make = tree_parts.unflattener(cls)
     if make is None:
         raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
     if len(entries) != len(children):
         raise reader.fail(f"{name} has {len(entries)} keys and {len(children)} children")
     data, subtrees = _value_from_json(d.get("data"), reader), [_structure_of(c) for c in children]
     try:
-        structure = tree.structure_of_instance(cls, data, entries, subtrees)
+        structure = tree_parts.structure_of_instance(cls, data, entries, subtrees)
     except ValueError as e:
         raise reader.fail(f"the class {name} has changed: {e}", _AS_IT_WAS) from e
     if structure is not None:
         return structure
     try:  # a class of Python or of pyrsistent
         outer = tree.structure(make(data, [0] * len(children)))
-        keys = tuple(tree.outermost_node(outer).keys)
+        keys = tuple(tree_parts.outermost_node(outer).keys)
     except Exception as e:
         raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}", _AS_IT_WAS) from e
     if keys != entries:
         raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {keys}", _AS_IT_WAS)
-    return tree.with_subtrees(outer, subtrees)
+    return tree_parts.with_subtrees(outer, subtrees)
 
 
 def _items_from_json(described: dict[str, Json], word: str, reader: _StructureReader) -> list[tuple[object, object]]:

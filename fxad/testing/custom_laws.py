@@ -18,7 +18,8 @@ from fxad.testing.compare import differ, inner_product_error, random_cotangents,
 from fxad.testing.values import examples, stack
 from fxad.tracing.array import aval_of
 from fxad.tracing.context import MappedAxis, mapped_over
-from fxad.tracing.program import Program, function_name, trace
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.trace import trace
 from fxad.transforms.vmap import vmap as vmap_jaxpr
 
 P = ParamSpec("P")

@@ -14,10 +14,11 @@ from fxad.core.flags import leading
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.bodies import instantiate_outs
-from fxad.primitives.custom import CallWithRules, NamedCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.family import FLOAT32_OR_64
 from fxad.primitives.linear_call import LinearCall, has_adjoint
+from fxad.primitives.named_calls import NamedCall
 from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import linearize, transpose

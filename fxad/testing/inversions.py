@@ -22,8 +22,9 @@ from fxad.testing.inverse_steps import NESTED, OWN_DERIVATIVE, RETYPING, SIMPLE,
 from fxad.testing.programs import Case
 from fxad.testing.values import PRECISE, SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, trace
+from fxad.tracing.program import Program
 from fxad.tracing.static_args import ArgumentNames
+from fxad.tracing.trace import trace
 
 
 @final

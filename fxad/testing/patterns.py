@@ -8,7 +8,8 @@ from inspect import Parameter, signature
 from fxad.errors import FxadError
 from fxad.ir import Atom, Jaxpr
 from fxad.testing.growth import Growth, up_to
-from fxad.tracing.program import Spec, trace
+from fxad.tracing.spec import Spec
+from fxad.tracing.trace import trace
 
 
 def pattern_step(pattern: Callable[..., object]) -> Callable[[Growth, Atom], None]:

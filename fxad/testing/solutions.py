@@ -24,7 +24,7 @@ from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, ShownByRepr, sample
 from fxad.tracing.array import Array
-from fxad.tracing.program import trace
+from fxad.tracing.trace import trace
 
 SolverOfArrays: TypeAlias = Callable[[Array, Array], Array]
 UnknownTree: TypeAlias = Array | tuple[Array, Array]

@@ -20,7 +20,7 @@ from fxad.core.numbers import number_argument
 from fxad.core.tree import Structure
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, is_scalar
-from fxad.tracing.program import Spec
+from fxad.tracing.spec import Spec
 from fxad.tracing.static_args import FunctionCall
 from fxad.tracing.traced_numbers import TracedNumber
 from fxad.tracing.tracer import active_trace

@@ -105,7 +105,7 @@ class HeldCall(Protocol):
                                            other bits; the call is kept
         neither                            it drops the call
 
-    `xla.cache` makes the requests (`_drop_oldest`), `api.jit` sets the bits and answers (`_Held`).
+    `xla.cache` makes the requests (`_drop_oldest`), `api.jit_calls` sets the bits and answers (`_Held`).
     """
 
     def release(self, reason: ReleaseReason) -> bool:

@@ -24,7 +24,7 @@ from fxad.ir import Jaxpr, Primitive
 from fxad.lax.control import branching, looping
 from fxad.tracing import tracer
 from fxad.tracing.context import tracing_repeatedly
-from fxad.tracing.program import parameter_names
+from fxad.tracing.trace import parameter_names
 from tests.api.refusals import X, clean, refused
 
 A = fx.asarray(X)

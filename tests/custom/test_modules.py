@@ -31,9 +31,10 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.call import Applied, Call, layout_with_rules
-from fxad.primitives.custom import CallWithRules, NamedCall, called_functions, module_call
+from fxad.primitives.custom import CallWithRules, module_call
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise import COS, SIN
+from fxad.primitives.named_calls import NamedCall, called_functions
 from fxad.text.parser import PRIMITIVES
 from fxad.transforms.vmap import over_stack, vmap as vmap_jaxpr
 from tests.custom.test_rule_recursion import X, Y, along_ones, circular, exponential, ruled, summed

@@ -21,7 +21,8 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
 from fxad.ir import distinct_jaxprs
-from fxad.primitives.custom import CallWithRules, called_functions
+from fxad.primitives.custom import CallWithRules
+from fxad.primitives.named_calls import called_functions
 from fxad.testing import Case, check_stack, differ, stacks
 from tests.custom.test_rule_laws import LAYERS, SHAPES
 from tests.laws.budget import share

@@ -20,7 +20,7 @@ from fxad.scipy.linalg import solve_triangular
 from fxad.testing.inverse_state import HeldArrays, Move
 from fxad.testing.inverse_steps import run_steps
 from fxad.testing.inversions import moves
-from fxad.tracing.program import trace
+from fxad.tracing.trace import trace
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES

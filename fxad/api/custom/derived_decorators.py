@@ -16,7 +16,9 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
 from fxad.ir import Aval
 from fxad.tracing.array import aval_of
-from fxad.tracing.program import Spec, function_name, trace
+from fxad.tracing.program import function_name
+from fxad.tracing.spec import Spec
+from fxad.tracing.trace import trace
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -19,7 +19,8 @@ from fxad.api.lift import check_function, importable_name
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import plain_ints
-from fxad.tracing.program import check_signature, function_name
+from fxad.tracing.program import function_name
+from fxad.tracing.trace import check_signature
 from fxad.tracing.tracer import active_trace
 
 P = ParamSpec("P")

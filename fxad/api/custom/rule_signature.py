@@ -27,15 +27,8 @@ from fxad.lax.creation import splat
 from fxad.operations.number_types import NumberType
 from fxad.operations.promotion import NumberKind
 from fxad.tracing.array import Array, aval_of, is_scalar
-from fxad.tracing.program import (
-    argument_path,
-    argument_type,
-    check_signature,
-    count_text,
-    function_name,
-    parameter_names,
-    positional_name,
-)
+from fxad.tracing.program import argument_path, count_text, function_name, positional_name
+from fxad.tracing.trace import argument_type, check_signature, parameter_names
 from fxad.tracing.traced_numbers import ArgumentType, is_number
 from fxad.tracing.tracer import Tracer, number_kind
 

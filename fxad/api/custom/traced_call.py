@@ -1,7 +1,7 @@
 """A call of a function with custom rules, in a trace: the function and its rules are traced, and become one equation.
 
 Rules are traced once for each function, types of arguments and values of `nondiff_argnums`. A call of the function in
-its own rule, or in the rule of a function that its rules call, is a named call (`fxad.primitives.custom`). So functions
+its own rule, or in the rule of a function that its rules call, is a named call (`primitives.named_calls`). So functions
 whose rules call each other become one module: a strongly connected component of the call graph. Tarjan's algorithm finds
 the components while it traces. If a rule calls its function with other types or values, that is another function, whose
 rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
@@ -38,8 +38,9 @@ from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.operations.number_types import NumberType
 from fxad.operations.promotion import NumberKind
-from fxad.primitives.custom import CallWithRules, NamedCall, module_call
+from fxad.primitives.custom import CallWithRules, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
+from fxad.primitives.named_calls import NamedCall
 from fxad.tracing.array import Array
 from fxad.tracing.context import (
     TraceDependencies,

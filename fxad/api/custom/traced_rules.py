@@ -50,12 +50,9 @@ from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules, 
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
-from fxad.tracing.program import (
-    count_text,
-    function_name,
-    parameter_names,
-)
+from fxad.tracing.program import count_text, function_name
 from fxad.tracing.static_args import Argnames
+from fxad.tracing.trace import parameter_names
 from fxad.tracing.traced_numbers import TracedNumber
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 

@@ -17,7 +17,7 @@ from fxad.interop.jax.equations import Equation, JaxType, JaxValue, Rows, array,
 from fxad.ir import NDArray
 from fxad.lax.control import host
 from fxad.tracing.array import binder
-from fxad.tracing.program import Spec
+from fxad.tracing.spec import Spec
 from fxad.transforms.memory import policies
 
 

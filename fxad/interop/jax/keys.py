@@ -16,7 +16,7 @@ from fxad.api.vmap import vmap
 from fxad.interop.jax.equations import EqnTranslation, Equation, JaxValue, Rows, array, unchanged
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, GammaSample
 from fxad.tracing.array import Array
-from fxad.tracing.program import Spec
+from fxad.tracing.spec import Spec
 from fxad.tracing.tracer import bind
 
 # A cipher of so few words makes keys. It is a loop, so that its consumers do not duplicate it.

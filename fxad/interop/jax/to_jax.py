@@ -25,8 +25,10 @@ from fxad.interop.jax.equations import is_key
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import lower_jaxpr
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, Spec, function_name, trace_for_call, tree_error
+from fxad.tracing.program import Program, function_name, tree_error
+from fxad.tracing.spec import Spec
 from fxad.tracing.static_args import static_arguments
+from fxad.tracing.trace import trace_for_call
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap

@@ -15,7 +15,7 @@ from jax.extend import core
 
 from fxad.api.custom_function import CustomFunction
 from fxad.api.vmap import vmap
-from fxad.core import tree
+from fxad.core import tree_classes
 from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described, shown
 from fxad.interop.jax.control import CONTROL
 from fxad.interop.jax.custom_rules import CUSTOM_RULES
@@ -43,7 +43,9 @@ from fxad.interop.jax.refusals import REFUSED
 from fxad.interop.jax.structural import STRUCTURAL
 from fxad.ir import Aval, Jaxpr, Source, new_eqn, source_location
 from fxad.tracing.array import Array, asarray, binder
-from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace_for_call
+from fxad.tracing.program import Program, function_name
+from fxad.tracing.spec import Spec
+from fxad.tracing.trace import parameter_names, trace_for_call
 from fxad.tracing.trace_function import trace_flat
 from fxad.tracing.tracer import active_trace
 
@@ -259,8 +261,8 @@ def _example(x: object) -> object:
 def register_nodes(structure: Any) -> None:
     """Make containers of fxad of the classes that JAX knows as containers, such as modules and states."""
     data = structure.node_data()
-    if data is not None and not tree.is_container(data[0]):
-        tree.register(data[0], _flattened, _unflattened)
+    if data is not None and not tree_classes.is_container(data[0]):
+        tree_classes.register(data[0], _flattened, _unflattened)
     for child in structure.children():
         register_nodes(child)
 

@@ -26,7 +26,8 @@ from fxad.runtime import hold_host_function
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import reuse_in_replay
 from fxad.tracing.known_arguments import is_known
-from fxad.tracing.program import Spec, function_name
+from fxad.tracing.program import function_name
+from fxad.tracing.spec import Spec
 from fxad.tracing.tracer import active_trace
 
 K = TypeVar("K")

@@ -25,7 +25,8 @@ from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.tracing.array import aval_of, is_scalar
-from fxad.tracing.program import function_name, trace_leaves
+from fxad.tracing.program import function_name
+from fxad.tracing.trace import trace_leaves
 from fxad.tracing.traced_numbers import ArgumentType, TracedNumber, dtype_of_number, is_number, number_array
 from fxad.transforms.locate import describe
 

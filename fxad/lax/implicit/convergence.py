@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import final
 
-from fxad.core import tree
+from fxad.core import tree_classes
 from fxad.tracing.array import Array
 
 
@@ -21,7 +21,7 @@ class Breakdown(IntEnum):
 
 
 @final
-@tree.dataclass
+@tree_classes.dataclass
 class Convergence:
     """The report of an iterative solver; under vmap, one per example.
 

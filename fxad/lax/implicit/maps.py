@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from fxad.core import tree
+from fxad.core import tree, tree_parts
 from fxad.core.dataclasses import dataclass
 from fxad.core.flags import leading, select_by_flags
 from fxad.core.memo import by_value
@@ -49,7 +49,7 @@ class TreeType:
             return self
         kept = [x for x in zip(self.avals, self.paths, strict=True) if x[0].inexact]
         leaf, none = tree.LEAF, tree.structure(None)
-        whole = tree.with_subtrees(self.structure, [leaf if a.inexact else none for a in self.avals])
+        whole = tree_parts.with_subtrees(self.structure, [leaf if a.inexact else none for a in self.avals])
         return TreeType(whole, tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
 
     @property

@@ -38,7 +38,7 @@ from fxad.lax.reductions import argmax
 from fxad.lax.shapes import broadcast_in_dim, concatenate
 from fxad.operations import linear_systems
 from fxad.tracing.array import Array, ArrayLike, asarray, binder
-from fxad.tracing.program import Spec
+from fxad.tracing.spec import Spec
 from fxad.tracing.tracer import Tracer
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]

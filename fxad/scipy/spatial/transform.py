@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, final
 
 from fxad import dtypes, numpy as fnp, random
-from fxad.core import tree
+from fxad.core import tree_classes
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy import linalg
 from fxad.numpy.composites import jit_composite
@@ -26,7 +26,7 @@ _POLE: Final = 1e-7  # SciPy's tolerance for the middle angle of `as_euler`
 
 
 @final
-@tree.dataclass
+@tree_classes.dataclass
 class Rotation:
     """Rotations, as unit quaternions (x, y, z, w). Make them with `from_quat`, `from_matrix`, `from_rotvec`, ....
 
@@ -209,7 +209,7 @@ class Rotation:
 
 
 @final
-@tree.dataclass
+@tree_classes.dataclass
 class Slerp:
     """Spherical linear interpolation: between two rotations the angular velocity is constant.
 

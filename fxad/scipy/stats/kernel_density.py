@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 
 import fxad.numpy as fnp
 from fxad import nn, random
-from fxad.core import tree
+from fxad.core import tree_classes
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy import linalg
 from fxad.operations.arguments import is_word, number, shape as as_sizes
@@ -20,7 +20,7 @@ Bandwidth: TypeAlias = "str | float | Callable[[GaussianKde], ArrayLike] | None"
 
 
 @final
-@tree.dataclass
+@tree_classes.dataclass
 class GaussianKde:
     """A density: the weighted mean of normal densities of one covariance around each point. Made by `gaussian_kde`.
 

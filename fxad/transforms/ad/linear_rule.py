@@ -36,10 +36,11 @@ from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, LinearizedBody, Lit, s
 from fxad.primitives.control.bodies import instantiate_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom import CallWithRules, NamedCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
 from fxad.primitives.linearity import is_linear, is_linear_eqn, vanishes, zero_mask, zero_results
+from fxad.primitives.named_calls import NamedCall
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linear_as_whole import as_linear_call, reaches_unchecked_eqn, split_by_dependence
 from fxad.transforms.ad.linearize import linearize

@@ -8,8 +8,9 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
-from fxad.primitives.custom import CallWithRules, NamedCall, called_functions
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.index import check_positions
+from fxad.primitives.named_calls import NamedCall, called_functions
 from fxad.transforms.locate import describe, locate
 from fxad.transforms.mask.context import MaskCtx, PaddingStates
 from fxad.transforms.mask.contract import MaskTable, not_masked

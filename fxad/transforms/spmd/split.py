@@ -9,8 +9,8 @@ from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.collectives import AllGather, AxisIndex, Collective, Grouped, flat_index
-from fxad.primitives.custom import NamedCall
 from fxad.primitives.dynamic_slicing import read_row
+from fxad.primitives.named_calls import NamedCall
 from fxad.primitives.shape import emit_reshape
 from fxad.transforms.vmap import has_axis, vmap_named
 

@@ -11,8 +11,9 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CallWithRules, NamedCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.named_calls import NamedCall
 from fxad.transforms.inversion.call_rules import error_of_inverse, inverse_of_call
 from fxad.transforms.inversion.rules.contract import (
     Args,

@@ -17,11 +17,12 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import BatchChange, CallWithRules, NamedCall
+from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.named_calls import BatchChange, NamedCall
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import MaskRow, not_masked, row
 
