@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
+from math import inf
 from typing import Final, final
 
 from fxad import transforms
@@ -128,8 +129,9 @@ def _run_pass(jaxpr: Jaxpr, p: Pass) -> _PassResult:
 def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> UnitPlan:
     """Return the plan by which a program is compiled after the passes. The plan may overwrite operands in `donate`.
 
-    Passes that the caller gives run here, on any program. The default pipeline is for "auto" only, and runs in
-    `_plan_by_cost`, between the check that the program is large enough and the choice of units.
+    `passes` are those that the caller gives, which run here, on any program; () is none. None stands for the default
+    pipeline, which is for "auto" only, and runs in `_plan_by_cost`, between the check that the program is large enough
+    and the choice of units.
 
     Law: a pure function of the arguments; "auto" gives a single unit if several do not pay.
     """
@@ -165,7 +167,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
 
     | program | units need to save | no plan if |
     |---|---|---|
-    | donates or recomputes | nothing (None in the code): they save memory | small, or one step |
+    | donates or recomputes | nothing: they save memory | small, or one step |
     | any other | `SAVED_MS` | small, one step, or they save less |
 
     Without a plan, `_plan_by_size` asks another question: is there a stretch that XLA compiles too slowly?
@@ -174,7 +176,7 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
         return None
     whole = drop_derivative_rules(jaxpr)  # the program as one unit: XLA gets no derivative rules
     # A program that donates or recomputes was written to hold less memory. As units it does (docs/adr/0024).
-    least_saving = None if donate or has_recomputation(whole) else SAVED_MS
+    least_saving = -inf if donate or has_recomputation(whole) else SAVED_MS
     if not large_enough(whole, least_saving):
         return None
     after_passes = run_passes(jaxpr, passes)

@@ -278,6 +278,59 @@ def test_no_mutable_registries() -> None:
     assert set(found) - CACHES == set()
 
 
+# Of the standard library and of `core`: what is made by them changes.
+CHANGING = {
+    "ContextVar", "LRUCache", "RLock", "Scoped", "SingleFlight", "WeakKeyTable", "WeakTable", "count", "cycle", "deque",
+    "dict", "set",
+}  # fmt: skip
+INTERNED = {"Aval"}  # one object for equal values: what it remembers is a part of the value
+
+
+def _made_by(value: ast.expr | None) -> str:
+    """Return the name of the class or function whose call an expression is."""
+    function = value.func if isinstance(value, ast.Call) else None
+    while isinstance(function, ast.Subscript):
+        function = function.value
+    return ast.unparse(function).rpartition(".")[2] if function else "dict" if isinstance(value, ast.Dict) else ""
+
+
+def _assignments(node: ast.AST) -> list[tuple[str, str]]:
+    """Return each target of an assignment, as text, with what makes its value."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    parts = [e for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t])]
+    return [(ast.unparse(e), _made_by(node.value)) for e in parts]
+
+
+def _changes(c: ast.ClassDef) -> bool:
+    """Return True if instances keep tables, or a method changes them."""
+    if {ast.unparse(b).partition("[")[0].rpartition(".")[2] for b in c.bases} & {"local", "dict"}:
+        return True
+    return any(
+        target.startswith("self.") and (method.name not in ("__init__", "__new__") or made in CHANGING)
+        for method in functions(c)
+        for node in ast.walk(method)
+        for target, made in _assignments(node)
+    )
+
+
+def test_the_table_of_what_changes_is_complete() -> None:
+    classes = [c for tree in trees().values() for c in tree.body if isinstance(c, ast.ClassDef)]
+    changing = CHANGING | {c.name for c in classes if _changes(c)} - INTERNED
+    found = {
+        f"{name(p).removeprefix('fxad/').removesuffix('.py')}.{target}"
+        for p, tree in trees().items()
+        if "testing" not in p.parts
+        for node in tree.body
+        for target, made in _assignments(node)
+        if made in changing
+    }
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## What changes")[2]
+    rows = [line.split("|")[2] for line in page.splitlines() if line.startswith("| ")]
+    assert found == {entry for row in rows for entry in re.findall(r"`([^`]+)`", row)}
+
+
 def test_every_module_is_named_after_a_concept() -> None:
     assert [
         name(p) for p in FILES if VAGUE_NAMES & {part.removesuffix(".py") for part in p.parts[len(ROOT.parts) :]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar, final
 
 from fxad.api.lift import tangent_tree
@@ -104,6 +104,17 @@ class ChosenArguments:
         """Return the values of the other arguments of a call."""
         keys = self.keys
         return [a for k, a in enumerate(args) if k not in keys], {k: a for k, a in kwargs.items() if k not in keys}
+
+    def function(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Callable[..., object]:
+        """Return the program as a function of these arguments alone: the others are those of a call."""
+
+        def of_chosen(*values: object) -> object:
+            chosen = dict(zip(self.keys, values, strict=True))
+            return self.program(
+                *[chosen.get(k, x) for k, x in enumerate(args)], **{k: chosen.get(k, x) for k, x in kwargs.items()}
+            )
+
+        return of_chosen
 
     @property
     def leaves(self) -> list[int]:

@@ -152,7 +152,7 @@ def make_array_from_process_local_data(
             what, aval.shape if shape is None else shape, sharding, [committed_to(asarray(value), sharding.device)]
         )
     check_spec_axes(what, tuple(sharding.mesh.shape.items()), sharding.spec, aval, "local_data")
-    process_state.any_committed = True
+    process_state.note_committed()
     buffer = from_local(value, buffer_sharding(sharding), shape)
     return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)
 
@@ -238,6 +238,6 @@ def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Seq
     aval = Aval(shape, first.dtype)
     if isinstance(sharding, SingleDeviceSharding):
         return by_device[sharding.device]
-    process_state.any_committed = True
+    process_state.note_committed()
     buffers = [by_device[d]._buffer for d in needed]
     return wrap_buffer(aval, assembled(aval, buffer_sharding(sharding), buffers))

@@ -210,11 +210,7 @@ def _holomorphic(
     _check_results(what, program, has_aux, holomorphic=True)
 
     def derivative(*args: object, **kwargs: object) -> object:
-        def of_chosen(*values: object) -> object:
-            replaced = dict(zip(chosen.keys, values, strict=True))
-            return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)
-
-        results = vjp(of_chosen, *chosen.of_call(args, kwargs), has_aux=has_aux)
+        results = vjp(chosen.function(args, kwargs), *chosen.of_call(args, kwargs), has_aux=has_aux)
         out, pullback, *aux = results
         grads = pullback(asarray(1, out.dtype))
         gradient = grads[0] if chosen.alone else grads

@@ -192,7 +192,7 @@ class _Operator:
         args, kwargs = tree.unflatten(program.in_tree, specs)
 
         def applied(unit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return self._apply(program, chosen, args, kwargs, unit)
+            return self._apply(chosen, args, kwargs, unit)
 
         unit = self._unit_vectors([program.in_avals[k] for k in chosen.leaves])
         traced = _collapsed(trace(applied, unit, *args, **kwargs))
@@ -225,23 +225,18 @@ class _Operator:
 
     def _apply(
         self,
-        program: Program[..., Any],
         chosen: ChosenArguments,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         unit: Array | None,
     ) -> Any:
-        leaves, structure = tree.flatten((args, kwargs))
-        moving = [leaves[k] for k in chosen.leaves]
+        of_chosen = chosen.function(args, kwargs)
+        moving, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
         n = sum([x.size for x in moving])
         constant, plans = self.plan(n, args, kwargs)
 
         def of_moving(*values: Any) -> Any:
-            replaced = list(leaves)
-            for k, value in zip(chosen.leaves, values, strict=True):
-                replaced[k] = value
-            all_args, all_kwargs = tree.unflatten(structure, replaced)
-            return program(*all_args, **all_kwargs)
+            return of_chosen(*tree.unflatten(structure, values))
 
         inner = trace(of_moving, *moving)
         value: Any = None

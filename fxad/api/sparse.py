@@ -483,11 +483,7 @@ def _sparse_program(
     places, where = memo[key]
 
     def derivative(*args: object, **kwargs: object) -> object:
-        def of_chosen(*values: object) -> object:
-            replaced = dict(zip(chosen.keys, values, strict=True))
-            return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)
-
-        values = chosen.of_call(args, kwargs)
+        of_chosen, values = chosen.function(args, kwargs), chosen.of_call(args, kwargs)
         leaves, structure = tree.flatten(tuple(values))
         products: list[Array] = []
         push: Any = None

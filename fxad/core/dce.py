@@ -140,10 +140,9 @@ def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
     invariant = _invariant_carries(layout, wanted)
     keep, pruned, read = _prune_bodies(layout, wanted, invariant)
     all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(flags) for k, (j, flags) in pruned.items()])
-    first = layout.bodies[layout.running[0]]
-    moves_literals = type(first.runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
-    if all_kept and not invariant and not moves_literals:
-        return eqn  # the common case
+    is_call = type(layout.bodies[layout.running[0]].runs) is Once
+    if all_kept and not invariant and (is_call or not any([isinstance(a, Lit) for a in eqn.ins])):
+        return eqn  # the common case: nothing is unused, and no literal can move into a body
     groups, literals = _kept_operands(eqn, layout, keep, invariant, read)
     rebuilt = prim.rebuild(
         tuple([

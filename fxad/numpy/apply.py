@@ -19,7 +19,16 @@ from fxad.operations.arguments import contained_array, number, to_int
 from fxad.operations.operators import Operation
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import Device, XlaExecutable, launch, process_state
-from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
+from fxad.tracing.array import (
+    EAGER,
+    Array,
+    ArrayLike,
+    apply_operation,
+    asarray as put,
+    aval_of,
+    binder,
+    current_binder,
+)
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
 
@@ -35,7 +44,7 @@ _single_operand_runs: Final[LRUCache[Hashable, tuple[ref[XlaExecutable], Hashabl
 
 def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
-    if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
+    if len(args) == 1 and type(x := args[0]) is Array and current_binder() is None:  # the shortest way, spelled out
         cached = _single_operand_runs.peek((op, x._aval, id(static[0]))) if len(static) == 1 else None
         loaded = None if cached is None or process_state.any_committed else cached[0]()
         if loaded is None:
@@ -77,7 +86,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     """Return an argument as an Array: a tracer inside a traced function, otherwise an array on the device. Raises:
     ArgumentError."""
     if isinstance(x, Array):
-        if type(x) is not Array and cast("Tracer", x)._trace is not _binder.get():
+        if type(x) is not Array and cast("Tracer", x)._trace is not current_binder():
             x.check_usable(f"{name}: argument {k}")
         return cast("Array", x.settled())
     if x is not (inner := contained_array(x)):

@@ -13,6 +13,7 @@ from fxad.operations.arguments import flag
 from fxad.optim.transformations import (
     HyperParameter,
     Rate,
+    as_factor,
     check_decay,
     check_not_negative,
     check_rate,
@@ -256,7 +257,7 @@ def _check_adam(operation: str, rate: object, b1: object, b2: object, eps: objec
 def _multiply_keeping_dtype(factor: HyperParameter, x: ArrayLike) -> Array:
     """Return `factor * x` in the dtype of x."""
     array = fnp.asarray(x)
-    return (factor if isinstance(factor, (int, float)) else fnp.asarray(factor).astype(array.dtype)) * array
+    return as_factor(factor, array) * array
 
 
 def _mean(x: ArrayLike, mean: Array, decay: HyperParameter) -> Array:

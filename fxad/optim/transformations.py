@@ -95,12 +95,12 @@ def rate_at(rate: Rate, count: Array) -> HyperParameter:
 
 def descent(direction: P, rate: HyperParameter) -> P:
     """Return the update `-rate * direction`, in the dtypes of `direction`."""
+    return tree.map(lambda d: -as_factor(rate, d) * d, direction)
 
-    def scale(d: Array) -> Array:
-        factor = -rate if isinstance(rate, (int, float)) else -fnp.asarray(rate).astype(d.dtype)
-        return factor * d
 
-    return tree.map(scale, direction)
+def as_factor(number: HyperParameter, x: Array) -> HyperParameter:
+    """Return the number in a form whose product with x has the dtype of x."""
+    return number if isinstance(number, (int, float)) else fnp.asarray(number).astype(x.dtype)
 
 
 def zeros(params: P) -> P:

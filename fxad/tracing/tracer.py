@@ -12,7 +12,7 @@ unknown value. Here such a number is a tracer with a `number_type`, which become
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType
@@ -36,6 +36,7 @@ from fxad.errors import (
 from fxad.ir import (
     Atom,
     Aval,
+    Eqn,
     Jaxpr,
     Lit,
     NDArray,
@@ -294,7 +295,8 @@ class Trace:
     """
 
     __slots__ = (
-        "builder", "captured", "copies", "dependent", "elements", "frames", "name", "outer", "scalar_operands", "scope",
+        "_with_tangents", "builder", "captured", "copies", "elements", "frames", "name", "outer", "scalar_operands",
+        "scope",
     )  # fmt: skip
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
@@ -313,9 +315,7 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
-        # a cache of `fxad.api.custom.traced_call`, which extends it at each call: how many equations it covers, and the
-        # operands of the trace and results of these equations that have a tangent if all operands have one
-        self.dependent: tuple[int, set[Atom]] = 0, set()
+        self._with_tangents: tuple[int, set[Atom]] = 0, set()  # of so many equations; see `values_with_tangents`
 
     @property
     def alive(self) -> bool:
@@ -540,6 +540,14 @@ class Trace:
         """The operands so far, without the constants that were captured."""
         constants = {var for value, var in self.captured.values() if not isinstance(value, Tracer)}
         return [v for v in self.builder.ins if v not in constants]
+
+    def values_with_tangents(self, add: Callable[[set[Atom], Sequence[Eqn], Sequence[Var]], None]) -> set[Atom]:
+        """Return the operands and results so far that have a tangent if all operands have one. `add` adds them to the
+        set of an earlier call, for the equations since then and the operands."""
+        eqns, (n, found) = self.builder.eqns, self._with_tangents
+        add(found, eqns[n:], self.operands)
+        self._with_tangents = len(eqns), found
+        return found
 
 
 def is_traced_number(x: object) -> bool:

@@ -26,7 +26,7 @@ Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `CanFuseOnAllPath
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
@@ -42,7 +42,7 @@ ValueNumber: TypeAlias = int
 # An operation: its primitive, its operands and its results.
 Op: TypeAlias = tuple[Primitive, tuple[ValueNumber, ...], range]
 
-# In place of the number of the one equation whose kernel reads a value.
+# In place of the number of the one kernel that reads a value.
 _UNREAD: Final = -1
 _SEVERAL: Final = -2
 
@@ -245,10 +245,18 @@ class _Reads:
 def _unfusible_joins(
     program: NumberedOperations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]
 ) -> set[ValueNumber]:
-    """Return the values that join two large ones, and that some reader cannot be fused with: it reads them from memory,
-    or it reads a later value from memory too, which is likely computed from them. All their readers read them in
-    memory. XLA computes an equation that reads one large value again for each reader, even if its result is in
-    memory."""
+    """Return the values that join two large ones, and that some reader cannot be fused with. All their readers read
+    them in memory. XLA computes an equation that reads one large value again for each reader, even if its result is in
+    memory.
+
+    A reader cannot be fused with such a value if it reads it from memory, or reads a later value from memory too, which
+    is likely computed from it:
+
+        %2 = add %0 %1        joins two large values
+        %3 = tanh %2
+        %4 = dot %3 %w        in memory
+        %5 = add %2 %4        reads %4 from memory, which is later than %2: so %2 is in memory too
+    """
     count = reads.count
     found = reads.joins & reads.in_layout
     in_memory = set(found)
@@ -280,27 +288,40 @@ def _unfusible_joins(
 def _in_memory(
     program: NumberedOperations, reads: _Reads, costs: Mapping[type[Primitive], CompileCost]
 ) -> set[ValueNumber]:
-    """Return the results of fusible equations that no reader computes again, beside those of large expressions."""
+    """Return the results of fusible equations that no reader computes again, beside those of large expressions: the
+    unfusible joins, and what is expensive to compute and read by several kernels.
+
+    A kernel is named after its last equation. A cheap equation has no kernel of its own, but those of its readers:
+
+        equation              kernels that read the result
+        %0 = exp %arg0        those of %2 and %3: %0 is expensive, so it is in memory
+        %1 = mul %0 2.0       those of %2 and %3
+        %2 = reduce_sum %1
+        %3 = reduce_max %1
+    """
     found = _unfusible_joins(program, reads, costs)
-    # the equation whose kernel reads a value, `_SEVERAL` or, before its readers are seen, `_UNREAD`
-    kernel = [_UNREAD] * len(program.avals)
-    for k in reversed(range(len(program.ops))):
+    read_in = [_UNREAD] * len(program.avals)  # for each value, the kernel that reads it, or `_SEVERAL`
+    for k in reversed(range(len(program.ops))):  # the readers of a value before it
         prim, ins, outs = program.ops[k]
         fusion = costs[type(prim)][0]
-        read_by = k
-        if fusion is not Fusion.KERNEL and fusion is not Fusion.REDUCTION:
-            kernels = {kernel[out] for out in outs}
-            if any([out in reads.from_memory or not reads.count[out] for out in outs]):
-                kernels.add(k)
-            kernels.discard(_UNREAD)
-            if found.isdisjoint(outs):
-                read_by = _SEVERAL if len(kernels) > 1 else kernels.pop()
-                if read_by == _SEVERAL and fusion is Fusion.EXPENSIVE:
-                    found.update(outs)
-                    read_by = k
+        own_kernel = fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION or not found.isdisjoint(outs)
+        kernel = k if own_kernel else _kernel_of_readers(k, outs, reads, read_in)
+        if kernel == _SEVERAL and fusion is Fusion.EXPENSIVE:
+            found.update(outs)
+            kernel = k
         for a in ins:
-            kernel[a] = read_by if kernel[a] in (_UNREAD, read_by) else _SEVERAL
+            read_in[a] = kernel if read_in[a] in (_UNREAD, kernel) else _SEVERAL
     return found
+
+
+def _kernel_of_readers(k: int, outs: range, reads: _Reads, read_in: Sequence[int]) -> int:
+    """Return the kernel that computes the results of equation k, or `_SEVERAL`: that of the reader; its own, if a
+    result is needed in memory."""
+    kernels = {read_in[out] for out in outs}
+    if any([out in reads.from_memory or not reads.count[out] for out in outs]):
+        kernels.add(k)
+    kernels.discard(_UNREAD)
+    return _SEVERAL if len(kernels) > 1 else kernels.pop()
 
 
 @final

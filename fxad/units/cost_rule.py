@@ -27,6 +27,7 @@ A program that donates operands or recomputes values need not save compile time:
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from math import inf
 from typing import Final, TypeAlias
 
 from fxad.core.memo import by_value
@@ -105,15 +106,15 @@ def left_to_compile(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> int:
     return weight(jaxpr).equations - sum(saved)
 
 
-def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float | None = SAVED_MS) -> bool:
+def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Return True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole;
-    with None, they need not save time. If they have more than `COMPILED_PART` of its equations, they must save at least
+    with -inf, they need not save time. If they have more than `COMPILED_PART` of its equations, they must save at least
     `CERTAIN_MS`."""
     bodies = tuple(units)
     compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
     if compiled > COMPILED_PART * (weight_of_nested(whole).equations + PROGRAM_EQUATIONS):
-        saves = CERTAIN_MS if saves is None else max(saves, CERTAIN_MS)
-    return saves is None or takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
+        saves = max(saves, CERTAIN_MS)
+    return saves == -inf or takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
 def check_steps(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> None:
@@ -127,8 +128,9 @@ def check_steps(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> None:
         )
 
 
-def large_enough(jaxpr: Jaxpr, saves: float | None = SAVED_MS) -> bool:
-    """Return True if a program is large enough for units to pay. If not, the search for units is skipped."""
+def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
+    """Return True if a program is large enough for units to save so many milliseconds. If not, the search for units is
+    skipped."""
     w = weight_of_nested(jaxpr)
     size = SAVED_EQUATIONS < w.equations <= MAX_SEARCHED_EQUATIONS
-    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves is None or takes_at_least(jaxpr, saves))
+    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes_at_least(jaxpr, saves))

@@ -120,7 +120,11 @@ class DefUse:
 
     `producer_of` gives the piece that computes a value, and the index of the result; `readers` the pieces that read a
     value, and the index of the operand; `uses` the pieces with a body. `always_live` are the values that are in memory
-    to the end anyway. An operand is idle if it affects nothing that is read (`_idle_operands`): it may have any value.
+    to the end anyway.
+
+    An operand of a piece is *idle* if it affects nothing that is read: it may have any value. So is `c` of the body
+    `(a, b, c) -> (a + b, b * c)` in a piece `s, _ = body(x, y, 1.0)`, whose second result is not read. `merge_bodies`
+    makes such pieces: it calls a larger body, with ones for the operands that the smaller one did not have.
     """
 
     __slots__ = ("_idle", "_values_of", "always_live", "never_freed", "pieces", "producer_of", "readers", "uses")
@@ -141,8 +145,8 @@ class DefUse:
         self._idle = {(k, n) for k, p in enumerate(self.pieces) for n in self._idle_operands(p)}
 
     def _idle_operands(self, p: Piece) -> list[int]:
-        """Return the literal operands of a piece that affect no value that is read, no equation with effects, and none
-        that can fail or loop forever on some values."""
+        """Return the literal operands of a piece that affect no value that is read, no effect, and no equation that can
+        fail or loop forever on some values."""
         literals = [n for n, a in enumerate(p.ins) if isinstance(a, Lit)]
         if not literals:
             return []

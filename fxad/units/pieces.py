@@ -221,8 +221,13 @@ class _Partition:
         """Return the live equations in the order in which they become pending. `_emit_before` and `_finish` decide when
         they run; see the module.
 
-        The place of an equation is the number of units before it; a unit counts itself, and comes before the other
-        equations of its place. An equation that can move takes the earliest place at which its operands are computed.
+        The place of an equation is the number of units before it. A unit counts itself, and is the first of its place.
+
+            equation                                    its place
+            a unit, an effect, a recomputation          where it is in the program
+            one that can wait for the last unit         the earliest one at which its operands are computed
+            any other                                   the earliest one, while the moved values together take no more
+                                                        bytes than the operands of the program
         """
         bytes_to_move = sum([v.aval.nbytes for v in self.program.ins])
         moved: set[Atom] = set()  # values that are computed before a unit that preceded them in the program
@@ -235,19 +240,23 @@ class _Partition:
             units += is_unit
             place = units
             earliest = max([place_of.get(a, 0) for a in eqn.ins], default=0)
-            if not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects:
-                if k not in self.cannot_wait:
-                    place = earliest  # pending from here on; it runs when `_emit_before` or `_finish` emits it
-                else:
-                    added = sum([v.aval.nbytes for v in eqn.outs])
-                    added -= sum([a.aval.nbytes for a in {*eqn.ins} & moved if self.readers[a] == {k}])
-                    if added <= bytes_to_move:
-                        moved.update(eqn.outs)
-                        bytes_to_move -= added
-                        place = earliest
+            can_move = not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects
+            if can_move and k not in self.cannot_wait:
+                place = earliest
+            elif can_move and (added := self._bytes_added(k, moved)) <= bytes_to_move:
+                place = earliest
+                moved.update(eqn.outs)
+                bytes_to_move -= added
             keys.append((place, not is_unit, k))
             place_of.update(dict.fromkeys(eqn.outs, place))
         return [k for _, _, k in sorted(keys)]
+
+    def _bytes_added(self, k: int, moved: set[Atom]) -> int:
+        """Return the bytes that the moved values take more if equation k moves too: its results, in place of the
+        operands that only it reads."""
+        eqn = self.program.eqns[k]
+        replaced = [a for a in {*eqn.ins} & moved if self.readers[a] == {k}]
+        return sum([v.aval.nbytes for v in eqn.outs]) - sum([a.aval.nbytes for a in replaced])
 
     def pieces(self) -> Pieces:
         """Return all pieces of the program."""

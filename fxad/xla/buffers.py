@@ -96,7 +96,7 @@ def _host_put(
     array: NDArray, aval: Aval, sharding: OneDeviceSharding, semantics: _jax.HostBufferSemantics, committed: bool = True
 ) -> Buffer:
     if committed:
-        process_state.any_committed = True
+        process_state.note_committed()
     try:
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
         buffer = _put(ArrayType(aval), sharding, [array], [sharding._device], committed, False, semantics, True)
@@ -165,7 +165,7 @@ def _import(value: SupportsDLPack, aval: Aval, device: Device, committed: bool) 
             f"to_buffer: the array is on GPU {number}, which this process does not use",
             remedy="copy the array to the host, or to another GPU",
         )
-    process_state.any_committed = True
+    process_state.note_committed()
     try:
         view = _jax.dlpack_managed_tensor_to_buffer(capsule, source.raw, None)
     except _jax.JaxRuntimeError as e:
@@ -307,7 +307,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     if device.platform == "cpu" or is_sharded(buffer) or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return hold_same_function(buffer, to_buffer(array, Aval(array.shape, array.dtype), device))
-    process_state.any_committed = True
+    process_state.note_committed()
     if buffer.is_deleted():
         block(buffer, "transfer")
     try:
@@ -324,7 +324,7 @@ def resharded(buffer: Buffer, sharding: MeshSharding) -> Buffer:
     if buffer._sharding == sharding:
         return buffer
     array = to_numpy(buffer)
-    process_state.any_committed = True
+    process_state.note_committed()
     return hold_same_function(buffer, divided(array, Aval(array.shape, array.dtype), sharding))
 
 
@@ -341,7 +341,7 @@ def block(buffer: Buffer, what: str = "block") -> None:
     except _jax.JaxRuntimeError as e:
         raise value_error(what, e, buffer) from e
     except BaseException:
-        waits.interrupted = True
+        waits.note_interruption()
         raise
 
 

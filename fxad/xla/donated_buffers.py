@@ -1,7 +1,15 @@
 """Donated buffers: the call that has taken a buffer, reads that it waits for, and what replaces the buffer.
 
 One thread may donate a buffer while another reads it. So a call takes the buffer, and a read pins it, by entries in the
-dictionary of the buffer (docs/adr/0067-a-read-pins-and-a-donation-takes.md).
+dictionary of the buffer (docs/adr/0067-a-read-pins-and-a-donation-takes.md). The entry of the call says in which state
+the buffer is:
+
+    entry `_DONATED`    its call    buffer     state
+    none                            alive      free: a call may take it
+    `Taken`             runs        alive      taken: other calls are refused, reads in other threads too
+    `Taken`             has ended   alive      released: the call failed. The next one removes the entry, and takes it
+    `Taken`             any         deleted    donated: `record` says to which program, for messages
+    without a record    runs        any        deleted by the user
 
 Buffers refer to objects of this module, and jaxlib hides references from the garbage collector. So this module must not
 refer to clients: they would live beyond interpreter exit.

@@ -158,7 +158,7 @@ class _BlockingResults:
         except _jax.JaxRuntimeError:
             raise
         except BaseException:
-            waits.interrupted = True
+            waits.note_interruption()
             raise
         return buffers
 
@@ -195,7 +195,7 @@ class XlaExecutable:
         self.producer = BufferProducer(jaxpr.name, _first_line(jaxpr), ref(self))
         self.start = self._wrapped(raw.execute_sharded, jaxpr, host_errors)
         if sharding is not None:
-            process_state.any_committed = True  # its results are
+            process_state.note_committed()  # its results are
             self.start = ReshardingStart(self.start, jaxpr.name, sharding)
             self.handlers = self.committing_handlers = [
                 result_handler(a, s, True, self.producer) for a, s in zip(self.out_avals, sharding.outs, strict=True)

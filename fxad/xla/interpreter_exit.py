@@ -74,6 +74,10 @@ class ProcessState:
     def __init__(self) -> None:
         self.any_committed = False
 
+    def note_committed(self) -> None:
+        """Note that an array is committed. Who commits one calls this first."""
+        self.any_committed = True
+
     def block_at_exit(self) -> None:
         """Block at interpreter exit. Each wait for XLA and each transfer to it calls this first. At interpreter exit,
         it blocks; before, it does nothing."""

@@ -39,6 +39,10 @@ class Waits:
     def __init__(self) -> None:
         self.unbounded = self.interrupted = False
 
+    def note_interruption(self) -> None:
+        """Note that the exception of a signal handler has ended a wait."""
+        self.interrupted = True
+
     def call(self, fn: Callable[[], T], timeout: float = -1) -> T:
         """Return the result of a function, which another thread calls. A signal interrupts the wait for it.
 
@@ -62,7 +66,7 @@ class Waits:
                 return fn()
             in_time = ended.acquire(timeout=timeout)
         except BaseException:
-            self.interrupted = True
+            self.note_interruption()
             raise
         if not in_time:
             raise TimeoutError

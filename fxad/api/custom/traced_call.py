@@ -171,9 +171,7 @@ class TracedCall:
         active = active_trace()
         if active is None or not (self.rules.jvp_zeros or self.rules.vjp_zeros):
             return ()
-        eqns, (n, reached) = active.builder.eqns, active.dependent
-        add_dependent_values(reached, eqns[n:], active.operands)
-        active.dependent = len(eqns), reached
+        reached = active.values_with_tangents(add_dependent_values)
         return tuple([
             a.inexact and isinstance(x, Tracer) and (active.variable_of(x) is None or active.variable_of(x) in reached)
             for x, a in zip(self.leaves, self.signature.in_avals, strict=True)
@@ -248,8 +246,15 @@ class _Scope:
 
         A named call takes the values that the function and all its rules close over. The rules are traced under an
         assumption of what these are: first, those of the body. If the traced rules close over others, they are traced
-        again, with these as the assumption. A call that is not `referable` is traced again where a rule calls
-        it, and not referred to: so `referred` stays False, and the loop ends.
+        again, with these as the assumption. For a body that closes over a, and a rule that calls the function and
+        closes over b:
+
+            trace    assumed    body and rules close over
+            1        a          a, b                         named calls lack b
+            2        a, b       a, b                         the function
+
+        If the assumption does not grow, each trace closes over new values. Then the function is not `referable`: where
+        a rule calls it, it is traced again, and not referred to. So `referred` stays False, and the loop ends.
         """
         before_rules = {*self.stack}
         block, rewind = tracing_repeatedly()
@@ -266,7 +271,8 @@ class _Scope:
             rules, jaxprs, captured = trace()
             while call.referred and [id(v) for v in captured] != [id(v) for v in assumed]:
                 retraced += 1
-                call.referable = len(captured) > len(assumed) and retraced <= _MAX_RETRACED
+                grows = len(captured) > len(assumed)
+                call.referable = grows and retraced <= _MAX_RETRACED
                 call.body, assumed = replace(body, jaxpr=jaxprs[0], captured=captured), captured
                 rules, jaxprs, captured = trace()
         call.body, call.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True

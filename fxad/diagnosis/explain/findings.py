@@ -208,7 +208,8 @@ def recomputed(equations: Equations) -> list[str]:
         first.setdefault(key, e)
         plain[key] += e.runs - e.again
         again[key] += e.again
-    cost = {key: n * microseconds(first[key].eqn) for key, n in again.items() if n and plain[key]}
+    runs = {key: (plain[key] + n) / plain[key] for key, n in again.items() if n and plain[key]}
+    cost = {key: again[key] * microseconds(first[key].eqn) for key in runs}
     by_line: dict[_Place, list[_Operation]] = {}
     for key in sorted(cost, key=lambda k: -cost[k]):
         by_line.setdefault(first[key].line, []).append(key)
@@ -220,15 +221,14 @@ def recomputed(equations: Equations) -> list[str]:
         # Sums and products of the derivative may equal one of the line: for them, the least ratio is certain.
         others = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
         if others:
-            key = max(others, key=lambda k: (again[k] / plain[k], cost[k]))
+            key = max(others, key=lambda k: (runs[k], cost[k]))
         else:
-            key = min(keys, key=lambda k: (again[k] / plain[k], -cost[k]))
-        total = (plain[key] + again[key]) / plain[key]
-        if not nested:  # the first run of a value that nothing reads is left out
-            total = min(2.0, total)
+            key = min(keys, key=lambda k: (runs[k], -cost[k]))
+        # without nesting, a ratio above 2 means that the first run of a value that nothing reads is left out
+        total = runs[key] if nested else min(2.0, runs[key])
         inside = " (a remat inside another)" if total > 2 else ""
-        runs = f"{total:.3g} times" if total != 2 else "twice"
-        text = f"{line_text(line)} runs {runs}{inside}: {first[key].eqn.prim.name} is computed again{by}"
+        times = f"{total:.3g} times" if total != 2 else "twice"
+        text = f"{line_text(line)} runs {times}{inside}: {first[key].eqn.prim.name} is computed again{by}"
         out.append((total <= 2, text))
     return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
 

@@ -224,9 +224,13 @@ def _carry_types_from_trials(
 
     For the body (a, b) -> (b, a * x) with the carry (0, 0) and x: f64[], and int8 as the trial dtype of an int:
 
-        first       a: i32, b: i32    the body returns (i32, f64): b changes
-        trial       a: i32, b: i8     it returns (i8, f64): b is f64, and then a changes too
-        trial       a: i8,  b: i8     (i8, f64), then (f64, f64): the types of the carry
+        (a, b)        the body returns
+        (i32, i32)    (i32, f64)          b changes: it gets the trial dtype
+        (i32, i8)     (i8, f64)           b is f64
+        (i32, f64)    (f64, f64)          a changes too: start again, with the trial dtype for both
+        (i8, i8)      (i8, f64)           b is f64; a keeps its trial dtype
+        (i8, f64)     (f64, f64)          a is f64
+        (f64, f64)    (f64, f64)          the types of the carry
     """
 
     def changing(numbers: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:

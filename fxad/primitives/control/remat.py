@@ -208,15 +208,21 @@ class Remat(HigherOrder, Linear):
         return outs, insert_zeros([tangents[a] for a in split.linear.outs], split.out_nonzero, self.body.out_avals)
 
     def _with_kept_results(self, split: LinearizedBody, needed: Flags) -> Remat:
-        """Return this call with further results: the values that its body keeps and a recomputation needs.
+        """Return this call with further results: of the values that its body keeps, those that a recomputation needs.
 
-        If the body contains a function with custom derivatives, the call contains the linearization by those rules. A
-        second derivative then differentiates the rules' results and does not apply the rules again, as without
-        `remat`.
+            split.primal              operands -> (results, residuals)
+            storing                   operands -> (results, residuals, kept values)
+            the body of the result    operands -> (results, kept values that `needed` marks)
+
+        For the body `y = exp(x); keep(y); sin(y)`, that is x -> (sin(y), y). The residual cos(y) is recomputed from y.
+
+        If nothing is needed, the call stays as it is, with one exception: if the body contains a function with custom
+        derivatives, the call contains the linearization by those rules. A second derivative then differentiates the
+        rules' results and does not apply the rules again, as without `remat`.
         """
         if not any(needed) and not uses_custom_derivative(self.body):
             return self
-        storing, _ = split_at_kept(split.primal)  # operands -> results, residuals, kept values
+        storing, _ = split_at_kept(split.primal)
         n = len(self.body.outs)
         kept = select_by_flags(storing.outs[n + split.n_res :], needed)
         return Remat(dce(Jaxpr(storing.ins, storing.eqns, (*storing.outs[:n], *kept), self.body.name)), self.opaque)

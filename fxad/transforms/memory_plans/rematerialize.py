@@ -19,7 +19,6 @@ See docs/adr/0095.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
@@ -410,32 +409,36 @@ class _PlannedBlock:
 class _Rematerialization:
     """A flat program under a schedule, as `blocks`.
 
-    `segment_of` is the segment of each residual: the last one that reads it, or the one that computes it. `available`
-    are the values from before the turn that need not be computed again: at first those that are stored; an interval
-    adds those that it returns. `again` are the segments in whose intervals each equation before the turn runs again.
+    segment_of   of each value from before the turn: the last segment that reads it, or the one that computes it.
+    starts       where the interval of each segment starts, in equations after the turn.
+    between      for each cut, the values that the segment after it, or a later one, needs from those before it.
+    crossing     the values that cross the turn, or lie between two segments.
+    fixed        values from before the turn that are in memory in any case.
+    returned     for the interval of a segment, the cuts of which its first block returns the values.
+    available    values from before the turn that need not be computed again: at first those that are stored; an
+                 interval adds those that it returns.
+    again        the segments in whose intervals each equation before the turn runs again.
     """
 
     def __init__(self, halves: _SplitAtTurn, schedule: SegmentSchedule) -> None:
         self.halves, self.schedule, self.cuts = halves, schedule, schedule.cuts
-        cuts, made_by = schedule.cuts, halves.made_by
-        segment = [s for s, (a, b) in enumerate(pairwise(cuts)) for _ in range(a, b)]
-        self.segment_of = {v: segment[max(made_by[v], halves.last_before.get(v, 0))] for v in halves.residuals}
+        made_by = halves.made_by
+        segment = [s for s, (a, b) in enumerate(pairwise(schedule.cuts)) for _ in range(a, b)]  # of each equation
+        self.segment_of = {v: segment[halves.last_before.get(v, k)] for v, k in made_by.items()}
+        self.between: list[set[Atom]] = [set() for _ in schedule.cuts]
+        for v, k in made_by.items():
+            for s in range(segment[k] + 1, self.segment_of[v] + 1):
+                self.between[s].add(v)
+        between = set[Atom]().union(*self.between)
+        self.crossing = [v for v in made_by if v in halves.first_after or v in between]
+        self.fixed = {v for v, k in made_by.items() if v in halves.results or halves.before[k].prim.effects}
         largest = max([v.aval.nbytes for v in halves.residuals], default=0)
         small = {v for v in made_by if v.aval.nbytes * SMALL <= largest}
         large = [v for v in halves.residuals if v not in small]
-        in_order = _in_order(large, self.segment_of, halves.first_after, len(cuts) - 1)
+        in_order = _in_order(large, self.segment_of, halves.first_after, len(schedule.cuts) - 1)
         self.starts = self._starts(in_order)
-        self.between = self._values_between()
         stored_between, self.returned = schedule.saves()
-        between = set[Atom]().union(*self.between)
-        self.crossing = [v for v in made_by if v in halves.first_after or v in between]
-        always = {v for v, k in made_by.items() if v in halves.results or halves.before[k].prim.effects}
-        self.fixed = {v for v in self.crossing if v in always}
-        self.available: set[Atom] = {v for v, k in made_by.items() if k >= cuts[schedule.recomputed]}
-        self.available.update(always, small, [v for v in halves.residuals if v not in in_order])
-        self.available.update(*[self.between[s] for s in stored_between])
-        self.available.update([v for v in self.crossing if v.index in schedule.kept])
-        self.available.difference_update([v for v in self.crossing if v.index in schedule.dropped])
+        self.available = self._stored(small, in_order, stored_between)
         self.again: list[list[int]] = [[] for _ in halves.before]
         self.blocks: list[_PlannedBlock] = []
         self.forward_blocks = 0
@@ -459,8 +462,32 @@ class _Rematerialization:
         for s in reversed(range(len(self.starts))):
             self._interval(s, self.starts[s], ends[s])
 
+    def _stored(self, small: set[Var], in_order: set[Var], stored_between: set[int]) -> set[Atom]:
+        """Return the values from before the turn that are stored.
+
+        These are all values of the segments that are not computed again, and of any segment
+
+            results of the program or of an effect      they are in memory in any case
+            small ones                                  they take little memory
+            residuals that are not read in order        the interval of their segment would begin too early
+            those between the outermost groups          the schedule says so
+            those in `kept`, and none in `dropped`      the user says so
+        """
+        schedule, made_by = self.schedule, self.halves.made_by
+        stored: set[Atom] = {v for v, k in made_by.items() if k >= self.cuts[schedule.recomputed]}
+        stored.update(self.fixed, small, [v for v in self.halves.residuals if v not in in_order])
+        stored.update(*[self.between[s] for s in stored_between])
+        stored.update([v for v in self.crossing if v.index in schedule.kept])
+        return stored.difference([v for v in self.crossing if v.index in schedule.dropped])
+
     def _starts(self, in_order: set[Var]) -> list[int]:
-        """Return where the interval of each segment starts, in equations after the turn."""
+        """Return where the interval of each segment starts, in equations after the turn: where the first of its
+        residuals is read, before the equations that only expand a value for that reader.
+
+        An interval without residuals is empty, and that of the last segment starts at the turn. If equation 7 is the
+        first to read residuals of segment 0, equation 2 those of segment 2, and none reads those of segment 1, the
+        intervals of the three start at 7, 7 and 0.
+        """
         n, after = len(self.cuts) - 1, self.halves.after
         starts = [len(after)] * n
         for v in in_order:
@@ -468,20 +495,10 @@ class _Rematerialization:
         for s in range(n):
             while 0 < starts[s] < len(after) and _expands(after[starts[s] - 1]):
                 starts[s] -= 1
-        for s in range(1, n):  # an interval without residuals is empty
+        for s in range(1, n):
             starts[s] = min(starts[s], starts[s - 1])
         starts[-1] = 0
         return starts
-
-    def _values_between(self) -> list[set[Atom]]:
-        """Return, for each cut, the values that the segment after it, or a later one, needs from those before it."""
-        cuts, last_before = self.cuts, self.halves.last_before
-        out: list[set[Atom]] = [set() for _ in cuts]
-        for v, k in self.halves.made_by.items():
-            last = max(bisect_right(cuts, last_before.get(v, -1)) - 1, self.segment_of.get(v, -1))
-            for segment in range(bisect_right(cuts, k), last + 1):
-                out[segment].add(v)
-        return out
 
     @property
     def microseconds(self) -> float:

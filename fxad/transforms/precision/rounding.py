@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum, unique
+from itertools import islice
 from math import inf
 from typing import Final, TypeAlias, final
 
@@ -187,6 +188,11 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
     return found
 
 
+# An operand of a body: its number, or, of an accumulator, the number of the body of its site, and that of the site. The
+# bodies that share a group of constants take the accumulators of all of them.
+_OperandKey: TypeAlias = int | tuple[int, int]
+
+
 def _entered(
     prim: HigherOrder, inner: dict[int, WithAccumulators]
 ) -> tuple[Primitive, list[tuple[int, int, tuple[Site, ...]]]]:
@@ -204,16 +210,16 @@ def _entered(
     bodies = []
     for k, body in enumerate(layout.bodies):
         new = inner[k].jaxpr if k in inner else body.jaxpr
-        # keys of operands: (-1, operand of the body), or (body, its site)
-        has = [(-1, n) for n in range(len(body.jaxpr.ins))]
+        has: list[_OperandKey] = [*range(len(body.jaxpr.ins))]
         has += [(k, n) for n in range(len(new.ins) - len(has))]
-        wants: list[tuple[int, int]] = []
-        first = 0
+        own = iter(range(len(body.jaxpr.ins)))
+        wants: list[_OperandKey] = []
         for g in body.operands:
-            wants += [(-1, n) for n in range(first, first + layout.operands[g].size)]
-            first += layout.operands[g].size
+            wants += islice(own, layout.operands[g].size)
             wants += [(at, n) for group, at, sites in further if group == g for n in range(len(sites))]
-        types = {(at, n): site.accumulator for at, inside in inner.items() for n, site in enumerate(inside.sites)}
+        types: dict[_OperandKey, Aval] = {
+            (at, n): site.accumulator for at, inside in inner.items() for n, site in enumerate(inside.sites)
+        }
         bodies.append(rebind_operands(new, wants, has=has, types=types))
     return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), further
 
