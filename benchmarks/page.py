@@ -82,11 +82,11 @@ NOTES: Final = {
     "trace: x[3]": "A static index is read once for each shape and remembered.",
     "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "33 kernels beside 36. One product of 5 x 1000 x 2 matrices "
     "is an own kernel of XLA here and one of YNNPACK in jax's program. Runs gave 1.08 to 1.14.",
-    "run: value_and_grad of RNN": "15 units in a chain beside one program. With `units=\"none\"` it is 1.00 of jax's "
+    "run: value_and_grad of RNN": '15 units in a chain beside one program. With `units="none"` it is 1.00 of jax\'s '
     "time, and is compiled in 4.3 s in place of 1.1.",
-    "temporaries: value_and_grad of MLP": "The derivative of tanh is computed from the operand, as it has no digit left "
-    "in the tails otherwise. So two arrays a layer are stored, and XLA has room for one of them in the buffers of the "
-    "results (docs/adr/0097).",
+    "temporaries: value_and_grad of MLP": "The derivative of tanh is computed from the operand, as it has no digit "
+    "left in the tails otherwise. So two arrays a layer are stored, and XLA has room for one of them in the buffers "
+    "of the results (docs/adr/0097).",
     "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
     "run: value_and_grad of ADBench BA": "Divisions stay divisions in fxad's program; of jax's, XLA makes products "
     "with reciprocals.",
