@@ -431,9 +431,9 @@ class CallWithRules(Applied, Linear):
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """Return the rule for the size of the mapped axis: the one that is for it alone, or the one that is for any
         size, of which there is at most one."""
-        for rule in self.rules.batch:
-            if rule.size == ctx.size and not rule.any_size:
-                return rule.body
+        by_size = {rule.size: rule.body for rule in self.rules.batch if not rule.any_size}
+        if ctx.size in by_size:
+            return by_size[ctx.size]
         general = next((rule for rule in self.rules.batch if rule.any_size), None)
         return None if general is None else ctx.rule_of_size(general.body, general.size)
 

@@ -120,7 +120,7 @@ def renumbered(colors: Colors) -> Colors:
     return np.where(colors < 0, np.int32(-1), np.searchsorted(used, colors).astype(np.int32))
 
 
-def alone_in_line(lines: Ints, colors: Colors, number: int) -> BoolArray:
+def alone_in_line(lines: Ints, colors: Ints, number: int) -> BoolArray:
     """Return, for entries in `lines` with colours, True where no other entry of the line has the colour."""
     if not len(lines):
         return np.zeros(0, np.bool_)
