@@ -23,7 +23,7 @@ differentiation, SIAM J. Sci. Comput. 19 (1998), for "both"; J. C. Culberson, It
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -191,7 +191,7 @@ def _color_rows(pattern: Csr) -> Coloring:
     return one_sided("rows", pattern.shape, greedy_columns(pattern.transposed))
 
 
-_GREEDY: Final = MappingProxyType(
+_GREEDY: Final[Mapping[str, Callable[[Csr], Coloring]]] = MappingProxyType(
     {
         "columns": _color_columns,
         "rows": _color_rows,
