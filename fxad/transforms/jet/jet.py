@@ -45,7 +45,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.builder import Builder
@@ -415,17 +415,21 @@ class _SeriesBuilder(Emitter):
     def _by_tangent(self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source) -> _Compute:
         """The recursion of the module: y' is the tangent rule at x and x', and y_k is (y')_(k-1) / k."""
 
-        @cache
+        found: tuple[SeriesAtoms, list[SeriesAtom | None]] | None = None
+
         def results_and_tangents() -> tuple[SeriesAtoms, list[SeriesAtom | None]]:
-            if isinstance(prim, LinearCall):  # its tangent is that of its body
-                body = without_checks(without_effects(prim.body))
-                program, has = jvp(body, varies)
-            else:
-                program, has = self._tangents_of(prim, [a.aval for a in operands], varies)
-            dots = [self.derivative(a) for a in operands if isinstance(a, SeriesValue)]
-            outs = self.inline(program, (*operands, *dots), source)
-            tangents = iter(outs[len(has) :])
-            return outs[: len(has)], [next(tangents) if m else None for m in has]
+            nonlocal found
+            if found is None:
+                if isinstance(prim, LinearCall):  # its tangent is that of its body
+                    body = without_checks(without_effects(prim.body))
+                    program, has = jvp(body, varies)
+                else:
+                    program, has = self._tangents_of(prim, [a.aval for a in operands], varies)
+                dots = [self.derivative(a) for a in operands if isinstance(a, SeriesValue)]
+                outs = self.inline(program, (*operands, *dots), source)
+                tangents = iter(outs[len(has) :])
+                found = outs[: len(has)], [next(tangents) if m else None for m in has]
+            return found
 
         # A user's rule computes the results too. If it calls its own function for them, that call is emitted as it is.
         results_by_rule = isinstance(prim, CallWithRules)
