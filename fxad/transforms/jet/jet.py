@@ -414,7 +414,6 @@ class _SeriesBuilder(Emitter):
 
     def _by_tangent(self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source) -> _Compute:
         """The recursion of the module: y' is the tangent rule at x and x', and y_k is (y')_(k-1) / k."""
-
         found: tuple[SeriesAtoms, list[SeriesAtom | None]] | None = None
 
         def results_and_tangents() -> tuple[SeriesAtoms, list[SeriesAtom | None]]:
