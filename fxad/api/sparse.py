@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from math import prod
-from typing import Any, Final, ParamSpec, final, overload
-from weakref import ref
+from typing import Any, Final, NamedTuple, ParamSpec, final, overload
 
 import numpy as np
 
@@ -30,8 +29,15 @@ from fxad.tracing.program import Program, fit_leaves, leaves_of_call
 from fxad.tracing.static_args import Argnums
 from fxad.tracing.trace import trace_for_call
 from fxad.tracing.tracer import Tracer
-from fxad.transforms.sparse.decompression import Coloring, Decompression, decompression
-from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values
+from fxad.transforms.sparse.decompression import Coloring, Decompression
+from fxad.transforms.sparse.pattern import (
+    Pattern,
+    check_pattern,
+    last_pattern,
+    pattern_of,
+    pattern_with_values,
+    places_in_products,
+)
 
 P = ParamSpec("P")
 
@@ -281,22 +287,14 @@ def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Seq
     values = [*program.bound, *([None] * len(program.in_avals) if at is None else values_at(what, program, at))]
     if all([v is None for v in values]):
         return pattern_of(program.jaxpr, flags)
-    memo, key = program.jaxpr._memo, ("sparsity", flags)
-    entry = memo.get(key)
-    if entry is not None and all([_is_of(a, b) for a, b in zip(entry[0], values, strict=True)]):
-        cached: Pattern = entry[1]
+    last = last_pattern(program.jaxpr, flags)
+    if (cached := last.of(values)) is not None:
         return cached
     known = [(lambda v=v: None if v is None else _concrete(v)) for v in values]
     pattern = pattern_with_values(program.jaxpr, flags, known)
-    # Of the last values only, and without them: the cache holds the program (docs/adr/0003). Arrays of NumPy may change.
     if all([v is None or (isinstance(v, Array) and not isinstance(v, Tracer)) for v in values]):
-        memo[key] = [None if v is None else ref(v) for v in values], pattern
+        last.set(values, pattern)  # not of arrays of NumPy, which may change
     return pattern
-
-
-def _is_of(remembered: ref[object] | None, value: object) -> bool:
-    """Return True if a value is the one that a pattern was made of. None: not given. An array that is gone is none."""
-    return value is None if remembered is None else value is not None and remembered() is value
 
 
 def _concrete(value: object) -> Any:
@@ -358,18 +356,15 @@ def sparse_jacobian(
     Raises: ShapeError for a pattern of another shape, ArgumentError for a coloring of another pattern;
             NotDifferentiableError for integers, and for complex arguments of a function that is not `holomorphic`.
     """
+    options = _Options(pattern, coloring, argnums, at, check, holomorphic)
     if isinstance(f, Program):
-        return _sparse_program(
-            "sparse_jacobian", before_differentiation(f), pattern, coloring, argnums, at, check, holomorphic
-        )
+        return _sparse_program("sparse_jacobian", before_differentiation(f), options)
     check_function("sparse_jacobian", f)
     check_options("sparse_jacobian", (pattern, coloring, argnums))
 
     @wraps(f, updated=())
     def derivative(*args: object, **kwargs: object) -> object:
-        program = trace_for_transform(f, args, kwargs)
-        made = _sparse_program("sparse_jacobian", program, pattern, coloring, argnums, at, check, holomorphic)
-        return made(*args, **kwargs)
+        return _sparse_program("sparse_jacobian", trace_for_transform(f, args, kwargs), options)(*args, **kwargs)
 
     return derivative
 
@@ -419,70 +414,89 @@ def sparse_hessian(
     Law:    `to_dense` is `hessian`, its leaves as one matrix.
     Raises: as `sparse_jacobian`; ArgumentError for a result that is not a scalar.
     """
+    options = _Options(pattern, coloring, argnums, at, check, holomorphic)
     if isinstance(f, Program):
-        return _hessian_program(f, pattern, coloring, argnums, at, check, holomorphic)
+        return _hessian_program(f, options)
     check_function("sparse_hessian", f)
     check_options("sparse_hessian", (pattern, coloring, argnums))
 
     @wraps(f, updated=())
     def derivative(*args: object, **kwargs: object) -> object:
-        program = trace_for_transform(f, args, kwargs)
-        return _hessian_program(program, pattern, coloring, argnums, at, check, holomorphic)(*args, **kwargs)
+        return _hessian_program(trace_for_transform(f, args, kwargs), options)(*args, **kwargs)
 
     return derivative
 
 
-def _hessian_program(
-    f: Program[..., Any],
-    pattern: Pattern | None,
-    coloring: Coloring | None,
-    argnums: Argnums,
-    at: Sequence[object] | None,
-    check: bool,
-    holomorphic: bool,
-) -> Program[..., Any]:
+class _Options(NamedTuple):
+    """What a caller of `sparse_jacobian` or `sparse_hessian` says beside the function."""
+
+    pattern: Pattern | None
+    coloring: Coloring | None
+    argnums: Argnums
+    at: Sequence[object] | None
+    check: bool
+    holomorphic: bool
+
+
+def _hessian_program(f: Program[..., Any], options: _Options) -> Program[..., Any]:
     symmetric = not any(
         [rules_of(eqn.prim).has_derivative for body in distinct_jaxprs(f.jaxpr) for eqn in body.eqns]
     )  # fmt: skip
-    of_program: Any = grad(f, argnums, holomorphic=holomorphic)
-    gradient: Program[..., object] = before_differentiation(of_program)
-    return _sparse_program("sparse_hessian", gradient, pattern, coloring, argnums, at, check, holomorphic, symmetric)
+    of_program: Any = grad(f, options.argnums, holomorphic=options.holomorphic)
+    return _sparse_program("sparse_hessian", before_differentiation(of_program), options, symmetric)
 
 
 def _sparse_program(
-    what: str,
-    program: Program[..., object],
-    pattern: Pattern | None,
-    coloring: Coloring | None,
-    argnums: Argnums,
-    at: Sequence[object] | None,
-    check: bool,
-    holomorphic: bool,
-    symmetric: bool = False,
+    what: str, program: Program[..., object], options: _Options, symmetric: bool = False
 ) -> Program[..., Any]:
-    chosen = _chosen(what, program, argnums)
-    check_holomorphic(what, program, chosen.leaves, holomorphic)
+    """Return the program of the Jacobian of a program, which may be known to be symmetric."""
+    chosen = _chosen(what, program, options.argnums)
+    check_holomorphic(what, program, chosen.leaves, options.holomorphic)
     shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
-    own = _pattern(what, program, argnums, at) if pattern is None else check_pattern(what, pattern, shape)
-    one_sided = not holomorphic and any([a.dtype in COMPLEX for a in program.out_avals])
-    if coloring is None:
-        colors = own.color("columns") if one_sided else own.color(symmetric=symmetric and own.symmetric)
+    if options.pattern is None:
+        pattern = _pattern(what, program, options.argnums, options.at)
     else:
-        colors = coloring
-    _check_coloring(what, colors, own)
-    jvps, vjps = colors.jvps, colors.vjps
-    if one_sided and vjps:
+        pattern = check_pattern(what, options.pattern, shape)
+    colors = _colors(what, program, pattern, options, symmetric)
+    # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long. Others
+    # are kept on the pattern: with `at`, a program has a pattern for each value of its arguments, and outlives them.
+    kept: dict[Any, Any] = {} if program.bound else pattern.derivatives_of(program.jaxpr)
+    call = program.in_tree, program.out_tree, tuple(chosen.leaves), options.check, colors
+    if call not in kept:
+        args, kwargs = program.args_info
+        derivative = _derivative_by_products(chosen, pattern, colors, options.check)
+        kept[call] = trace_for_call(derivative, args, kwargs)
+    made = kept[call]
+    return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
+
+
+def _colors(what: str, program: Program[..., object], pattern: Pattern, options: _Options, symmetric: bool) -> Coloring:
+    """Return the coloring of a pattern: the given one, or that of fewest products."""
+    # the vjps of a function from real to complex numbers are real: they give a part of the entries
+    jvps_only = not options.holomorphic and any([a.dtype in COMPLEX for a in program.out_avals])
+    if options.coloring is not None:
+        colors = options.coloring
+    else:
+        colors = pattern.color("columns") if jvps_only else pattern.color(symmetric=symmetric and pattern.symmetric)
+    _check_coloring(what, colors, pattern)
+    if jvps_only and colors.vjps:
         raise NotDifferentiableError(
             f"{what}: a result of {program.name} is complex and its arguments are real: {colors!r} has products of rows,"
             " which are real",
             remedy='give a coloring of columns: pattern.color("columns")',
         )
-    memo, key = own._memo, ("places", colors)
-    if key not in memo:
-        memo[key] = _places(colors, own)
-    places, where = memo[key]
+    return colors
 
-    def derivative(*args: object, **kwargs: object) -> object:
+
+def _derivative_by_products(
+    chosen: ChosenArguments, pattern: Pattern, colors: Coloring, check: bool
+) -> Callable[..., Sparse]:
+    """Return the function of the Jacobian: a jvp for each colour of columns and a vjp for each colour of rows, of which
+    each entry is read."""
+    jvps, vjps = colors.jvps, colors.vjps
+    places, where = places_in_products(pattern, colors)
+
+    def derivative(*args: object, **kwargs: object) -> Sparse:
         of_chosen, values = chosen.function(args, kwargs), chosen.of_call(args, kwargs)
         leaves, structure = tree.flatten(tuple(values))
         products: list[Array] = []
@@ -497,19 +511,11 @@ def _sparse_program(
             out, pull = vjp(of_chosen, *values)
             outs, out_tree = tree.flatten(out)
             products += _products(lambda *c: pull(tree.unflatten(out_tree, c)), colors.rows, outs, _stacked(pull, vjps))
-        data = _entries(products, places, where) if own.nnz else fnp.zeros(0, leaves[0].dtype)
-        result = Sparse._of(data, own)
-        return Sparse._of(_checked(result, push, structure, leaves), own) if check else result
+        data = _entries(products, places, where) if pattern.nnz else fnp.zeros(0, leaves[0].dtype)
+        result = Sparse._of(data, pattern)
+        return Sparse._of(_checked(result, push, structure, leaves), pattern) if check else result
 
-    # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long. Others
-    # are kept on the pattern: with `at`, a program has a pattern for each value of its arguments, and outlives them.
-    kept: dict[Any, Any] = {} if program.bound else own.derivatives_of(program.jaxpr)
-    call = program.in_tree, program.out_tree, tuple(chosen.leaves), check, colors
-    if call not in kept:
-        args, kwargs = program.args_info
-        kept[call] = trace_for_call(derivative, args, kwargs)
-    made = kept[call]
-    return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
+    return derivative
 
 
 def _check_coloring(what: str, colors: object, pattern: Pattern) -> None:
@@ -529,15 +535,6 @@ def _entries(products: Sequence[Array], places: Any, how: Decompression) -> Arra
     for target, source in how.levels:
         data = data.at[target].add(-data[source])
     return data if how.final is None else data[how.final]
-
-
-def _places(colors: Coloring, pattern: Pattern) -> tuple[Any, Decompression]:
-    """Return the place of each entry in the products, one after the other, and how they are decompressed."""
-    where = decompression(colors, pattern.indptr, pattern.indices)
-    m, n = pattern.shape
-    end = np.int64(colors.jvps) * m
-    places = np.where(where.from_rows, end, 0) + where.color * np.where(where.from_rows, n, m) + where.position
-    return places.astype(np.int32) if end + colors.vjps * n < 2**31 else places, where
 
 
 _FEW_COLOURS: Final = 16

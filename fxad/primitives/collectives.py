@@ -864,16 +864,18 @@ def check_uniform(ctx: BatchCtx, prim: HigherOrder) -> None:
 
 
 def exchanged_axes(prim: Primitive) -> frozenset[str]:
-    """Return the free axes of a primitive over which indices exchange values. An `axis_index` exchanges none."""
+    """Return the free axes of a primitive over which indices exchange values.
+
+    An `axis_index` exchanges none, a `psum` does over its axes, and a `scan` over those of the equations in its body.
+    """
     if isinstance(prim, AxisIndex):
         return frozenset()
-    axes = prim.free_axes
-    if isinstance(prim, HigherOrder):
-        # all axes of custom rules; of the bodies those that their equations exchange values over
-        rules = axes.difference(*[body.free_axes for body in prim.bodies])
-        exchanged = frozenset[str]().union(*map(_exchanged_axes, prim.bodies))
-        return frozenset([name for name, size in axes if name in exchanged or (name, size) in rules])
-    return frozenset([name for name, _ in axes])
+    names = frozenset([name for name, _ in prim.free_axes])
+    if not isinstance(prim, HigherOrder):
+        return names
+    by_bodies = frozenset[str]().union(*map(_exchanged_axes, prim.bodies))
+    of_no_body = prim.free_axes.difference(*[body.free_axes for body in prim.bodies])  # of custom rules: all count
+    return (names & by_bodies) | {name for name, _ in of_no_body}
 
 
 @by_value

@@ -206,10 +206,12 @@ class CallWithRules(WithModule, Linear):
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """Return the rule for the size of the mapped axis: the one that is for it alone, or the one that is for any
-        size."""
-        by_size = {r.size: r.body for r in self.rules.batch if not r.any_size}
-        for_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
-        return by_size.get(ctx.size, for_any_size[0] if for_any_size else None)
+        size, of which there is at most one."""
+        by_size = {rule.size: rule.body for rule in self.rules.batch if not rule.any_size}
+        if ctx.size in by_size:
+            return by_size[ctx.size]
+        general = next((rule for rule in self.rules.batch if rule.any_size), None)
+        return None if general is None else ctx.rule_of_size(general.body, general.size)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """Return a program of a rule, for use outside of this equation: named calls in it are calls of the

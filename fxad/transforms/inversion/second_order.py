@@ -129,21 +129,29 @@ def _forward_with_operands(jaxpr: Jaxpr, linearized: LinearizedBody, forward: Ja
 
 
 def _differentiable_results(linearized: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CallWithRules:
-    """Return the identity (results, operands) -> results. Its tangents are those of the linearized program."""
+    """Return the identity (results, operands) -> results. Its tangents are those of the linearized program.
+
+    As programs of results r and operands x, `identity` is (r, x) -> r, and `plain` is (r, x) -> f(x).
+    """
     n, primal = len(outs), without_effects(linearized.primal)
     b = Builder()
-    identity = b.build([*b.inputs([a.aval for a in outs]), *b.inputs(ins)][:n], primal.name)
-    plain = primal.with_outs(primal.outs[:n])
-    n_all, types = len(identity.ins), dict(enumerate(identity.in_avals))
-    return _with_derivative_of(identity, rebind_operands(plain, range(n_all), has=range(n, n_all), types=types))
+    results, _ = b.inputs([a.aval for a in outs]), b.inputs(ins)
+    identity = b.build(results, primal.name)
+    every, operands = range(n + len(ins)), range(n, n + len(ins))
+    f = primal.with_outs(primal.outs[:n])  # without residuals
+    plain = rebind_operands(f, every, has=operands, types=dict(enumerate(identity.in_avals)))
+    return _with_derivative_of(identity, plain)
 
 
 def _at_operands(linear: Jaxpr, primal: Jaxpr, n: int, residuals: tuple[Aval, ...]) -> Jaxpr:
-    """Return the program (tangents or cotangents, residuals, operands) -> results of a linear program. It does not
-    read `residuals`: those of the linear program are computed from the operands, by the primal program of `n`
-    results."""
+    """Return the program (tangents or cotangents, residuals, operands) -> results of a linear program.
+
+    It does not read `residuals`, which are those of a reconstructing program. Those of the linear program, its last
+    operands, are computed from the operands, by the primal program: operands -> `n` results, residuals.
+    """
+    n_residuals = len(primal.outs) - n
     b = Builder()
-    lins = b.inputs(linear.in_avals[: len(linear.ins) - len(primal.outs) + n])
+    lins = b.inputs(linear.in_avals[: len(linear.ins) - n_residuals])
     b.inputs(residuals)
     computed = b.inline(primal, b.inputs(primal.in_avals))[n:]
     return b.build(b.inline(linear, [*lins, *computed]), linear.name)

@@ -35,7 +35,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from math import prod
-from typing import Final, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite, substitute
@@ -45,7 +45,7 @@ from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Lay
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Primitive, Var
+from fxad.ir import Atom, Aval, Eqn, Flags, HigherOrder, Jaxpr, Linear, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.complex_parts import Conj, Imag, Real
@@ -66,7 +66,7 @@ from fxad.transforms.map_bodies import map_bodies
 # ---------------------------------------------------------------------------------------------------------- requests
 
 
-def _columns(eqn: Eqn) -> int:
+def _column_axis(eqn: Eqn) -> int:
     """Return the axis of the right-hand sides of a linear system, in its result and in its last operand."""
     right = isinstance(eqn.prim, TriangularSolve) and not eqn.prim.left_side
     return eqn.ins[-1].aval.ndim - (2 if right else 1)
@@ -86,9 +86,12 @@ def _with_contracted_batch(prim: DotGeneral, axis: int) -> DotGeneral:
 @final
 @dataclass(frozen=True, slots=True)
 class _SumOverAxis:
-    """The sum of a value over an axis. `weights`: the slices are multiplied by these numbers first, which are the
-    elements of a value. `around`: the axis is three axes as one, and the sum is over the middle one; the sizes of the
-    others."""
+    """The sum of a value over an axis.
+
+    weights: the slices are multiplied by the elements of this value first.
+    around:  the axis is three axes as one, and the sum is over the middle one; these are the sizes of the outer two.
+             The sum of x: f32[4, 30] over axis 1 with `around` (2, 3) is x.reshape(4, 2, 5, 3).sum(2).reshape(4, 6).
+    """
 
     axis: int
     weights: Atom | None = None
@@ -141,8 +144,13 @@ _ROLES: Final = (Constant, Carry, Sliced, Value, BranchIndex, Count)
 @final
 @dataclass(frozen=True, slots=True)
 class _SummingEquation:
-    """An equation whose bodies compute sums: the operands that are summed before it and the results that are sums, by
-    place; the running bodies, by place; the weights of the sums, which are new operands of `group`."""
+    """An equation whose bodies compute sums.
+
+    operands, results: by place, the operands that are summed before it and the results that are sums.
+    bodies:            the running bodies, by place.
+    weights:           the weights of these sums. They are further operands of the equation, at the end of `group`, and
+                       the last operands of each body that returns values.
+    """
 
     operands: Mapping[int, _SumOverAxis]
     results: Mapping[int, _SumOverAxis]
@@ -150,8 +158,11 @@ class _SummingEquation:
     group: int | None
     weights: tuple[Atom, ...]
 
-    def in_body(self, form: _Form, role: Role, k: int) -> _Form:
-        """Return the form of one slice of an operand or result, in a body."""
+    def inside(self, k: int, form: _Form, role: Role) -> _Form:
+        """Return the form in body k of an operand or result that has this form at the equation.
+
+        Example: xs: f32[T, n, m] is sliced along axis 0. A sum of xs over axis 2 is one of each slice over axis 1.
+        """
         if isinstance(form, _Whole):
             return form
         axis = form.axis - (isinstance(role, Sliced) and role.axis < form.axis)
@@ -160,9 +171,9 @@ class _SummingEquation:
         weights = own[self.weights.index(form.weights)] if form.weights is not None and own else None
         return replace(form, axis=axis, weights=weights)
 
-    def of_operand(self, form: _Form, role: Role, k: int) -> _Form:
-        """Return the form of an operand from that of its slice in a body. It is the whole operand too if the weights of
-        the sum are values of the body."""
+    def outside(self, k: int, form: _Form, role: Role) -> _Form:
+        """Return the form at the equation of an operand that has this form in body k: the inverse of `inside`. An
+        operand is needed as it is if the weights of its sum are computed in the body."""
         if isinstance(form, _Whole):
             return form
         axis = form.axis + (isinstance(role, Sliced) and role.axis <= form.axis)
@@ -186,19 +197,20 @@ class _Collapse:
     def __init__(self, jaxpr: Jaxpr, weights: Sequence[Atom] | None = ()) -> None:
         """`weights`: values that become operands, after the others; None: the program returns a predicate."""
         self.returns_values = weights is not None
-        new = [Var(~(len(jaxpr.ins) + k), a.aval) for k, a in enumerate(weights or ())]
+        n = len(jaxpr.ins)
+        new = [Var(~(n + k), a.aval) for k, a in enumerate(weights or ())]  # operand j of a program is the variable ~j
         self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
         self.forms: tuple[_Form, ...] = ()  # of the results
         self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
         self.places: dict[Atom, int] = {v: k for k, e in enumerate(jaxpr.eqns) for v in e.outs}
         self.wants: dict[Atom, set[_Form]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
-        self.first: dict[Atom, int] = {}  # the axis that is moved of a `reduce_sum`, by result
-        self.inside: dict[Atom, _SummingEquation] = {}  # by first result
+        self.moved_axis: dict[Atom, int] = {}  # the axis of a `reduce_sum` over which the sum moves, by result
+        self.summing: dict[Atom, _SummingEquation] = {}  # by first result
 
     def run(self) -> Jaxpr:
         self.demand((_WHOLE,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
-        if not self.first:
+        if not self.moved_axis:
             return self.jaxpr
         b = Builder.like(self.jaxpr)
         return b.build(_Emission(self, b).run(), self.jaxpr.name)
@@ -221,35 +233,49 @@ class _Collapse:
     # ------------------------------------------------------------------------------------------- backward: what moves
 
     def _visit(self, eqn: Eqn) -> None:
-        inside = self._move_inside(eqn, {k: self.wants.get(v, set()) for k, v in enumerate(eqn.outs)})
-        if inside is not None:
-            self.inside[eqn.outs[0]] = inside
+        """Decide how an equation is computed, from the forms in which its results are needed, and note the forms in
+        which it needs its operands."""
+        wanted = [self.wants.get(v, set()) for v in eqn.outs]
+        if (summing := self._move_inside(eqn, dict(enumerate(wanted)))) is not None:
+            self.summing[eqn.outs[0]] = summing
             for k, a in enumerate(eqn.ins):
-                self._want(a, inside.operands.get(k, _WHOLE))
-            for weights in inside.weights:
+                self._want(a, summing.operands.get(k, _WHOLE))
+            for weights in summing.weights:
                 self._want(weights, _WHOLE)
             return
-        if len(eqn.outs) == 1:
-            (v,) = eqn.outs
-            forms = self.wants.get(v, set())
-            if not forms and not eqn.prim.effects:
+        if len(eqn.outs) == 1 and not eqn.prim.effects:
+            if not wanted[0]:
                 return  # it is dead
-            if len(forms) == 1 and isinstance(form := next(iter(forms)), _SumOverAxis) and not eqn.prim.effects:
-                moved = self._move(eqn, form)
-                if moved is not None:
-                    self.moved[v] = moved
-                    for a, how in zip(eqn.ins, moved.operands, strict=True):
-                        if isinstance(how, _OneSlice):
-                            self._want_source(a, how.axis)
-                        elif isinstance(how, _SumOverAxis) or moved.prim is not None:
-                            self._want(a, how)
-                    return
-            if isinstance(eqn.prim, ReduceSum) and (axis := self._axis_to_move(eqn)) is not None:
-                self.first[v] = axis
-                self._want(eqn.ins[0], _SumOverAxis(axis))
+            form = _only(wanted[0])
+            if isinstance(form, _SumOverAxis) and (moved := self._move(eqn, form)) is not None:
+                self.moved[eqn.outs[0]] = moved
+                self._want_operands(eqn, moved)
                 return
+        if isinstance(eqn.prim, ReduceSum) and (axis := self._axis_to_move(eqn)) is not None:
+            self.moved_axis[eqn.outs[0]] = axis
+            self._want(eqn.ins[0], _SumOverAxis(axis))
+            return
         for a in eqn.ins:
             self._want(a, _WHOLE)
+
+    def _want_operands(self, eqn: Eqn, moved: _Moved) -> None:
+        for a, form in zip(eqn.ins, moved.operands, strict=True):
+            if isinstance(form, _OneSlice):
+                self._want_source(a, form.axis)
+            elif isinstance(form, _SumOverAxis) or moved.prim is not None:
+                self._want(a, form)
+
+    def _want_source(self, a: Atom, axis: int) -> None:
+        """Note that `slice_of` reads the value from which a value of equal slices is broadcast."""
+        while not isinstance(a, Lit):
+            eqn = self.defs[a]
+            to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+            assert to is not None
+            (a,) = eqn.ins
+            if to.axes[0] is None:
+                self._want(a, _WHOLE)
+                return
+            axis = to.axes[0]
 
     def _axis_to_move(self, eqn: Eqn) -> int | None:
         """Return the axis of a `reduce_sum` whose sum moves before the equation that computes its operand."""
@@ -263,8 +289,8 @@ class _Collapse:
             others = {k: self.wants.get(v, set()) for k, v in enumerate(x.outs)}
             at = x.outs.index(a)
             undecided = [k for k, wanted in others.items() if not wanted and k != at]
-            inside = (self._move_inside(x, {**others, at: {_SumOverAxis(axis)}}, undecided) for axis in eqn.prim.axes)
-            return next((m.results[at].axis for m in inside if m is not None and at in m.results), None)
+            moved = (self._move_inside(x, {**others, at: {_SumOverAxis(axis)}}, undecided) for axis in eqn.prim.axes)
+            return next((m.results[at].axis for m in moved if m is not None and at in m.results), None)
         if len(x.outs) != 1 or x.prim.effects:
             return None
         return next((axis for axis in eqn.prim.axes if self._move(x, _SumOverAxis(axis)) is not None), None)
@@ -275,86 +301,63 @@ class _Collapse:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
         needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
 
-        A carry is summed if its result is, and each step needs its sum alone: with it as a sum in the step before, the
-        bodies need its operand as the same sum. So `sums` is a fixpoint, from above: it begins with all sums that are
-        wanted, and those of carries that a step needs in another form are removed until none is. A carry whose result
-        nothing reads may be a sum or not. The first round leaves its result out, and shows what the steps read it for.
+        A carry is summed if its result is, and each step needs its sum alone. Example: c -> A c + x summed over a batch
+        axis is c -> A c + sum x. In c -> sin c + x, a step needs the whole c, so it is not summed.
+
+        With a carry as a sum in the step before, the bodies need its operand as the same sum. So `sums` is a fixpoint,
+        from above: it begins with all sums that are wanted, and those of carries that a step needs in another form are
+        removed until none is. A carry whose result nothing reads may be a sum or not. The first round leaves its result
+        out, and shows what the steps read it for.
         """
         prim = eqn.prim
-        if not isinstance(prim, HigherOrder) or not any(
-            [isinstance(f, _SumOverAxis) for fs in forms.values() for f in fs]
-        ):
+        if not isinstance(prim, HigherOrder) or not _may_sum_inside(prim.layout):
             return None
         layout = prim.layout
-        groups = *layout.operands, *layout.results
-        if layout.has_rules or any([g.fixed or type(g.role) not in _ROLES for g in groups]):
-            return None
-        if any([body.linear for body in layout.bodies]):
-            return None
-        valued = [k for k in layout.running if layout.bodies[k].results != (PREDICATE,)]
-        constants = [g for g, x in enumerate(layout.operands) if type(x.role) is Constant]
-        group = next((g for g in constants if all([g in layout.bodies[k].operands for k in valued])), None)
-        sums: dict[int, _SumOverAxis] = {}
-        for q, wanted in forms.items():
-            form, role = next(iter(wanted)) if len(wanted) == 1 else None, layout.result_roles[q]
-            if not isinstance(form, _SumOverAxis) or (isinstance(role, Sliced) and role.axis == form.axis):
-                continue
-            if form.weights is None or (group is not None and self._is_before(form.weights, eqn)):
-                sums[q] = form
+        bodies = _BodiesWithWeights.of(layout)
+        sums = {
+            q: form
+            for q, role in enumerate(layout.result_roles)
+            if (form := self._sum_inside(eqn, forms[q], role, bodies)) is not None
+        }
         for_steps_only = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
         while sums:
-            inside, needed = self._inside(layout, sums, {*for_steps_only, *undecided}, valued, group)
+            summing, needed = _summing_equation(layout, sums, {*for_steps_only, *undecided}, bodies)
             is_fixpoint = not for_steps_only
             for p, q in layout.carries.items():
                 forms_in_steps = needed.get(p, set())
                 if q in sums and not forms_in_steps <= {sums[q]}:
                     del sums[q]
                     is_fixpoint = False
-                elif q in for_steps_only and len(forms_in_steps) == 1:
-                    (only,) = forms_in_steps
-                    if isinstance(only, _SumOverAxis):
-                        sums[q] = only
+                elif q in for_steps_only and isinstance(only := _only(forms_in_steps), _SumOverAxis):
+                    sums[q] = only
             if is_fixpoint:
-                return inside
+                return summing
             for_steps_only.clear()
         return None
 
-    def _inside(
-        self,
-        layout: Layout,
-        sums: Mapping[int, _SumOverAxis],
-        unused: Collection[int],
-        valued: Sequence[int],
-        group: int | None,
-    ) -> tuple[_SummingEquation, dict[int, set[_Form]]]:
-        """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
-        operand."""
-        weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
-        bodies = {k: _Collapse(layout.bodies[k].jaxpr, weights if k in valued else None) for k in layout.running}
-        inside = _SummingEquation({}, sums, bodies, group, weights)
-        needed: dict[int, set[_Form]] = {}
-        for k, part in bodies.items():
-            places = layout.result_indices(k)
-            forms = [
-                _WHOLE if q is None else inside.in_body(sums.get(q, _WHOLE), layout.result_roles[q], k) for q in places
-            ]
-            part.demand(forms, [q not in unused for q in places])
-            for p, v in zip(layout.operand_indices(k), part.jaxpr.ins, strict=False):
-                for form in part.wants.get(v, ()):
-                    needed.setdefault(p, set()).add(inside.of_operand(form, layout.operand_roles[p], k))
-        carries = layout.carries
-        operands = {p: sums[q] for p, q in carries.items() if q in sums}
-        for p, found in needed.items():
-            only = next(iter(found)) if len(found) == 1 else _WHOLE
-            if p not in carries and isinstance(only, _SumOverAxis):
-                operands[p] = only
-        return replace(inside, operands=operands), needed
+    def _sum_inside(self, eqn: Eqn, wanted: set[_Form], role: Role, bodies: _BodiesWithWeights) -> _SumOverAxis | None:
+        """Return the sum of a result of some role that the bodies of an equation may compute. A sum over the axis along
+        which they give slices is none. Weights must be known before the equation, to be its operands."""
+        form = _only(wanted)
+        if not isinstance(form, _SumOverAxis) or (isinstance(role, Sliced) and role.axis == form.axis):
+            return None
+        if form.weights is not None and (bodies.group is None or not self._is_before(form.weights, eqn)):
+            return None
+        return form
 
     def _is_before(self, a: Atom, eqn: Eqn) -> bool:
         return self.places.get(a, -1) < self.places[eqn.outs[0]]
 
     def _move(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
-        """Return an equation after the sum of its result; None if the sum does not move."""
+        """Return an equation after the sum of its result; None if the sum does not move.
+
+        The sum over i of y_i, where the equation gives the slice y_i from slices of its operands, is
+
+        - n y_0, if no operand has the axis;
+        - the sum of x_i with weights w_i, if y_i = w_i x_i for numbers w_i;
+        - f(sum x_i, c), if y_i = f(x_i, c) is linear in x_i, and the slices of c are equal along the axis;
+        - A B summed over i, if y_i = A_i B_i: a product that contracts i.
+        """
         prim = eqn.prim
         if not isinstance(prim, Linear) or not eqn.outs[0].aval.inexact:
             return None
@@ -362,7 +365,7 @@ class _Collapse:
             return self._move_part(eqn, form)
         to = along(prim, [a.aval for a in eqn.ins], form.axis)
         if to is None:
-            return self._split(eqn, form) if isinstance(prim, Reshape) else None
+            return self._move_into_columns(eqn, form) if isinstance(prim, Reshape) else None
         if form.weights is not None and not _keeps_factors(eqn, form.weights.aval.dtype):
             return None
         if not any([a is not None for a in to.axes]):
@@ -376,36 +379,30 @@ class _Collapse:
                 if weights is not None:
                     weighted = _SumOverAxis(form.axis, weights)
                     return _Moved(None, (weighted, _WHOLE) if k else (_WHOLE, weighted))
-        zeros = [is_zero(a) for a in eqn.ins]
-        summed = [not f for f in fixed]
-        if not any(summed):  # the whole equation is constant along the axis
-            summed = [at is not None for at in to.axes]
-            if summed.count(True) > 1 and not prim.linear_in(tuple(summed)):
-                summed = [k == summed.index(True) for k in range(len(summed))]
-        choices = (tuple(summed), tuple([s or at is not None for s, at in zip(summed, to.axes, strict=True)]))
-        for choice in choices:
-            joint = tuple([c or z for c, z in zip(choice, zeros, strict=True)])
-            if prim.linear_in(choice) or prim.linear_in(joint):
-                return _Moved(
-                    to.prim,
-                    tuple([
-                        _WHOLE if at is None else replace(form, axis=at) if c else _OneSlice(at)
-                        for c, at in zip(choice, to.axes, strict=True)
-                    ]),
-                )  # fmt: skip
+        summed = _summed_operands(eqn, prim, to.axes, fixed)
+        if summed is not None:
+            operands = [
+                _WHOLE if at is None else replace(form, axis=at) if c else _OneSlice(at)
+                for c, at in zip(summed, to.axes, strict=True)
+            ]
+            return _Moved(to.prim, tuple(operands))
         if isinstance(prim, DotGeneral) and form.axis < len(prim.lhs_batch) and form.weights is None:
             return _Moved(_with_contracted_batch(prim, form.axis), (_WHOLE, _WHOLE))
         return None
 
-    def _split(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
+    def _move_into_columns(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
         """Return a reshape after the sum over an axis that is a part of an axis of the operand, where this holds the
-        right-hand sides of a linear system: `vmap` puts those of all examples into one matrix."""
+        right-hand sides of a linear system: `vmap` puts those of all examples into one matrix.
+
+        Example: the solutions x: f32[n, 2 B] of 2 right-hand sides for each of B examples, reshaped to f32[n, 2, B] and
+        summed over the examples. The sum is one of x over axis 1, `around` (2, 1).
+        """
         prim, (a,) = eqn.prim, eqn.ins
         assert isinstance(prim, Reshape)
         source = self.defs.get(a)
         if source is None or not isinstance(source.prim, LinearSystem) or a.aval.symbolic:
             return None
-        at = _columns(source)
+        at = _column_axis(source)
         shape, size = a.aval.shape, prim.shape[form.axis]
         before, rest = divmod(prod(prim.shape[: form.axis]), prod(shape[:at]) or 1)
         after, left = divmod(prod(prim.shape[form.axis + 1 :]), prod(shape[at + 1 :]) or 1)
@@ -416,7 +413,7 @@ class _Collapse:
     def _move_part(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
         """Return an equation after the sum over a part of an axis of its result."""
         prim = eqn.prim
-        if isinstance(prim, LinearSystem) and form.axis == _columns(eqn):
+        if isinstance(prim, LinearSystem) and form.axis == _column_axis(eqn):
             return _Moved(prim, (*[_WHOLE] * (len(eqn.ins) - 1), form))
         if not isinstance(prim, Reshape) or eqn.ins[0].aval.symbolic:
             return None
@@ -426,16 +423,63 @@ class _Collapse:
         at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
         return None if at is None else _Moved(Reshape(form.shape(prim.shape)), (_SumOverAxis(at, form.weights),))
 
-    def _want_source(self, a: Atom, axis: int) -> None:
-        while not isinstance(a, Lit):
-            eqn = self.defs[a]
-            to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
-            assert to is not None
-            (a,) = eqn.ins
-            if to.axes[0] is None:
-                self._want(a, _WHOLE)
-                return
-            axis = to.axes[0]
+
+# -------------------------------------------------------------------------------------------------- sums in bodies
+
+
+def _only(forms: set[_Form]) -> _Form | None:
+    """Return the form in which a value is needed everywhere; None if there are several, or none."""
+    return next(iter(forms)) if len(forms) == 1 else None
+
+
+def _may_sum_inside(layout: Layout) -> bool:
+    """Return True if the bodies of an equation are its meaning, and may compute other results."""
+    groups = *layout.operands, *layout.results
+    if layout.has_rules or any([g.fixed or type(g.role) not in _ROLES for g in groups]):
+        return False
+    return not any([body.linear for body in layout.bodies])
+
+
+class _BodiesWithWeights(NamedTuple):
+    """The bodies that take the weights of sums, which are those that return values (others return a predicate), and the
+    group of constants that all of them read, at whose end the weights stand; None if there is none."""
+
+    places: tuple[int, ...]
+    group: int | None
+
+    @classmethod
+    def of(cls, layout: Layout) -> _BodiesWithWeights:
+        places = tuple([k for k in layout.running if layout.bodies[k].results != (PREDICATE,)])
+        constants = [g for g, x in enumerate(layout.operands) if type(x.role) is Constant]
+        return cls(places, next((g for g in constants if all([g in layout.bodies[k].operands for k in places])), None))
+
+
+def _summing_equation(
+    layout: Layout, sums: Mapping[int, _SumOverAxis], unused: Collection[int], with_weights: _BodiesWithWeights
+) -> tuple[_SummingEquation, dict[int, set[_Form]]]:
+    """Return an equation with some results as sums, others unused, and the forms in which its bodies need each
+    operand."""
+    weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
+    bodies = {
+        k: _Collapse(layout.bodies[k].jaxpr, weights if k in with_weights.places else None) for k in layout.running
+    }
+    summing = _SummingEquation({}, sums, bodies, with_weights.group, weights)
+    needed: dict[int, set[_Form]] = {}
+    for k, body in bodies.items():
+        places = layout.result_indices(k)
+        forms = [
+            _WHOLE if q is None else summing.inside(k, sums.get(q, _WHOLE), layout.result_roles[q]) for q in places
+        ]
+        body.demand(forms, [q not in unused for q in places])
+        for p, v in zip(layout.operand_indices(k), body.jaxpr.ins, strict=False):
+            for form in body.wants.get(v, ()):
+                needed.setdefault(p, set()).add(summing.outside(k, form, layout.operand_roles[p]))
+    carries = layout.carries
+    operands = {p: sums[q] for p, q in carries.items() if q in sums}
+    for p, found in needed.items():
+        if p not in carries and isinstance(only := _only(found), _SumOverAxis):
+            operands[p] = only
+    return replace(summing, operands=operands), needed
 
 
 # -------------------------------------------------------------------------------------------- forward: the program
@@ -461,16 +505,16 @@ class _Emission:
         for eqn in plan.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
-            if eqn.outs and eqn.outs[0] in plan.inside:
-                self._emit_inside(eqn, plan.inside[eqn.outs[0]])
+            if eqn.outs and eqn.outs[0] in plan.summing:
+                self._emit_summing(eqn, plan.summing[eqn.outs[0]])
             elif v is not None and v in plan.moved:
                 # here, so that the values it reads need not be stored for long; if weights come later, where it is read
                 (form,) = plan.wants[v]
                 assert isinstance(form, _SumOverAxis)
                 if form.weights is None or form.weights in self.env or form.weights in inputs:
                     self._sum_of(v, form)
-            elif v is not None and v in plan.first:
-                axis = plan.first[v]
+            elif v is not None and v in plan.moved_axis:
+                axis = plan.moved_axis[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = after_removal(eqn.prim.axes, axis)
                 total = self._sum_of(eqn.ins[0], _SumOverAxis(axis))
@@ -485,22 +529,22 @@ class _Emission:
     def _in_form(self, a: Atom, form: _Form) -> Atom:
         return self._sum_of(a, form) if isinstance(form, _SumOverAxis) else self._value(a)
 
-    def _emit_inside(self, eqn: Eqn, inside: _SummingEquation) -> None:
+    def _emit_summing(self, eqn: Eqn, summing: _SummingEquation) -> None:
         assert isinstance(eqn.prim, HigherOrder)
         layout = eqn.prim.layout
         args: list[Atom] = []
         for g in range(len(layout.operands)):
-            args += [self._in_form(eqn.ins[p], inside.operands.get(p, _WHOLE)) for p in layout.operands_of(g)]
-            if g == inside.group:
-                args += map(self._value, inside.weights)
-        bodies = [_body_of_sums(layout, k, inside) for k in inside.bodies]
-        n_weights = len(inside.weights)
-        sizes = [x.size + (n_weights if g == inside.group else 0) for g, x in enumerate(layout.operands)]
+            args += [self._in_form(eqn.ins[p], summing.operands.get(p, _WHOLE)) for p in layout.operands_of(g)]
+            if g == summing.group:
+                args += map(self._value, summing.weights)
+        bodies = [_body_of_sums(layout, k, summing) for k in summing.bodies]
+        n_weights = len(summing.weights)
+        sizes = [x.size + (n_weights if g == summing.group else 0) for g, x in enumerate(layout.operands)]
         self.b.source = eqn.source
         outs = self.b(eqn.prim.rebuild(tuple(bodies), tuple(sizes), tuple([x.size for x in layout.results])), *args)
         for q, (v, out) in enumerate(zip(eqn.outs, outs, strict=True)):
-            if q in inside.results:
-                self.sums[v, inside.results[q]] = out
+            if q in summing.results:
+                self.sums[v, summing.results[q]] = out
             else:
                 self.env[v] = out
 
@@ -559,6 +603,25 @@ class _Emission:
         return emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
 
 
+def _summed_operands(eqn: Eqn, prim: Linear, axes: Sequence[int | None], fixed: Sequence[bool]) -> Flags | None:
+    """Return the operands whose sums a linear equation takes in place of slices; None if there is no choice of them.
+    `axes` are those of the operands, and operands that are `fixed` have equal slices.
+
+    In w_i * c, the sum of w and one slice of c. In w_i + c, linear in both together, the sum of c too: n times a slice.
+    """
+    varying = [not f for f in fixed]
+    if not any(varying):  # the whole equation is constant along the axis
+        varying = [at is not None for at in axes]
+        if varying.count(True) > 1 and not prim.linear_in(tuple(varying)):
+            varying = [k == varying.index(True) for k in range(len(varying))]
+    with_axis = tuple([v or at is not None for v, at in zip(varying, axes, strict=True)])
+    for summed in (tuple(varying), with_axis):
+        with_zeros = tuple([c or is_zero(a) for c, a in zip(summed, eqn.ins, strict=True)])
+        if prim.linear_in(summed) or prim.linear_in(with_zeros):
+            return summed
+    return None
+
+
 def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
     """Return True if f(w x) = w f(x) for factors w of a type, which are converted to the type of x."""
     if isinstance(eqn.prim, Real | Imag | Conj):
@@ -569,21 +632,21 @@ def _keeps_factors(eqn: Eqn, dtype: DType) -> bool:
     return True
 
 
-def _body_of_sums(layout: Layout, k: int, inside: _SummingEquation) -> Jaxpr:
+def _body_of_sums(layout: Layout, k: int, summing: _SummingEquation) -> Jaxpr:
     """Return a body whose results are sums, with operands for sums and for weights."""
-    part, b = inside.bodies[k], Builder()
-    emission = _Emission(part, b)
-    operands = iter(part.jaxpr.ins)
+    body, b = summing.bodies[k], Builder()
+    emission = _Emission(body, b)
+    operands = iter(body.jaxpr.ins)
     for g in layout.bodies[k].operands:
         for p, v in zip(layout.operands_of(g), operands, strict=False):
-            form = inside.in_body(inside.operands.get(p, _WHOLE), layout.operand_roles[p], k)
+            form = summing.inside(k, summing.operands.get(p, _WHOLE), layout.operand_roles[p])
             if isinstance(form, _Whole):
                 emission.env[v] = b.input(v.aval)
             else:
                 emission.sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
-        if g == inside.group:
-            emission.env.update({w: b.input(w.aval) for w in inside.own_weights(k)})
-    return b.build(emission.run(), part.jaxpr.name)
+        if g == summing.group:
+            emission.env.update({w: b.input(w.aval) for w in summing.own_weights(k)})
+    return b.build(emission.run(), body.jaxpr.name)
 
 
 @by_value

@@ -42,10 +42,11 @@ main @squares(%arg0: f32[9]) -> (f32[]) {
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
-from typing import Final, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -63,7 +64,8 @@ from fxad.primitives.shape import Iota, ReduceSum, Reshape, Transpose, emit_broa
 from fxad.transforms.jet.along import Along, along, is_constant, slice_of, weights_along, without
 from fxad.transforms.vmap import over_stack
 
-# For each index of a direction: the axis of the value which it is, or None if it has an axis of its own.
+# For each index of a direction: the axis of the value whose index it is, or None if it has an axis of its own. The part
+# delta(d_1, a_1) S[d_2, a_1, a_2] of the module is (0, None).
 _At: TypeAlias = tuple[int | None, ...]
 
 
@@ -120,7 +122,7 @@ class _DirectionSplitter:
         self.parts[unit] = _Parts(0, shape, shape, {tuple(range(len(shape))): ones})
         for eqn in self.jaxpr.eqns:
             self.b.source = eqn.source
-            columns = self.as_columns(eqn)
+            columns = self.as_columns(eqn) or self.solutions(eqn)
             if columns is not None:
                 self.columns[eqn.outs[0]] = columns
                 continue
@@ -252,6 +254,11 @@ class _DirectionSplitter:
         return emit_reshape(self.b, out, (*sizes, *out.aval.shape[1:]))
 
     def reduce_sum(self, prim: ReduceSum, x: _Parts) -> _Parts | Atom:
+        """Return a sum over axes of a value, or over its directions too.
+
+        Over an axis that has the index d, one term is left: sum_a delta(d, a) S[a, b] = S[d, b]. So this axis of the
+        array becomes that of d.
+        """
         over_directions = x.axis in prim.axes
         axes = [a - (a > x.axis) for a in prim.axes if a != x.axis]
         kept = [a for a in range(x.ndim) if a not in axes]
@@ -264,10 +271,11 @@ class _DirectionSplitter:
                 removed = (*range(len(own)), *[len(own) + a for a in axes])
                 total = self.sum(total, self.b.one(ReduceSum(removed), c) if removed else c)
                 continue
-            named = {a: k for k, a in enumerate(at) if a is not None and a in axes}
-            removed = tuple([len(own) + a for a in axes if a not in named])
-            labels = [*own, *[named.get(a, len(at) + a) for a in range(x.ndim) if a not in axes or a in named]]
-            new = tuple([None if a is None or a in named else kept.index(a) for a in at])
+            freed = {a: k for k, a in enumerate(at) if a is not None and a in axes}  # axes that become those of indices
+            removed = tuple([len(own) + a for a in axes if a not in freed])
+            # label k is index k of the direction, and label len(at) + a is axis a of the value
+            labels = [*own, *[freed.get(a, len(at) + a) for a in range(x.ndim) if a not in axes or a in freed]]
+            new = tuple([None if a is None or a in freed else kept.index(a) for a in at])
             order = [*_own(new), *[len(at) + a for a in kept]]
             moved = self.transposed(self.b.one(ReduceSum(removed), c) if removed else c, labels, order)
             parts[new] = self.sum(parts.get(new), moved)
@@ -341,31 +349,48 @@ class _DirectionSplitter:
         return _Parts(axis, tuple([s for group in sizes for s in group]), shape, parts)
 
     def as_columns(self, eqn: Eqn) -> _Parts | None:
-        """Return the value with directions of which an equation makes a matrix, or the solutions of a linear system."""
+        """Return the value with directions that a reshape makes a matrix of, for linear systems only; None for other
+        equations. `vmap` makes this matrix: x[i, d, j] becomes the column (d, j) of row i."""
         prim, x = eqn.prim, self.parts.get(eqn.ins[-1]) if eqn.ins else None
-        if isinstance(prim, Reshape) and x is not None and x.axis == 1 and self.readers.get(eqn.outs[0]) == {Solve}:
-            return x if prim.shape == (x.shape[0], prod(x.dims) * prod(x.shape[1:])) else None
-        x = self.columns.get(eqn.ins[-1]) if eqn.ins else None
+        if not isinstance(prim, Reshape) or x is None or x.axis != 1 or self.readers.get(eqn.outs[0]) != {Solve}:
+            return None
+        return x if prim.shape == (x.shape[0], prod(x.dims) * prod(x.shape[1:])) else None
+
+    def solutions(self, eqn: Eqn) -> _Parts | None:
+        """Return the solutions of a linear system whose right-hand sides are nonzero in one row each; None for others.
+
+        With B[i, d] = delta(i, d) S[d], the solution of A X = B is X[:, d] = inv(A)[:, d] S[d]. In parts: an index d
+        that is the row gets an axis of its own.
+        """
+        prim, x = eqn.prim, self.columns.get(eqn.ins[-1]) if eqn.ins else None
         if not isinstance(prim, Solve) or x is None or any([0 not in at for at in x.parts]):
             return None
         rows = x.shape[0]
         matrix = [self.dense(a) for a in eqn.ins[:-1]]
         unit = self.masked(Lit.of(1, Aval((rows, rows), eqn.outs[0].aval.dtype)), 0, 1)
         inverse = self.b.one(prim, *matrix, unit)
-        product = DotGeneral((), (), (), (), None, "highest")
+        outer = DotGeneral((), (), (), (), None, "highest")
         parts: dict[_At, Atom] = {}
         for at, c in x.parts.items():
-            k = at.index(0)
-            new = (*at[:k], None, *at[k + 1 :])
-            values = [(0, a) for a in range(x.ndim)]
-            labels = [*[(_DIRECTION, k) for k in _own(at)], (_DIRECTION, k), *values[1:]]
-            order = [*[(_DIRECTION, k) for k in _own(new)], *values]
-            z = self.contraction(product, inverse, [values[0], (_DIRECTION, k)], c, labels, order)
+            row = at.index(0)  # the index of the direction that is the row
+            new = (*at[:row], None, *at[row + 1 :])
+            row_of_x, *others = [(_LEFT, a) for a in range(x.ndim)]
+            labels = [*[(_DIRECTION, k) for k in _own(at)], (_DIRECTION, row), *others]
+            order = [*[(_DIRECTION, k) for k in _own(new)], row_of_x, *others]
+            z = self.contraction(outer, inverse, [row_of_x, (_DIRECTION, row)], c, labels, order)
             parts[new] = self.sum(parts.get(new), z)
         return replace(x, parts=parts)
 
     def dot_general(self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Parts | None]) -> _Parts | Atom | None:
-        """Return a product. None if it is one for each direction, or takes a diagonal of an operand."""
+        """Return a product. None if it is one for each direction, or takes a diagonal of an operand.
+
+        The product of two parts is an einsum in which an index of the direction and the axis whose index it is have one
+        label. For the product z of a matrix B[b, a] and a value x of the part delta(d, a) S[a],
+
+            T_z[d, b] = sum_a B[b, a] delta(d, a) S[a] = B[b, d] S[d]
+
+        is `bd,d->db`: the result has the label of a, which is d, so nothing is summed.
+        """
         pairs = [
             *zip(prim.lhs_batch, prim.rhs_batch, strict=True),
             *zip(prim.lhs_contract, prim.rhs_contract, strict=True),
@@ -381,51 +406,46 @@ class _DirectionSplitter:
             factors = None if summed < n_batch else self._factors_summed_over(eqn, operands, pairs[summed])
         if factors is None:
             return None
-        x, y = factors
-        labels = [[(side, a) for a in range(aval.aval.ndim)] for side, aval in enumerate(eqn.ins)]
-        free = [[label for label in labels[side] if label[1] not in [p[side] for p in pairs]] for side in (0, 1)]
-        dense_target = [(0, a) for a, _ in pairs[:n_batch]] + free[0] + free[1]
-        directions = [(side, z.axis) for side, z in enumerate(factors) if z.axis >= 0]
+        labels = [[(side, a) for a in range(x.aval.ndim)] for side, x in enumerate(eqn.ins)]
+        free = [[label for label in labels[side] if label[1] not in [p[side] for p in pairs]] for side in _SIDES]
+        dense_target = [(_LEFT, a) for a, _ in pairs[:n_batch]] + free[_LEFT] + free[_RIGHT]
+        directions = [(side, x.axis) for side, x in zip(_SIDES, factors, strict=True) if x.axis is not None]
         target = [label for label in dense_target if label not in directions]
         joined = [pair for n, pair in enumerate(pairs) if n != summed]
-        dims = x.dims or y.dims
+        dims = factors[_LEFT].dims or factors[_RIGHT].dims
         parts: dict[_At, Atom] = {}
-        for left, c in x.parts.items():
-            for right, d in y.parts.items():
-                same = _Same(target)
-                for one, other in joined:
-                    same.unite((0, one), (1, other))
-                names = _names_of_axes(same, [(labels[0], x.axis, left), (labels[1], y.axis, right)])
-                if any([len(set(array)) < len(array) for array in names]):
-                    return None
-                wanted = [same.of(label) for label in target]
-                new = tuple([
-                    wanted.index(name) if (name := same.of((_DIRECTION, k))) in wanted else None
-                    for k in range(len(dims) if summed is None else 0)
-                ])  # fmt: skip
-                order = list(dict.fromkeys([*[same.of((_DIRECTION, k)) for k in _own(new)], *wanted]))
-                term = self.contraction(prim, c, names[0], d, names[1], order)
-                term = self.repeated(term, [*order[: len(_own(new))], *wanted])
-                parts[new] = self.sum(parts.get(new), term)
+        for (left, c), (right, d) in product(*[x.parts.items() for x in factors]):
+            same = _Same(target)
+            for one, other in joined:
+                same.unite((_LEFT, one), (_RIGHT, other))
+            names = _names_of_axes(same, zip(labels, factors, (left, right), strict=True))
+            if any([len(set(array)) < len(array) for array in names]):
+                return None
+            wanted = [same.of(label) for label in target]
+            indices = [same.of((_DIRECTION, k)) for k in range(len(dims) if summed is None else 0)]
+            new = tuple([wanted.index(name) if name in wanted else None for name in indices])
+            order = list(dict.fromkeys([*[indices[k] for k in _own(new)], *wanted]))
+            term = self.contraction(prim, c, names[_LEFT], d, names[_RIGHT], order)
+            term = self.repeated(term, [*order[: len(_own(new))], *wanted])
+            parts[new] = self.sum(parts.get(new), term)
         if summed is not None:
             return parts.get(())
         shape = tuple([eqn.ins[side].aval.shape[a] for side, a in target])
         return _Parts(dense_target.index(directions[0]), dims, shape, parts)
 
-    def _factors(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[_Parts, _Parts] | None:
-        """Return the factors of a product for each direction: one that has none is one part. None if both have
-        directions."""
+    def _factors(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[_Factor, _Factor] | None:
+        """Return the factors of a product for each direction. None if both have directions."""
         if operands.count(None) == 0:
             return None
         x, y = [
-            _Parts(-1, (), a.aval.shape, {(): self.dense(a)}) if z is None else z
+            _Factor(None, (), {(): self.dense(a)}) if z is None else _Factor.of(z)
             for a, z in zip(eqn.ins, operands, strict=True)
         ]
         return x, y
 
     def _factors_summed_over(
         self, eqn: Eqn, operands: Sequence[_Parts | None], pair: tuple[int, int]
-    ) -> tuple[_Parts, _Parts] | None:
+    ) -> tuple[_Factor, _Factor] | None:
         """Return the factors of a product that sums over directions, which are the axes `pair`, with the same indices.
         None if they are other axes of a factor."""
         x, y = [self.as_parts(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)]
@@ -434,7 +454,7 @@ class _DirectionSplitter:
         given = operands[0] or operands[1]
         assert given is not None
         x, y = [z if z.dims == given.dims else _with_dims(self.b, z, given.dims) for z in (x, y)]
-        return x, y
+        return _Factor.of(x), _Factor.of(y)
 
     def as_parts(self, a: Atom, axis: int) -> _Parts:
         """Return a dense value as one part, whose directions have one axis of their own."""
@@ -553,14 +573,29 @@ class _DirectionSplitter:
         return a
 
 
-_DIRECTION: Final = 2
-# An axis of the first operand of a product (0), of the second (1), or an index of the direction.
+# An axis of the first or second operand of a product, or an index of the direction: (one of these, its number).
 _Label: TypeAlias = tuple[int, int]
+_LEFT, _RIGHT, _DIRECTION = 0, 1, 2
+_SIDES: Final = (_LEFT, _RIGHT)
+
+
+@final
+class _Factor(NamedTuple):
+    """A factor of a product, as parts. One without directions has no axis of them, and is one part."""
+
+    axis: int | None
+    dims: tuple[int, ...]
+    parts: Mapping[_At, Atom]
+
+    @classmethod
+    def of(cls, x: _Parts) -> _Factor:
+        return cls(x.axis, x.dims, x.parts)
 
 
 @final
 class _Same:
-    """Which axes have one index. The name of such axes is that of an axis of the result, if there is one."""
+    """Which axes have one index: a union-find. The name of such axes is that of an axis of the result (`preferred`), if
+    there is one."""
 
     __slots__ = ("names", "preferred")
 
@@ -580,12 +615,12 @@ class _Same:
             self.names[a] = b
 
 
-def _names_of_axes(same: _Same, factors: Sequence[tuple[Sequence[_Label], int, _At]]) -> list[list[_Label]]:
-    """Return the names of the axes of the arrays of two parts. An axis of a value at which an index of the direction
-    stands has the name of this index. A factor is the labels of its axes, the axis of directions, and its part."""
+def _names_of_axes(same: _Same, factors: Iterable[tuple[Sequence[_Label], _Factor, _At]]) -> list[list[_Label]]:
+    """Return the names of the axes of the arrays of two parts. An axis of a value whose index is one of the direction
+    has the name of this index. Given are, for each factor, the labels of its axes, the factor, and its part."""
     arrays: list[list[_Label]] = []
-    for labels, axis, at in factors:
-        values = [label for label in labels if label[1] != axis]
+    for labels, factor, at in factors:
+        values = [label for label in labels if label[1] != factor.axis]
         for k, place in enumerate(at):
             if place is not None:
                 same.unite((_DIRECTION, k), values[place])

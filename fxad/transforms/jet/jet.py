@@ -115,7 +115,7 @@ def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags) -> tuple[Jaxpr, CoefficientFlag
             env[v] = s.leaf(v.aval, [s.at_zero(env[v]), *coefficients])
     for eqn in jaxpr.eqns:
         try:
-            outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, whole=True)
+            outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, operands_known=True)
             for out in outs:
                 s.evaluate(out)
         except Exception as e:
@@ -145,20 +145,21 @@ class SeriesValue:
 class _SeriesNode:
     """An equation over series.
 
-    compute:  returns the coefficients of order k of its results, None where they are zero. It may add those of other
-              orders to `at`.
-    operands: coefficient k needs those of the operands up to k + `ahead`.
-    at:       the coefficients so far, by order.
-    running:  some are being computed.
+    compute:        returns the coefficients of order k of its results, None where they are zero. It may add those of
+                    other orders to `at`.
+    operands:       coefficient k needs those of the operands up to k + `lead`. The lead is 1 for a derivative in t,
+                    whose coefficient k is made of coefficient k + 1, and else 0.
+    at:             the coefficients so far, by order.
+    being_computed: `compute` has been called and has not returned.
     """
 
-    __slots__ = ("ahead", "at", "compute", "operands", "outs", "running", "source")
+    __slots__ = ("at", "being_computed", "compute", "lead", "operands", "outs", "source")
 
-    def __init__(self, compute: _Compute, source: Source, operands: SeriesAtoms = (), ahead: int = 0) -> None:
-        self.compute, self.source, self.operands, self.ahead = compute, source, operands, ahead
+    def __init__(self, compute: _Compute, source: Source, operands: SeriesAtoms = (), lead: int = 0) -> None:
+        self.compute, self.source, self.operands, self.lead = compute, source, operands, lead
         self.at: dict[int, OneOrder] = {}
         self.outs: SeriesAtoms = ()
-        self.running = False
+        self.being_computed = False
 
 
 _Compute: TypeAlias = Callable[[_SeriesNode, int], OneOrder]
@@ -228,34 +229,44 @@ class _SeriesBuilder(Emitter):
         found = node.at.get(k)
         if found is None:
             source, self.builder.source = self.builder.source, node.source
-            running, node.running = node.running, True
+            outer, node.being_computed = node.being_computed, True
             found = node.compute(node, k)
-            node.running = running
+            node.being_computed = outer
             self.builder.source = source
             node.at[k] = found
         return found
 
     @with_enough_stack
-    def _available(self, operands: SeriesAtoms, found: dict[_SeriesNode, int]) -> int:
-        """Return the highest order to which the coefficients of all operands can be computed now. A node that is
-        running has only those before."""
-        least = self.order
+    def _order_in_reach(self, operands: SeriesAtoms, by_node: dict[_SeriesNode, int]) -> int:
+        """Return the highest order K such that coefficients 0 to K of all operands are known or can be computed now.
+        `by_node` has the orders that were found already.
+
+        Example: the tangent rule of y = f(x) has a loop over y', and y_2 is being computed. As y_0 and y_1 are known,
+        y' (of lead 1) is in reach up to order 0, and the loop is emitted for that order.
+        """
+        in_reach = self.order
         for a in operands:
             if not isinstance(a, SeriesValue):
                 continue
             node = a.node
-            if node not in found:
-                known = next(k for k in range(self.order + 2) if k not in node.at) - 1
-                if known < self.order and node.operands and not node.running:
-                    known = max(known, self._available(node.operands, found) - node.ahead)
-                found[node] = known
-            least = min(least, found[node])
-        return least
+            if node not in by_node:
+                order = next(k for k in range(self.order + 2) if k not in node.at) - 1  # of those that are known
+                if order < self.order and node.operands and not node.being_computed:
+                    order = max(order, self._order_in_reach(node.operands, by_node) - node.lead)
+                by_node[node] = order
+            in_reach = min(in_reach, by_node[node])
+        return in_reach
 
     # ----------------------------------------------------------------------------------------- from equations to nodes
 
-    def apply(self, prim: Primitive, operands: SeriesAtoms, source: Source, whole: bool = False) -> SeriesAtoms:
-        """Return the results of an equation. `whole`: all coefficients of the operands are known already."""
+    def apply(
+        self, prim: Primitive, operands: SeriesAtoms, source: Source, operands_known: bool = False
+    ) -> SeriesAtoms:
+        """Return the results of an equation.
+
+        `operands_known`: all coefficients of the operands are. In the user's program they are, because its equations
+        are evaluated one after the other; in a tangent rule, coefficients are computed when they are needed.
+        """
         self.builder.source = source
         atoms = [a for a in operands if not isinstance(a, SeriesValue)]
         if len(atoms) == len(operands):
@@ -263,17 +274,17 @@ class _SeriesBuilder(Emitter):
         varies = tuple([isinstance(a, SeriesValue) for a in operands])
         if not prim.effects and (node := self._nodes.get((prim, operands))) is not None:
             return node.outs
-        if isinstance(prim, CallWithRules) and not self._has_rules(prim):
-            return self._apply_function(prim, operands, source, whole)
-        if isinstance(prim, Call) and not whole:
+        if isinstance(prim, CallWithRules) and not _has_own_derivative(prim):
+            return self._apply_function(prim, operands, source, operands_known)
+        if isinstance(prim, Call) and not operands_known:
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
         rule = series_rule(prim, avals, varies, self.order)
-        if rule is SeriesRule.BODIES and not whole and _is_linear(prim, varies):
+        if rule is SeriesRule.BODIES and not operands_known and _is_linear(prim, varies):
             rule = SeriesRule.AFFINE  # it needs one coefficient at a time; the series of its bodies would need all
         if rule is SeriesRule.BODIES:
             assert isinstance(prim, HigherOrder)
-            return self._node(prim, operands, self._by_bodies(prim, operands, whole), None, source)
+            return self._node(prim, operands, self._by_bodies(prim, operands, operands_known), None, source)
         has = self._tangents_of(prim, avals, varies)[1]
         if not any(has):
             return self.emit(prim, *[self.at_zero(a) for a in operands])
@@ -402,11 +413,12 @@ class _SeriesBuilder(Emitter):
     # --------------------------------------------------------------------------------------------- the tangent rule
 
     def _by_tangent(self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source) -> _Compute:
-        expanded: list[tuple[SeriesAtoms, list[SeriesAtom | None]]] = []
+        """The recursion of the module: y' is the tangent rule at x and x', and y_k is (y')_(k-1) / k."""
+        found: tuple[SeriesAtoms, list[SeriesAtom | None]] | None = None
 
-        def expansion() -> tuple[SeriesAtoms, list[SeriesAtom | None]]:
-            """Return the results and their tangents, as series."""
-            if not expanded:
+        def results_and_tangents() -> tuple[SeriesAtoms, list[SeriesAtom | None]]:
+            nonlocal found
+            if found is None:
                 if isinstance(prim, LinearCall):  # its tangent is that of its body
                     body = without_checks(without_effects(prim.body))
                     program, has = jvp(body, varies)
@@ -415,20 +427,21 @@ class _SeriesBuilder(Emitter):
                 dots = [self.derivative(a) for a in operands if isinstance(a, SeriesValue)]
                 outs = self.inline(program, (*operands, *dots), source)
                 tangents = iter(outs[len(has) :])
-                expanded.append((outs[: len(has)], [next(tangents) if m else None for m in has]))
-            return expanded[0]
+                found = outs[: len(has)], [next(tangents) if m else None for m in has]
+            return found
 
-        started: list[bool] = []
+        # A user's rule computes the results too. If it calls its own function for them, that call is emitted as it is.
+        results_by_rule = isinstance(prim, CallWithRules)
 
         def compute(_: _SeriesNode, k: int) -> OneOrder:
+            nonlocal results_by_rule
+            if k == 0 and results_by_rule:
+                results_by_rule = False
+                return tuple([self.at_zero(out) for out in results_and_tangents()[0]])
             if k == 0:
-                if isinstance(prim, CallWithRules) and not started:
-                    # the rule computes the results too
-                    started.append(True)
-                    return tuple([self.at_zero(out) for out in expansion()[0]])
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
             series: list[Atom | None] = []
-            for dot in expansion()[1]:
+            for dot in results_and_tangents()[1]:
                 c = None if dot is None else self.coefficient(dot, k - 1)
                 series.append(None if c is None else self.divided(c, k))
             return tuple(series)
@@ -450,32 +463,30 @@ class _SeriesBuilder(Emitter):
                 c = self.coefficient(a, k + 1)
                 return (None if c is None else self.scaled(c, k + 1),)
 
-            node = self._nodes[key] = _SeriesNode(compute, a.node.source, (a,), ahead=1)
+            node = self._nodes[key] = _SeriesNode(compute, a.node.source, (a,), lead=1)
             node.outs = (SeriesValue(node, 0, a.aval),)
         return node.outs[0]
 
     # ---------------------------------------------------------------------------------------- functions with rules
 
-    def _has_rules(self, prim: CallWithRules) -> bool:
-        """Return True if the derivative is that of rules which users gave."""
-        return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
-
-    def _apply_function(self, prim: CallWithRules, operands: SeriesAtoms, source: Source, whole: bool) -> SeriesAtoms:
+    def _apply_function(
+        self, prim: CallWithRules, operands: SeriesAtoms, source: Source, operands_known: bool
+    ) -> SeriesAtoms:
         """Apply a function whose derivatives are those of a program."""
         rules, varies = prim.rules, [isinstance(a, SeriesValue) for a in operands]
         moves_captured = any(varies[: prim.captured])
         if rules.has_derivative and rules.derivative_of is not None:
             self._tangents_of(prim, [a.aval for a in operands], tuple(varies))  # refuses tangents of captured values
-            return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, whole)
-        if rules.has_derivative or not rules.batch or moves_captured or not whole:
-            return self.apply(Call(prim.body), operands, source, whole)
+            return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, operands_known)
+        if rules.has_derivative or not rules.batch or moves_captured or not operands_known:
+            return self.apply(Call(prim.body), operands, source, operands_known)
         return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
 
     def _over_stacks(self, prim: CallWithRules, operands: SeriesAtoms) -> _Compute:
         """A function with batch rules alone: its series has batch rules, which are the series of those."""
 
         def compute(node: _SeriesNode, k: int) -> OneOrder:
-            cs = self._known(operands, self.order)
+            cs = self._up_to(self.order, operands)
             pattern = tuple([tuple([c is not None for c in higher]) for _, higher in cs])
             programs = [prim.body, *[prim.complete(rule.body, over_stack) for rule in prim.rules.batch]]
             jets = [jet(program, pattern) for program in programs]
@@ -494,20 +505,19 @@ class _SeriesBuilder(Emitter):
 
     # ------------------------------------------------------------------------------------------------------- bodies
 
-    def _known(self, operands: SeriesAtoms, order: int) -> list[tuple[Atom, list[Atom | None]]]:
-        return [
-            (self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands
-        ]  # fmt: skip
+    def _up_to(self, order: int, operands: SeriesAtoms) -> list[tuple[Atom, list[Atom | None]]]:
+        """Return for each operand its coefficient 0, and its coefficients 1 to `order`."""
+        return [(self.at_zero(a), [self.coefficient(a, k) for k in range(1, order + 1)]) for a in operands]
 
-    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, whole: bool) -> _Compute:
+    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, operands_known: bool) -> _Compute:
         """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: _SeriesNode, k: int) -> OneOrder:
-            order = self.order if whole else max(k, self._available(operands, {}))
+            order = self.order if operands_known else max(k, self._order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
-            series = self._emit_bodies(prim, self._known(operands, order), order)
+            series = self._emit_bodies(prim, self._up_to(order, operands), order)
             node.at.update({j: tuple([s[j] for s in series]) for j in range(order + 1) if j not in node.at})
             return node.at[k]
 
@@ -518,7 +528,7 @@ class _SeriesBuilder(Emitter):
     ) -> list[list[Atom | None]]:
         layout = prim.layout
         operands = [tuple([c is not None for c in higher]) for _, higher in values]
-        operands, results, jets = _fixpoint(layout, operands, order)
+        operands, results, jets = _series_of_bodies(layout, operands, order)
         bodies = [
             _expanded_body(layout, k, *jets[k], operands, results) if k in jets else body.jaxpr
             for k, body in enumerate(layout.bodies)
@@ -538,11 +548,13 @@ class _SeriesBuilder(Emitter):
         return [[next(outs), *[next(outs) if m else None for m in marks]] for marks in results]
 
 
-def _fixpoint(
+def _series_of_bodies(
     layout: Layout, operands: list[Flags], order: int
 ) -> tuple[list[Flags], list[Flags], dict[int, tuple[Jaxpr, CoefficientFlags]]]:
-    """Return the coefficients that operands and results have, and the series of the bodies. A coefficient of a carry
-    that is zero in the first step may be nonzero later."""
+    """Return the coefficients that operands and results have, and the series of the bodies.
+
+    It is the least fixed point: a coefficient of a carry that is zero in the first step may be nonzero later.
+    """
     zero = (False,) * order
     carries = layout.carries
     while True:
@@ -611,6 +623,11 @@ def _tangent_program(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> t
     outs, dots = prim.jvp(cast(JvpCtx, b), primals, tangents)
     has = tuple([isinstance(dot, Lin) for dot in dots])
     return b.build([*outs, *[dot.var for dot in dots if isinstance(dot, Lin)]], prim.name), has
+
+
+def _has_own_derivative(prim: CallWithRules) -> bool:
+    """Return True if the derivative is a rule that a user gave, and not that of a program."""
+    return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
 
 
 def _is_linear(prim: Primitive, varies: Flags) -> bool:

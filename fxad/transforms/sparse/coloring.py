@@ -23,7 +23,8 @@ differentiation, SIAM J. Sci. Comput. 19 (1998), for "both"; J. C. Culberson, It
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -190,20 +191,12 @@ def _color_rows(pattern: Csr) -> Coloring:
     return one_sided("rows", pattern.shape, greedy_columns(pattern.transposed))
 
 
-def _color_star(pattern: Csr) -> Coloring:
-    return color_symmetric(pattern, "star")
-
-
-def _color_acyclic(pattern: Csr) -> Coloring:
-    return color_symmetric(pattern, "acyclic")
-
-
-_GREEDY: Final = MappingProxyType(
+_GREEDY: Final[Mapping[str, Callable[[Csr], Coloring]]] = MappingProxyType(
     {
         "columns": _color_columns,
         "rows": _color_rows,
         "both": _color_both,
-        "star": _color_star,
-        "acyclic": _color_acyclic,
+        "star": partial(color_symmetric, kind="star"),
+        "acyclic": partial(color_symmetric, kind="acyclic"),
     }
 )

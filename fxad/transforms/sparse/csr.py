@@ -74,16 +74,18 @@ class Csr:
 
     def without_diagonal(self) -> Csr:
         rows, columns = self.entries()
-        kept = rows != columns
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=self.shape[0]))])
-        return Csr(indptr, columns[kept], self.shape)
+        return self._with(rows != columns)
 
     def part(self, rows: BoolArray, columns: BoolArray) -> Csr:
         """Return the pattern of the same shape with the entries in some rows and columns."""
         i, j = self.entries()
-        kept = rows[i] & columns[j]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(i[kept], minlength=self.shape[0]))])
-        return Csr(indptr, j[kept], self.shape)
+        return self._with(rows[i] & columns[j])
+
+    def _with(self, kept: BoolArray) -> Csr:
+        """Return the pattern of the same shape with some entries."""
+        rows, columns = self.entries()
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=self.shape[0]))])
+        return Csr(indptr, columns[kept], self.shape)
 
     def neighbours(self, nodes: Ints) -> tuple[Ints, Ints]:
         """Return the neighbours of some nodes: the place of the node in `nodes`, and the neighbour."""
@@ -120,7 +122,7 @@ def renumbered(colors: Colors) -> Colors:
     return np.where(colors < 0, np.int32(-1), np.searchsorted(used, colors).astype(np.int32))
 
 
-def alone_in_line(lines: Ints, colors: Colors, number: int) -> BoolArray:
+def alone_in_line(lines: Ints, colors: Ints, number: int) -> BoolArray:
     """Return, for entries in `lines` with colours, True where no other entry of the line has the colour."""
     if not len(lines):
         return np.zeros(0, np.bool_)

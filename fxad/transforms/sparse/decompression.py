@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from dataclasses import replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -17,14 +17,12 @@ from fxad.transforms.sparse.csr import (
     Ints,
     MatrixShape,
     alone_in_line,
+    components,
     frozen,
     no_colors,
-    scipy_sparse,
 )
 
 KINDS: Final = ("columns", "rows", "both", "star", "acyclic")
-
-
 SYMMETRIC: Final = ("star", "acyclic")
 
 
@@ -202,13 +200,18 @@ def trees_of(v: Ints, w: Ints, colors: Colors, number: int) -> tuple[Ints, Ints]
     ends, inverse = np.unique(key, return_inverse=True)
     a, b = inverse[: len(v)], inverse[len(v) :]
     upper = v < w
-    matrix = scipy_sparse().coo_array((np.ones(int(upper.sum())), (a[upper], b[upper])), shape=(len(ends), len(ends)))
-    parts = importlib.import_module("scipy.sparse.csgraph").connected_components(matrix, False, return_labels=False)
-    return (a, b) if len(ends) - parts == int(upper.sum()) else None
+    n_trees = int(components(a[upper], b[upper], len(ends)).max(initial=-1)) + 1
+    return (a, b) if len(ends) - n_trees == int(upper.sum()) else None  # a forest has an edge less per tree than ends
 
 
 def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
-    """Return the decompression after an acyclic colouring: each tree is taken apart from its leaves."""
+    """Return the decompression after an acyclic colouring: each tree is taken apart from its leaves.
+
+    Example: red nodes 0 and 2 are neighbours of the blue node 1, so the entries (0, 1) and (1, 2) are one tree. The jvp
+    of blue gives (0, 1) at row 0, and (2, 1) at row 2: both are leaves, and read at once. A path of three entries,
+    0 - 1 - 2 - 3, has the leaves (0, 1) and (2, 3). The jvp of red gives (1, 0) + (1, 2) at row 1: (1, 2) is on the
+    next level, less (1, 0).
+    """
     colors = coloring.columns
     rows, columns = pattern.entries()
     if np.any(colors[columns] < 0) or not pattern.is_symmetric():
@@ -218,7 +221,7 @@ def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
     trees = None if np.any(colors[v] == colors[w]) else trees_of(v, w, colors, coloring.jvps)
     if trees is None:
         _check_determined(coloring, rows, columns, rows != columns)
-        return _direct_diagonal(colors, rows, columns)
+        return _from_columns(colors, rows, columns)
     a, b = trees
     # entry (v, w) is read at row v, from the jvp of the colour of w, less the entries of the same end before it
     back = pattern.transposed_entry()
@@ -253,12 +256,10 @@ def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
         alive[leaf] = False
         alive[reverse[leaf]] = False
         remaining = remaining[alive[remaining]]
-    return Decompression(
-        frozen(colors[columns]), frozen(rows.astype(np.int32)), frozen(np.zeros(len(rows), np.bool_)),
-        tuple(levels), frozen(final.astype(np.int32)),
-    )  # fmt: skip
+    return replace(_from_columns(colors, rows, columns), levels=tuple(levels), final=frozen(final.astype(np.int32)))
 
 
-def _direct_diagonal(colors: Colors, rows: Ints, columns: Ints) -> Decompression:
-    zeros = np.zeros(len(rows), np.bool_)
-    return Decompression(frozen(colors[columns]), frozen(rows.astype(np.int32)), frozen(zeros), (), None)
+def _from_columns(colors: Colors, rows: Ints, columns: Ints) -> Decompression:
+    """Return the decompression that reads each entry from the jvp of its column."""
+    from_rows = np.zeros(len(rows), np.bool_)
+    return Decompression(frozen(colors[columns]), frozen(rows.astype(np.int32)), frozen(from_rows), (), None)

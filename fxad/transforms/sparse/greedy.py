@@ -102,7 +102,7 @@ def smallest_last(graph: Csr) -> Ints:
 
 
 def _class_order(colors: Colors, weight: npt.NDArray[Any], k: int) -> Ints:
-    """Return an order in which the classes of a colouring stay together: reversed, the largest first, or shuffled."""
+    """Return an order in which the classes of a colouring stay together: reversed, the smallest first, or shuffled."""
     number = int(colors.max()) + 1
     sizes = np.bincount(colors, minlength=number)
     if k % 3 == 1:

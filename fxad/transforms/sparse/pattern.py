@@ -7,6 +7,7 @@ from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any, Final, Self, TypeAlias, final
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,8 @@ from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.coloring import color
-from fxad.transforms.sparse.csr import Csr
-from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring
+from fxad.transforms.sparse.csr import Csr, Ints
+from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, Decompression, decompression
 from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
     Box,
@@ -331,6 +332,50 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     return pattern_with_values(jaxpr, wrt, [unknown] * len(jaxpr.ins))
 
 
+@final
+class LastPattern:
+    """The pattern of a program with the values that it was asked for last. It does not keep the values alive: the cache
+    holds the program (docs/adr/0003)."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: tuple[list[ref[object] | None], Pattern] | None = None
+
+    def of(self, values: Sequence[object]) -> Pattern | None:
+        """Return the pattern if it is that of these values, which are compared by identity. None: not given."""
+        if self._found is None:
+            return None
+        refs, pattern = self._found
+        same = [v is None if r is None else v is not None and r() is v for r, v in zip(refs, values, strict=True)]
+        return pattern if all(same) else None
+
+    def set(self, values: Sequence[object], pattern: Pattern) -> None:
+        """Replace the pattern by that of these values."""
+        self._found = [None if v is None else ref(v) for v in values], pattern
+
+
+@by_value
+def last_pattern(_jaxpr: Jaxpr, _wrt: Flags) -> LastPattern:
+    """Return the record of the last pattern of a program with respect to the marked operands."""
+    return LastPattern()
+
+
+def places_in_products(pattern: Pattern, coloring: Coloring) -> tuple[Ints, Decompression]:
+    """Return the place of each entry in the products of a colouring, one after the other, and how they are
+    decompressed. Both are kept on the pattern."""
+    key = ("places", coloring)
+    if key not in pattern._memo:
+        where = decompression(coloring, pattern.indptr, pattern.indices)
+        m, n = pattern.shape
+        end = np.int64(coloring.jvps) * m
+        places = np.where(where.from_rows, end, 0) + where.color * np.where(where.from_rows, n, m) + where.position
+        small = end + coloring.vjps * n < 2**31
+        pattern._memo[key] = places.astype(np.int32) if small else places, where
+    found: tuple[Ints, Decompression] = pattern._memo[key]
+    return found
+
+
 def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown]) -> Pattern:
     """Return the pattern of the Jacobian, read from the linear program. `known` are values of operands, or None."""
     split = linearize(jaxpr, wrt)
@@ -352,4 +397,4 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown])
     return Pattern.of(whole, [a.aval.shape for a in jaxpr.outs], columns, found.notes)
 
 
-__all__ = ["Pattern", "check_pattern", "pattern_of", "pattern_with_values"]
+__all__ = ["Pattern", "check_pattern", "last_pattern", "pattern_of", "pattern_with_values", "places_in_products"]

@@ -27,7 +27,11 @@ _MOST_SHIFTS: Final = 2048
 
 
 def powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
-    """Return (step^steps, the union of step^t for t < steps) of a relation on n elements; None: the union of all."""
+    """Return (step^steps, the union of step^t for t < steps) of a relation on n elements; None: the union of all.
+
+    Example: if a step makes element i from i + 1, then 3 steps make it from i + 3, and the states before them depend on
+    i, i + 1 and i + 2.
+    """
     one = identity(n)
     if steps is not None and steps <= 1:
         return (step, one) if steps == 1 else (one, EMPTY)

@@ -26,9 +26,11 @@ StridedDims: TypeAlias = tuple[StridedDim, ...]
 Ints: TypeAlias = NDArray[np.integer[Any]]  # int32 or int64: sums and products of numbers are made in int64
 
 MAX_PAIRS: Final = 1 << 25  # more pairs become a dense block
+_MAX_BOXES: Final = 4096  # more boxes become pairs
+_FEW_TABLES: Final = 8  # so many tables stay as they are
 _MOST_TABLES: Final = 16  # more tables are merged into one
-_FEW: Final = 16  # a count that is enumerated where strides do not fit
-_MAX_BOXES: Final = 4096
+_MOST_RUNS: Final = 32  # of constant stride in a table that becomes boxes, and diagonals of a band
+_MOST_ENUMERATED: Final = 16  # values of an index, where strides do not fit
 
 
 class Box(NamedTuple):
@@ -42,6 +44,16 @@ class Box(NamedTuple):
     def pairs(self) -> int:
         """The number of its pairs; some may be equal."""
         return prod([n for n, _, _ in self.dims])
+
+    @property
+    def out_bounds(self) -> tuple[int, int]:
+        """The least and the greatest number of a result in it."""
+        return bounds(self.out0, [(n, s) for n, s, _ in self.dims])
+
+    @property
+    def in_bounds(self) -> tuple[int, int]:
+        """The least and the greatest number of an operand in it."""
+        return bounds(self.in0, [(n, t) for n, _, t in self.dims])
 
 
 class Relation(NamedTuple):
@@ -111,28 +123,29 @@ def as_numbers(a: NDArray[Any]) -> Ints:
 
 
 def table(out: NDArray[Any], ins: NDArray[Any]) -> Relation:
-    """Return a relation of given pairs: boxes if they are few runs of a constant stride."""
+    """Return a relation of given pairs: boxes if they are few runs of a constant stride.
+
+    Example: results 0 1 2 3 9 of operands 0 2 4 6 1 are Box(0, 0, ((4, 1, 2),)) and Box(9, 1, ()).
+    """
     if not len(out):
         return EMPTY
     out, ins = as_numbers(out), as_numbers(ins)
     few = min(len(out), 1024)  # most tables of data have many runs at once
-    if few < len(out) and np.count_nonzero(np.diff(ins[:few], n=2) | np.diff(out[:few], n=2)) > 64:
+    if few < len(out) and np.count_nonzero(np.diff(ins[:few], n=2) | np.diff(out[:few], n=2)) > 2 * _MOST_RUNS:
         return Relation(frozenset(), ((out, ins),))
     do, di = np.diff(out), np.diff(ins)
-    changes = np.flatnonzero((do[1:] != do[:-1]) | (di[1:] != di[:-1]))
-    if len(changes) <= 32:
-        boxes: list[Box | None] = []
-        k = 0
-        while k < len(out):
-            end = k + 1
-            if end < len(out):
-                later = changes[np.searchsorted(changes, k) :]
-                end = int(later[0]) + 2 if len(later) else len(out)
-            step = (int(do[k]), int(di[k])) if end > k + 1 else (0, 0)
-            boxes.append(box(int(out[k]), int(ins[k]), ((end - k, *step),)))
-            k = end
-        return relation(*boxes)
-    return Relation(frozenset(), ((out, ins),))
+    changes = np.flatnonzero((do[1:] != do[:-1]) | (di[1:] != di[:-1]))  # k: the strides before and after k + 1 differ
+    if len(changes) > _MOST_RUNS:
+        return Relation(frozenset(), ((out, ins),))
+    boxes: list[Box | None] = []
+    start = 0
+    while start < len(out):
+        later = changes[np.searchsorted(changes, start) :]
+        end = int(later[0]) + 2 if len(later) else len(out)
+        stride = (int(do[start]), int(di[start])) if end > start + 1 else (0, 0)
+        boxes.append(box(int(out[start]), int(ins[start]), ((end - start, *stride),)))
+        start = end
+    return relation(*boxes)
 
 
 def union(*relations: Relation) -> Relation:
@@ -147,7 +160,7 @@ def union(*relations: Relation) -> Relation:
     whole = Relation(boxes, tuple(tables.values()))
     if len(boxes) > _MAX_BOXES:
         return Relation(frozenset(), (pairs(whole),)) if whole.pairs <= MAX_PAIRS else bounding(whole)
-    if len(tables) > 8:
+    if len(tables) > _FEW_TABLES:
         together = Relation(frozenset(), tuple(tables.values()))
         if together.pairs > 4 * MAX_PAIRS:
             return bounding(whole)
@@ -195,18 +208,11 @@ def repeated(r: Relation, *dims: StridedDim) -> Relation:
 
 def bounding(r: Relation) -> Relation:
     """Return a dense block that contains a relation."""
-    los, his = [], []
-    for b in r.boxes:
-        los.append((b.out0 + sum([min(0, s * (n - 1)) for n, s, _ in b.dims]),
-                    b.in0 + sum([min(0, t * (n - 1)) for n, _, t in b.dims])))  # fmt: skip
-        his.append((b.out0 + sum([max(0, s * (n - 1)) for n, s, _ in b.dims]),
-                    b.in0 + sum([max(0, t * (n - 1)) for n, _, t in b.dims])))  # fmt: skip
-    for o, i in r.tables:
-        los.append((int(o.min()), int(i.min())))
-        his.append((int(o.max()), int(i.max())))
-    if not los:
+    ends = [(*b.out_bounds, *b.in_bounds) for b in r.boxes]
+    ends += [(int(o.min()), int(o.max()), int(i.min()), int(i.max())) for o, i in r.tables]
+    if not ends:
         return EMPTY
-    (o0, i0), (o1, i1) = [min(k) for k in zip(*los, strict=True)], [max(k) for k in zip(*his, strict=True)]
+    o0, o1, i0, i1 = [limit(k) for limit, k in zip((min, max, min, max), zip(*ends, strict=True), strict=True)]
     return relation(box(o0, i0, ((o1 - o0 + 1, 1, 0), (i1 - i0 + 1, 0, 1))))
 
 
@@ -291,11 +297,11 @@ def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArra
 
 
 def _csr_of_band(r: Relation, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return the CSR arrays of pieces of at most 32 diagonals, without sorting; None for others."""
+    """Return the CSR arrays of pieces of few diagonals, without sorting; None for others."""
     if r.tables or not rows or any([len(b.dims) > 1 or any([d[1:] != (1, 1) for d in b.dims]) for b in r.boxes]):
         return None
     offsets = sorted({b.in0 - b.out0 for b in r.boxes})
-    if not 0 < len(offsets) <= 32:
+    if not 0 < len(offsets) <= _MOST_RUNS:
         return None
     present = np.zeros((rows, len(offsets)), np.bool_)
     for b in r.boxes:
@@ -369,10 +375,9 @@ def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> _Looked
 
 
 def _of_pairs(x: Box, y: Box) -> Relation:
-    a, d = relation(x), relation(y)
-    lo = max(bounds(x.in0, [(n, t) for n, _, t in x.dims])[0], bounds(y.out0, [(n, s) for n, s, _ in y.dims])[0])
-    hi = min(bounds(x.in0, [(n, t) for n, _, t in x.dims])[1], bounds(y.out0, [(n, s) for n, s, _ in y.dims])[1])
-    return _join(a, d, hi + 1) if lo <= hi else EMPTY
+    """Compose two boxes by their pairs."""
+    lo, hi = max(x.in_bounds[0], y.out_bounds[0]), min(x.in_bounds[1], y.out_bounds[1])
+    return _join(relation(x), relation(y), hi + 1) if lo <= hi else EMPTY
 
 
 def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -518,6 +523,7 @@ def _solve(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
 
 
 def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
+    """Solve for one digit."""
     if len(left) <= 1 and len(right) <= 1:
         return _solve_two(a, left, d, right)
     return _enumerate(a, left, d, right)
@@ -527,7 +533,7 @@ def _enumerate(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | N
     """Solve for each value of the index with the smallest count, if it is small."""
     several = [*[(n, 0, k) for k, (n, _, _) in enumerate(left)], *[(n, 1, k) for k, (n, _, _) in enumerate(right)]]
     n, side, k = min(several)
-    if n > _FEW:
+    if n > _MOST_ENUMERATED:
         return None
     solutions: list[_Solution] = []
     _, stride, other = (left, right)[side][k]
@@ -571,37 +577,40 @@ def _solve_two(a: int, left: _Side, d: int, right: _Side) -> list[_Solution]:
 
 def _split(start: int, side: _Side, radix: int) -> list[_Digits] | None:
     """Split start + sum s p into digits to a radix: into parts in which the low digit stays in [0, radix). None if
-    strides do not divide."""
-    high: _Side = []
-    low: _Side = []
+    strides do not divide.
+
+    Example: 3 + p for p < 10, to the radix 4, is 3 | 4 5 6 7  8 9 10 11 | 12. So there are three parts, with the digits
+    (0, 3), (1 + i, j) for i < 2 and j < 4, and (3, 0).
+    """
+    high_side: _Side = []
+    low_side: _Side = []
     for n, s, other in side:
         if s % radix == 0:
-            high.append((n, s // radix, other))
+            high_side.append((n, s // radix, other))
         elif s < radix:
-            low.append((n, s, other))
+            low_side.append((n, s, other))
         else:
             return None
-    h, rest_of_start = divmod(start, radix)
-    if rest_of_start + sum([s * (n - 1) for n, s, _ in low]) < radix:
-        return [_Digits(h, high, rest_of_start, low, 0)]
-    low.sort(key=lambda u: -u[1])
-    (n, s, other), rest = low[0], low[1:]
-    if radix % s:
+    high, low = divmod(start, radix)
+    if low + sum([s * (n - 1) for n, s, _ in low_side]) < radix:
+        return [_Digits(high, high_side, low, low_side, 0)]
+    # the low digit is s p + (less than s), for the index p of the largest stride, and starts again after each round
+    (n, s, other), *rest = sorted(low_side, key=lambda u: -u[1])
+    first, below = divmod(low, s)
+    if radix % s or below + sum([t * (m - 1) for m, t, _ in rest]) >= s:
         return None
-    f, e = divmod(rest_of_start, s)
-    if e + sum([t * (m - 1) for m, t, _ in rest]) >= s:
-        return None
-    per = radix // s
+    in_round = radix // s
     parts: list[_Digits] = []
-    done = 0
-    if f:
-        count = min(n, per - f)
-        parts.append(_Digits(h, high, rest_of_start, [(count, s, other), *rest], 0))
-        done, h = count, h + 1
-    whole = (n - done) // per
-    if whole:
-        parts.append(_Digits(h, [*high, (whole, 1, other * per)], e, [(per, s, other), *rest], other * done))
-        done, h = done + whole * per, h + whole
-    if done < n:
-        parts.append(_Digits(h, high, e, [(n - done, s, other), *rest], other * done))
+    done = 0  # how many values of p the parts have
+    if first:  # the end of a round
+        done = min(n, in_round - first)
+        parts.append(_Digits(high, high_side, low, [(done, s, other), *rest], 0))
+        high += 1
+    rounds = (n - done) // in_round
+    if rounds:
+        whole: _Side = [*high_side, (rounds, 1, other * in_round)]
+        parts.append(_Digits(high, whole, below, [(in_round, s, other), *rest], other * done))
+        done, high = done + rounds * in_round, high + rounds
+    if done < n:  # the start of a round
+        parts.append(_Digits(high, high_side, below, [(n - done, s, other), *rest], other * done))
     return parts

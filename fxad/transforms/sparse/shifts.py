@@ -2,6 +2,9 @@
 
 The colour of a point x is a . x mod K. It is valid if no shift between two columns that have to differ is a multiple of
 K, so no element of the matrix is looked at. Where no row has more than K entries, K is the optimum.
+
+Example: the five-point stencil of a grid has the shifts (0, 0), (+-1, 0) and (0, +-1). Its columns have the colours
+x_1 + 2 x_2 mod 5: the residues of the shifts are 0, +-1 and +-2, which differ mod 5.
 """
 
 from __future__ import annotations
@@ -18,10 +21,17 @@ from fxad.transforms.sparse.csr import BoolArray, Csr, Ints, MatrixShape, csr_of
 from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, is_valid, one_sided
 from fxad.transforms.sparse.greedy import greedy_columns
 
-_MOST_PIECES: Final = 256  # boxes of a stencil; a pattern with more is none
-_MOST_SHIFTS: Final = 64  # diagonals of a band or stencil; a pattern with more is none
-_TILES: Final = (4, 5, 6, 7, 8, 12, 16)  # extents of a small grid whose colouring is repeated
-_CANDIDATES: Final = 200_000  # weights that are tried for one modulus
+# A pattern with more than these is searched like any other, and not read as a band or stencil.
+_MOST_PIECES: Final = 256  # boxes
+_MOST_SHIFTS: Final = 64  # diagonals
+# A colouring of a tile is repeated over the grid, for tiles of at most these extents along each axis.
+_TILES: Final = (4, 5, 6, 7, 8, 12, 16)
+_MOST_TILE_POINTS: Final = 20_000
+# How many weights a (vectors of residues) are tried for one modulus K, and how many of them at once.
+_MOST_WEIGHTS: Final = 200_000
+_WEIGHTS_AT_ONCE: Final = 4096
+# How many points near the edges of a grid are looked at for the one that has most shifts inside.
+_MOST_PLACES: Final = 4096
 
 Test: TypeAlias = Callable[[Ints, int], BoolArray]  # of rows of residues, and their modulus
 
@@ -41,9 +51,10 @@ def color_band(offsets: Sequence[int], shape: MatrixShape, kind: str) -> Colorin
         found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, test)
     else:
         pairs = itertools.permutations(present, 2)
-        met = {a - b for a, b in pairs if max(0, -a, -b) < min(m, n - a, n - b)} if kind != "rows" else {
-            a - b for a, b in pairs if max(0, a, b) < min(n, m + a, m + b)
-        }  # fmt: skip
+        if kind == "rows":
+            met = {a - b for a, b in pairs if max(0, a, b) < min(n, m + a, m + b)}  # some column has both entries
+        else:
+            met = {a - b for a, b in pairs if max(0, -a, -b) < min(m, n - a, n - b)}  # some row has both entries
         steps = np.array(sorted(met), np.int64).reshape(-1, 1)
         found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, _apart)
     if found is None:
@@ -127,7 +138,7 @@ def stencil_pattern(
     return csr_of(np.concatenate(rows), np.concatenate(columns), (size, size))
 
 
-_Piece: TypeAlias = tuple[int, int, Sequence[tuple[int, int, int]]]  # a box of the module `relation`
+_Piece: TypeAlias = tuple[int, int, Sequence[tuple[int, int, int]]]  # a box of the module `relation`, as a tuple
 
 
 class Stencil(NamedTuple):
@@ -222,7 +233,7 @@ def _tiled(stencil: Stencil, kind: str) -> list[Coloring]:
             else:
                 tile.append(extent)
         shape, size = tuple(tile), int(np.prod(tile))
-        if len({_wrap(k, shape, closed) for k in present}) < len(present) or size > 20_000:
+        if len({_wrap(k, shape, closed) for k in present}) < len(present) or size > _MOST_TILE_POINTS:
             continue
         pattern = Csr(*stencil_pattern(tuple(present), shape, closed), (size, size))
         colors = greedy_columns(pattern.transposed if kind == "rows" else pattern)
@@ -252,14 +263,7 @@ def color_shifts(pattern: Csr, kind: str, offsets: tuple[int, ...] | None) -> Co
         return best
     inner = [b // a for a, b in itertools.pairwise(strides)]
     grid = (-(-n // strides[-1]), *inner[::-1])
-    shifts = []
-    for k in offsets:
-        shift = []
-        for stride in strides[::-1]:
-            steps = round(k / stride)
-            k -= steps * stride
-            shift.append(steps)
-        shifts.append(tuple(shift))
+    shifts = [_shift_on_grid(k, strides) for k in offsets]
     found_on_grid = color_stencil(shifts, grid, (False,) * len(grid), kind)
     if found_on_grid is None or (best is not None and best.products <= found_on_grid.products):
         return best
@@ -267,8 +271,22 @@ def color_shifts(pattern: Csr, kind: str, offsets: tuple[int, ...] | None) -> Co
     return other if is_valid(other, pattern.indptr, pattern.indices) else best
 
 
+def _shift_on_grid(k: int, strides: Sequence[int]) -> tuple[int, ...]:
+    """Return the steps along the axes of a grid that make a shift of elements; -99 is (-1, 1) for strides (1, 100)."""
+    shift: list[int] = []
+    for stride in strides[::-1]:
+        steps = round(k / stride)
+        k -= steps * stride
+        shift.append(steps)
+    return tuple(shift)
+
+
 def _strides(offsets: Sequence[int]) -> list[int]:
-    """Return the strides of the grid whose stencil has these shifts: 1, and the middle of each cluster of them."""
+    """Return the strides of the grid whose stencil has these shifts: 1, and the middle of each cluster of them.
+
+    Example: the nine-point stencil of rows of 100 has the shifts -101 -100 -99, -1 0 1 and 99 100 101. The strides are
+    1 and 100.
+    """
     strides, reach = [1], 0
     positive = sorted({abs(k) for k in offsets if k})
     while positive:
@@ -298,7 +316,7 @@ def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], aro
         [0] if p else sorted({*range(min(s, r + 1)), *range(max(0, s - r - 1), s)})
         for s, r, p in zip(grid, reach, around, strict=True)
     ]
-    if np.prod([len(p) for p in places]) > 4096:
+    if np.prod([len(p) for p in places]) > _MOST_PLACES:
         return len(offsets)
     for point in itertools.product(*places):
         inside = [all(p or 0 <= x + e < s for x, e, s, p in zip(point, k, grid, around, strict=True)) for k in offsets]
@@ -347,15 +365,15 @@ def _linear_coloring(
 ) -> tuple[int, Ints] | None:
     """Return the smallest K, and the weights a, for which the colours a . x mod K pass the test and are periodic."""
     for modulus in range(max(least, 1), 2 * least + 8):
-        if modulus**ndim > _CANDIDATES:
+        if modulus**ndim > _MOST_WEIGHTS:
             return None
         weights = np.indices((modulus,) * ndim).reshape(ndim, -1).T
         for axis, extent in periods:
             weights = weights[weights[:, axis] * extent % modulus == 0]
         if not len(steps):
             return modulus, weights[0]
-        for at in range(0, len(weights), 4096):
-            some = weights[at : at + 4096]
+        for at in range(0, len(weights), _WEIGHTS_AT_ONCE):
+            some = weights[at : at + _WEIGHTS_AT_ONCE]
             (good,) = np.nonzero(test(some @ steps.T % modulus, modulus))
             if len(good):
                 return modulus, some[good[0]]

@@ -8,15 +8,27 @@ from typing import Final
 
 import numpy as np
 
-from fxad.transforms.sparse.csr import Colors, Csr, Ints, alone_in_line, components, csr_of, no_colors, renumbered
+from fxad.transforms.sparse.csr import (
+    BoolArray,
+    Colors,
+    Csr,
+    Ints,
+    alone_in_line,
+    components,
+    csr_of,
+    no_colors,
+    renumbered,
+)
 from fxad.transforms.sparse.decompression import Coloring, one_sided
 from fxad.transforms.sparse.greedy import ONE_BY_ONE, greedy_columns, smallest_last
 
 _MOST_PATHS: Final = 100_000_000  # pairs of neighbours of a column, about ten seconds
 _MOST_COUNTS: Final = 400_000_000  # elements of the table of colours of neighbours
+_PATHS_AGAIN: Final = 20_000_000  # of all repetitions of a colouring together, about two seconds
 
 
 def _paths(counts: Ints) -> int:
+    """Return the number of pairs of neighbours, of all nodes together."""
     return int(np.square(counts, dtype=np.int64).sum())
 
 
@@ -89,20 +101,30 @@ def _in_batches(pattern: Csr, separate: Colors, kind: str) -> list[Colors]:
         keys = keys[:1] if kind == "star" else keys[1:]
     if len(used) <= ONE_BY_ONE:
         keys += [np.arange(len(degree)), _rank(-degree), np.argsort(smallest_last(graph))]
-    repetitions = int(np.clip(20_000_000 // paths, 2 if kind == "star" else 0, 12))
+    repetitions = int(np.clip(_PATHS_AGAIN // paths, 2 if kind == "star" else 0, 12))
     results: list[Colors] = []
     for k in range(len(keys) + repetitions):
         if k < len(keys):
             key = keys[k]
-        else:  # classes of the best so far, each split so that a batch keeps its distances
+        else:
             best = min(results, key=lambda c: int(c.max()))
-            classes = int(best.max()) + 1
-            sizes = np.bincount(best[used], minlength=classes)
-            order = [np.arange(classes)[::-1], -sizes, np.random.default_rng(k).permutation(classes)][k % 3]
-            key = _rank(order)[best] * np.int64(number) + separate
+            key = _classes_again(best, used, k)[best] * np.int64(number) + separate  # so a batch keeps its distances
         batches = (used[np.argsort(key[used], kind="stable")], np.sort(key[used]))
         results.append(_star_batches(graph, *batches) if kind == "star" else _acyclic_batches(graph, *batches))
     return results
+
+
+def _classes_again(colors: Colors, used: Ints, k: int) -> Ints:
+    """Return the ranks of the classes of a colouring: reversed, the largest first, or shuffled."""
+    classes = int(colors.max()) + 1
+    match k % 3:
+        case 0:
+            order: Ints = np.arange(classes)[::-1]
+        case 1:
+            order = -np.bincount(colors[used], minlength=classes)
+        case _:
+            order = np.random.default_rng(k).permutation(classes)
+    return _rank(order)
 
 
 def _rank(values: Ints) -> Ints:
@@ -166,69 +188,94 @@ def _acyclic_batches(graph: Csr, nodes: Ints, keys: Ints) -> Colors:
     """Return the greedy acyclic colouring that takes the nodes of equal key together, in order.
 
     Each node gets the first colour that is not forbidden: by a neighbour, or by a cycle that would have two colours. If
-    two red neighbours of v are in one tree of red and blue nodes, blue is forbidden for v. The trees are sets of ends,
-    see `trees_of`, kept as a forest of parents. Where the nodes of a batch close a cycle together, all but the
-    first of each component are coloured again.
+    two red neighbours of v are in one tree of red and blue nodes, blue is forbidden for v. Where the nodes of a batch
+    close a cycle together, all but the first of each component are coloured again.
     """
     n = graph.shape[0]
     colors = no_colors(n)
-    width = 8
-    parent = np.arange(n * width)  # of the end (column, colour of the other column), at column * width + colour
+    trees = _Trees(n)
     n_colors = 0
     for batch in _batches(nodes, keys):
         while len(batch):
             owner, w = graph.neighbours(batch)
             known = colors[w] >= 0
-            owner, w = owner[known], w[known]
+            owner, w = owner[known], w[known]  # neighbour w, of colour q, of node batch[owner]
             q = colors[w].astype(np.int64)
             forbidden = np.zeros((len(batch), n_colors + 1), np.bool_)
             forbidden[owner, q] = True
-            group = owner * np.int64(max(n_colors, 1)) + q
-            (r,) = np.nonzero(~alone_in_line(owner, colors[w], max(n_colors, 1)))
-            if len(r) and n_colors:
-                # the trees of neighbours of one colour, for each further colour
-                tree = _roots(parent, w[r, None] * np.int64(width) + np.arange(n_colors))
-                key = np.stack([np.broadcast_to(group[r, None], tree.shape).reshape(-1), tree.reshape(-1)])
-                order = np.lexsort(key)
-                same = np.all(key[:, order[1:]] == key[:, order[:-1]], axis=0)
-                twice = order[1:][same]
-                forbidden[owner[r[twice // n_colors]], twice % n_colors] = True
+            forbidden[trees.closing(owner, w, q, n_colors)] = True
             chosen = np.argmin(forbidden, axis=1).astype(np.int64)
-            if int(chosen.max()) == n_colors:
-                n_colors += 1
-                if n_colors >= width:
-                    grown = np.arange(n * width * 2).reshape(n, 2 * width)
-                    grown[:, :width] = (parent // width * 2 * width + parent % width).reshape(n, width)
-                    parent, width = grown.reshape(-1), 2 * width
-            # the new entries join the ends of their batch with trees
-            own = batch[owner] * np.int64(width) + q
-            tree = _roots(parent, w * np.int64(width) + chosen[owner])
-            ends, inverse = np.unique(np.concatenate([own, tree]), return_inverse=True)
-            x, y = inverse[: len(own)], inverse[len(own) :]
-            label = components(x, y, len(ends))
-            cyclic = (np.bincount(label[x], minlength=len(ends)) >= np.bincount(label, minlength=len(ends)))[label[x]]
-            late = np.zeros(len(batch), np.bool_)
-            if np.any(cyclic):
-                first = np.full(len(ends), len(batch))
-                np.minimum.at(first, label[x[cyclic]], owner[cyclic])
-                late[owner[cyclic][owner[cyclic] != first[label[x[cyclic]]]]] = True
-                stays = ~late[owner]
-                label = components(x[stays], y[stays], len(ends))
-            if len(ends):
-                least = np.full(len(ends), ends[-1])
-                np.minimum.at(least, label, ends)
-                parent[ends] = least[label]
+            n_colors = max(n_colors, int(chosen.max()) + 1)
+            late = trees.grow(batch, owner, w, q, chosen, n_colors)
             colors[batch] = np.where(late, -1, chosen)
             batch = batch[late]
     return colors
 
 
-def _roots(parent: Ints, nodes: Ints) -> Ints:
-    """Return the roots of some nodes of a forest, and let the nodes point at them."""
-    root = parent[nodes]
-    while True:
-        above = parent[root]
-        if np.array_equal(above, root):
-            parent[nodes] = root
-            return root
-        root = above
+class _Trees:
+    """The trees of the pairs of colours so far, as a forest (union-find) of their ends.
+
+    An end is a column together with the colour of the other column of an entry, see `trees_of`: its number is
+    column * width + colour. Example: the entry of a red node v and a blue one w has the ends (v, blue) and (w, red),
+    which have one root.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n, self.width = n, 8
+        self.parent: Ints = np.arange(n * self.width)
+
+    def closing(self, owner: Ints, w: Ints, q: Ints, n_colors: int) -> tuple[Ints, Ints]:
+        """Return the pairs (owner, colour) that would close a cycle: two neighbours w of one colour q are in one tree
+        of q and this colour."""
+        (r,) = np.nonzero(~alone_in_line(owner, q, max(n_colors, 1)))
+        if not len(r) or not n_colors:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        group = owner * np.int64(max(n_colors, 1)) + q
+        tree = self._roots(w[r, None] * np.int64(self.width) + np.arange(n_colors))
+        key = np.stack([np.broadcast_to(group[r, None], tree.shape).reshape(-1), tree.reshape(-1)])
+        order = np.lexsort(key)
+        same = np.all(key[:, order[1:]] == key[:, order[:-1]], axis=0)
+        twice = order[1:][same]
+        return owner[r[twice // n_colors]], twice % n_colors
+
+    def grow(self, batch: Ints, owner: Ints, w: Ints, q: Ints, chosen: Ints, n_colors: int) -> BoolArray:
+        """Add the entries of a batch with its chosen colours, but for those of some nodes, which are returned: they
+        would close cycles together."""
+        if n_colors >= self.width:
+            self._widen()
+        own = batch[owner] * np.int64(self.width) + q
+        tree = self._roots(w * np.int64(self.width) + chosen[owner])
+        ends, inverse = np.unique(np.concatenate([own, tree]), return_inverse=True)
+        x, y = inverse[: len(own)], inverse[len(own) :]
+        label = components(x, y, len(ends))
+        # a component with as many entries as ends, or more, has a cycle
+        cyclic = (np.bincount(label[x], minlength=len(ends)) >= np.bincount(label, minlength=len(ends)))[label[x]]
+        late = np.zeros(len(batch), np.bool_)
+        if np.any(cyclic):
+            first = np.full(len(ends), len(batch))
+            np.minimum.at(first, label[x[cyclic]], owner[cyclic])
+            late[owner[cyclic][owner[cyclic] != first[label[x[cyclic]]]]] = True
+            stays = ~late[owner]
+            label = components(x[stays], y[stays], len(ends))
+        if len(ends):
+            least = np.full(len(ends), ends[-1])
+            np.minimum.at(least, label, ends)
+            self.parent[ends] = least[label]
+        return late
+
+    def _widen(self) -> None:
+        """Make room for twice as many colours."""
+        n, width = self.n, self.width
+        wider = np.arange(n * width * 2).reshape(n, 2 * width)
+        wider[:, :width] = (self.parent // width * 2 * width + self.parent % width).reshape(n, width)
+        self.parent, self.width = wider.reshape(-1), 2 * width
+
+    def _roots(self, ends: Ints) -> Ints:
+        """Return the roots of some ends, and let these point at them."""
+        root = self.parent[ends]
+        while True:
+            above = self.parent[root]
+            if np.array_equal(above, root):
+                self.parent[ends] = root
+                return root
+            root = above

@@ -80,7 +80,7 @@ class LazyKnownValues:
     def _pruned(self, eqn: Eqn, k: int) -> NDArray | None:
         """Evaluate one result of an equation with bodies; it may not need all of the operands."""
         variables = tuple(dict.fromkeys([a for a in eqn.ins if isinstance(a, Var)]))
-        from_operands = {v: Var(-1 - n, v.aval) for n, v in enumerate(variables)}
+        from_operands = {v: Var(~n, v.aval) for n, v in enumerate(variables)}  # operand n of a program is variable ~n
         ins = tuple([from_operands[a] if isinstance(a, Var) else a for a in eqn.ins])
         outs = tuple([Var(n, v.aval) for n, v in enumerate(eqn.outs)])
         single = dce(Jaxpr(tuple(from_operands.values()), (Eqn(eqn.prim, ins, outs),), (outs[k],)))
