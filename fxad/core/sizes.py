@@ -205,6 +205,8 @@ def _floor_divide(a: int, b: int) -> int:
             return size_of_terms(Size, whole)
         if rest.keys() == {()}:
             return rest[()] // b
+        if _leads_with_minus(rest):  # the other usual ceil division, -(-n // 4)
+            return -((b - 1 - size_of_terms(Size, rest)) // b)
         inner = [(m, c) for m, c in rest.items() if m]
         once = only_function(inner[0][0], "//") if len(inner) == 1 and inner[0][1] == 1 else None
         if once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b
@@ -218,6 +220,12 @@ def _floor_divide(a: int, b: int) -> int:
         if quotient is not None:
             return quotient
     return size_of(SizeFunction("//", a, b))
+
+
+def _leads_with_minus(terms: Terms) -> bool:
+    """Return True if the first term of a polynomial, which is no number, has a negative coefficient."""
+    ordered = sorted(terms.items(), key=term_order)
+    return bool(ordered) and ordered[0][0] != () and ordered[0][1] < 0
 
 
 def _bounded_quotient(a: int, b: int) -> int | None:

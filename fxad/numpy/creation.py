@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
+from fxad.core.size_bounds import at_least
 from fxad.core.sizes import Size, maximum
 from fxad.errors import (
     NEEDS_STATIC,
@@ -236,6 +237,8 @@ def linspace(
     values = to_device("linspace", x if want is None else x.astype(want), device)
     if type(num) is int and num <= endpoint:
         step = lax.full_like(step, math.nan)
+    elif retstep and type(num) is not int and not at_least(num, endpoint + 1):
+        step = apply_op("linspace", elementwise.where, (asarray(num) > int(endpoint), step, lax.full_like(step, math.nan)))
     return (values, step) if retstep else values
 
 

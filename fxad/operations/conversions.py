@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Self, SupportsIndex, cast
+from typing import Any, Final, Never, Self, SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -79,8 +79,11 @@ class Conversions:
         return n
 
     def __setitem__(self, index: object, value: object) -> None:
+        self._refuse_to_write("setitem")
+
+    def _refuse_to_write(self, name: str) -> Never:
         raise ArgumentError(
-            f"setitem: an array is immutable: {self.aval}",
+            f"{name}: an array is immutable: {self.aval}",
             remedy="x.at[index].set(value) gives a new array with other elements",
         )
 
@@ -177,6 +180,8 @@ class Conversions:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: object, **kwargs: object) -> Any:
         # `ndarray + Array` arrives here, because `ndarray.__add__` is a ufunc
+        if method == "at" and isinstance(args[0], Conversions):  # NumPy writes into a read-only array here
+            args[0]._refuse_to_write(f"{ufunc.__name__}.at")
         reflected = _REFLECTED.get(ufunc.__name__)
         if reflected and method == "__call__" and not kwargs and not isinstance(args[0], Conversions):
             return getattr(self, reflected)(args[0])

@@ -150,6 +150,7 @@ SLICES: Final = (
 CONSTRUCTORS: Final = (
     "fnp.arange(n)", "fnp.arange(1, n)", "fnp.arange(n, 0, -1)", "fnp.arange(0, n, 2)", "fnp.linspace(1.0, 3.0, n)",
     "fnp.linspace(1.0, 3.0, n, endpoint=False)", "fnp.linspace(1.0, 3.0, n + 1)", "fnp.logspace(0.0, 2.0, n)",
+    "fnp.linspace(1.0, 3.0, n, retstep=True)[1]", "fnp.linspace(1.0, 3.0, n, endpoint=False, retstep=True)[1]",
     "fnp.logspace(0.0, 2.0, n, endpoint=False)", "fnp.geomspace(1.0, 8.0, n)",
     "fnp.geomspace(1.0, 8.0, n, endpoint=False)", "fnp.zeros(n)", "fnp.ones((n, 2))", "fnp.full(n, 3)", "fnp.eye(n)",
     "fnp.eye(n, k=1)", "fnp.tri(n)", "fnp.identity(n)", "fnp.indices((n, 2))",
