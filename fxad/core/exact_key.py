@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from types import BuiltinFunctionType, FunctionType
-from typing import Final, cast
+from typing import Final, cast, final
 
 import numpy as np
 import optree
@@ -63,7 +63,7 @@ def _exact_value(static: Hashable) -> Hashable:
                 key = tuple([exact_key(getattr(static, name)) for name in compared])
                 hash(key)
             except (TypeError, AttributeError):  # a field is not hashable, and the class has its own hash
-                return static
+                return _ByOwnHash(static)
             return key
     elif isinstance(static, frozenset):
         return frozenset([exact_key(s) for s in static])
@@ -79,6 +79,28 @@ def _exact_value(static: Hashable) -> Hashable:
     elif isinstance(static, optree.PyTreeSpec):
         return static, tuple(_keys_of_mappings(static))
     return static
+
+
+@final
+class _ByOwnHash:
+    """A dataclass with its own hash and the generated equality, which cannot tell whether two arrays are equal. Then
+    two instances differ, so each has its program."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not _ByOwnHash:
+            return NotImplemented
+        try:
+            return self.value is other.value or bool(self.value == other.value)
+        except ValueError:  # the truth value of an array
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 def exact_keys_of_mapping(mapping: Mapping[object, object]) -> Hashable:

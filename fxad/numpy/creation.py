@@ -238,7 +238,9 @@ def linspace(
     if type(num) is int and num <= endpoint:
         step = lax.full_like(step, math.nan)
     elif retstep and type(num) is not int and not at_least(num, endpoint + 1):
-        step = apply_op("linspace", elementwise.where, (asarray(num) > int(endpoint), step, lax.full_like(step, math.nan)))
+        step = apply_op(
+            "linspace", elementwise.where, (asarray(num) > int(endpoint), step, lax.full_like(step, math.nan))
+        )
     return (values, step) if retstep else values
 
 

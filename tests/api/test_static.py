@@ -175,6 +175,13 @@ def test_values_that_share_one_program(a: Any, b: Any) -> None:
     assert traced(lambda: [f(X, k) for k in (a, b)]) == 1
 
 
+def test_arrays_in_a_dataclass_with_its_own_hash() -> None:
+    """Its generated equality cannot tell whether arrays are equal, so each instance has its program."""
+    f = fx.jit(lambda x, c: x * c.scale, static_argnums=1)
+    for scale in (1, 2):
+        np.testing.assert_array_equal(f(X, OwnHash(scale * np.ones(3, np.float32))), scale * X)
+
+
 def test_any_hashable_value() -> None:
     f = fx.jit(lambda activation, x: activation(x), static_argnums=0)
     np.testing.assert_array_equal(f(fnp.negative, X), -X)
