@@ -122,6 +122,19 @@ def test_products_of_many_rows_with_a_small_matrix(dtype: Any, n: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- constants, nans
 
+
+@pytest.mark.parametrize("dtype", [np.float16, F, D])
+def test_bools_as_factors(dtype: Any) -> None:
+    def products(mask: Any, x: Any) -> Any:
+        ones = mask.astype(dtype)
+        of_max = fx.grad(fnp.max)(x)
+        parts = [mask * x, x * ~mask, ones / fnp.sum(mask & ~mask), (x * fnp.eye(4, dtype=dtype)).ravel()]
+        return fnp.concatenate([*parts, (ones @ x)[None], x * np.array([True, False, True, False]), of_max])
+
+    mask = np.array([False, False, True, True])
+    for bad in (np.nan, np.inf):
+        same(products, mask, np.array([1, bad, 2, bad], dtype))
+
 G: Final[Any] = fx.jit(lambda x: x - 1)
 
 
