@@ -135,6 +135,7 @@ def test_bools_as_factors(dtype: Any) -> None:
     for bad in (np.nan, np.inf):
         same(products, mask, np.array([1, bad, 2, bad], dtype))
 
+
 G: Final[Any] = fx.jit(lambda x: x - 1)
 
 
