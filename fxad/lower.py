@@ -53,7 +53,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.lowering.compared_extrema import with_extrema_compared_apart
-from fxad.lowering.known_faults import MOVED, REPAIRS, WITH_CONSTANT
+from fxad.lowering.known_faults import FOLDED, MOVED, REPAIRS, WITH_CONSTANT
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
     axis_names_text,
@@ -68,6 +68,8 @@ from fxad.lowering.overlapping_updates import Update, overlapping_updates
 from fxad.lowering.stored_values import StoredValue, stored_values
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
+from fxad.primitives.elementwise.arithmetic import Div
+from fxad.primitives.elementwise.powers import Pow
 from fxad.primitives.meshes import (
     DimensionAxes,
     Ids,
@@ -398,20 +400,30 @@ class _Operations:
         return f" ({', '.join(texts)})"
 
 
+_FOLDABLE: Final = frozenset(FOLDED.values())
+
+
+@by_value
+def _divides(body: Jaxpr) -> bool:
+    """Return True if a result of the program may be a value that `FOLDED` keeps apart."""
+    return any([isinstance(prim, Div | Pow) for prim in all_prims(body)])
+
+
 @final
 class _Function(_Operations):
     """Translates the equations of one function to operations: the `Hlo` of the lowering rules.
 
-    Older versions of XLA compile some operations to wrong numbers (`lowering.known_faults`, whose tables are empty from
-    jaxlib 0.12 on). `op` writes these in another form:
+    XLA compiles some operations to wrong numbers (`lowering.known_faults`). `op` writes these in another form:
 
     - an operation in `REPAIRS` is replaced on CPUs, up to jaxlib 0.10;
     - (x + a) - b, for constants a and b, would become x + (a - b), and likewise for products. So `has_constant` has the
       values that may be such an x + a, also after an operation in `MOVED`, and the next operation in `WITH_CONSTANT`
-      takes them through a barrier, up to jaxlib 0.11.
+      takes them through a barrier, up to jaxlib 0.11;
+    - `a / (b / c)` and others in `FOLDED` would become products that overflow. So `foldable` has the values that are,
+      or may be, such a b / c, and the next operation takes them through a barrier, on every version.
     """
 
-    __slots__ = ("has_constant", "mesh", "module", "name")
+    __slots__ = ("foldable", "has_constant", "mesh", "module", "name")
 
     def __init__(self, module: _Module, name: str, mesh: MeshAxes) -> None:
         super().__init__(module.types)
@@ -420,6 +432,7 @@ class _Function(_Operations):
         self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
         # names of values that are, or may be, a sum ("+") or a product ("*") with a constant; see above
         self.has_constant: set[tuple[str, str]] = set()
+        self.foldable: set[tuple[str, str]] = set()  # names of values, and the operation that they are
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """Write the operations of a body over `args`, ended by `terminator`."""
@@ -464,13 +477,20 @@ class _Function(_Operations):
         regions: Sequence[Jaxpr | Region | str | _WriteBlock] = (),
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
+        if name in FOLDED:  # a known fault
+            operands = self._apart_from_foldable(FOLDED[name], operands, outs)
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
             if WITH_CONSTANT and name in WITH_CONSTANT:  # a known fault
-                return self._apart_from_constants(name, operands, outs)
+                out = self._apart_from_constants(name, operands, outs)[0]
+                if name in _FOLDABLE:
+                    self.foldable.add((out[0], name))
+                return (out,)
             n = self.n_names
             self.n_names = n + 1
             out = (f"%{n}", self.types[outs[0]])
+            if name in _FOLDABLE:
+                self.foldable.add((out[0], name))
             self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self.location}\n')
             return (out,)
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
@@ -485,14 +505,27 @@ class _Function(_Operations):
             head += text
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        if WITH_CONSTANT and name in MOVED:  # its result has a constant if its operand has one
+        if name in MOVED:  # its result is what its operand is
             kinds = [kind for kind in "+*" if (operands[0][0], kind) in self.has_constant]
+            folded = [kind for kind in _FOLDABLE if (operands[0][0], kind) in self.foldable]
             results = self.append(head, types, outs)
             self.has_constant.update([(results[0][0], kind) for kind in kinds])
+            self.foldable.update([(results[0][0], kind) for kind in folded])
             return results
         if name in REPAIRS and self.platform == "cpu":  # a known fault
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
+
+    def _apart_from_foldable(self, kind: str, operands: Sequence[HloValue], outs: Sequence[Aval]) -> Sequence[HloValue]:
+        """Return the operands, those that are or may be a result of `kind` behind a barrier."""
+        if not outs[0].inexact:
+            return operands
+        return [
+            self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)[0]
+            if (value[0], kind) in self.foldable
+            else value
+            for value in operands
+        ]
 
     def _apart_from_constants(
         self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]
@@ -529,9 +562,18 @@ class _Function(_Operations):
         inside = self.mesh
         if mesh:  # further axes take the place of the replica axis
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
+        # inside of the function it is not known what its operands are
+        operands = [
+            self.append(f'"stablehlo.optimization_barrier"({v[0]})', v[1], (a,))[0]
+            if any([(v[0], kind) in self.foldable for kind in _FOLDABLE])
+            else v
+            for v, a in zip(operands, body.in_avals, strict=True)
+        ]
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
         if WITH_CONSTANT:  # what the function computes last is not known here
             self.has_constant.update([(name, kind) for name, _ in results for kind in "+*"])
+        if _divides(body):
+            self.foldable.update([(name, kind) for name, _ in results for kind in _FOLDABLE])
         return results
 
     def _stored_call(self, eqn: Eqn, operands: Sequence[HloValue]) -> HloValue:

@@ -122,7 +122,41 @@ def test_products_of_many_rows_with_a_small_matrix(dtype: Any, n: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- constants, nans
 
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b, c: a / (b / c),
+        lambda a, b, c: a / b / c,
+        lambda a, b, c: a / b / (c / a),
+        lambda a, b, c: a / (b[0] / c)[None],
+        lambda a, b, c: a / QUOTIENT(b, c),
+        lambda a, b, c: QUOTIENT(a, b / c),
+        lambda a, b, c: fx.grad(lambda c: fnp.sum(a / (b / c)))(c),
+    ],
+)
+def test_quotients_of_quotients(f: Callable[..., Any]) -> None:
+    for dtype, scale in ((np.float16, 300), (F, 1e-22), (F, 1e25), (D, 1e-200)):
+        same(f, *[np.array([k, 0.5], dtype) * dtype(scale) for k in (1.0, 0.75, 2.0)], rtol=1e-2)
+    x, y = np.array([-4, -2, 1e30], F), np.array([0.5, 2, 2], F)
+    same(lambda x, y: fnp.log(fnp.power(x, y)), x, y)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, F, D])
+def test_bools_as_factors(dtype: Any) -> None:
+    def products(mask: Any, x: Any) -> Any:
+        ones = mask.astype(dtype)
+        of_max = fx.grad(fnp.max)(x)
+        parts = [mask * x, x * ~mask, ones / fnp.sum(mask & ~mask), (x * fnp.eye(4, dtype=dtype)).ravel()]
+        return fnp.concatenate([*parts, (ones @ x)[None], x * np.array([True, False, True, False]), of_max])
+
+    mask = np.array([False, False, True, True])
+    for bad in (np.nan, np.inf):
+        same(products, mask, np.array([1, bad, 2, bad], dtype))
+
+
 G: Final[Any] = fx.jit(lambda x: x - 1)
+QUOTIENT: Final[Any] = fx.jit(lambda x, y: x / y)
 
 
 @pytest.mark.parametrize("dtype", [F, D])

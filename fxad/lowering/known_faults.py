@@ -68,3 +68,10 @@ WITH_CONSTANT: Final[Mapping[str, str]] = MappingProxyType(
 )
 # XLA moves them over sums and products
 MOVED: Final = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.transpose"})
+
+# XLA computes a / (b / c) as (a * c) / b, (a / b) / c as a / (b * c), and log(x ** y) as y * log|x|. The products leave
+# the range: 300 / (200 / 300) is infinite in float16. The logarithm of (-4) ** 0.5 is 0.69, and not nan. A barrier
+# keeps the second operation apart from the first.
+FOLDED: Final[Mapping[str, str]] = MappingProxyType(
+    {"stablehlo.divide": "stablehlo.divide", "stablehlo.log": "stablehlo.power"}
+)

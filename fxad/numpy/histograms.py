@@ -164,6 +164,10 @@ def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | N
             raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
         if any([isinstance(v, float) and math.isinf(v) for v in (low, high)]):
             raise ParameterError(f"{name}: range from {low} to {high}: both must be finite")
+        if type(low) in (int, float) and type(high) in (int, float):
+            # rounded once, as in NumPy: a number that is an edge, such as 0.7, is in the bin that it opens
+            known = cast("tuple[float, float]", (low, high))
+            return asarray(np.histogram_bin_edges([], bins, known).astype(_edge_dtype(x)))
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
         return jit_composite(_even_edges, x, *ends, int(bins))
     _check_order(name, bins, True)

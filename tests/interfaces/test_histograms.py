@@ -62,6 +62,8 @@ def test_histograms_of_edge_cases() -> None:
     close(fnp.histogram(V, "auto")[0], np.histogram(V, "auto")[0], dtype=False)
     assert fnp.histogram(V)[0].dtype == np.int32
     assert fnp.histogram(np.arange(5))[1].dtype == np.float32
+    tenths = (np.arange(10) / 10).astype(np.float32)  # each is an edge
+    assert fnp.histogram(tenths, 10, (0, 1))[0].tolist() == [1] * 10
     inside = np.append(V, [np.nan, np.inf])
     close(fnp.histogram(inside, 5, (-1, 1))[0], np.histogram(V, 5, (-1, 1))[0], dtype=False)
     counts = fx.vmap(lambda v: fnp.histogram(v, 5)[0])(fnp.asarray(V.reshape(2, 10)))

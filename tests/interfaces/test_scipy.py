@@ -172,6 +172,7 @@ def test_the_incomplete_beta_function_of_huge_parameters(dtype: type[np.floating
         ("beta", "sf", 1e-8, (0.01, 5.0)),
         ("gennorm", "sf", 8.0, (2.0,)),
         ("gennorm", "logcdf", -8.0, (2.0,)),
+        ("gennorm", "logsf", 30.0, (1.5,)),
         ("gumbel_r", "logsf", 100.0, ()),
         ("gumbel_l", "logcdf", -100.0, ()),
         ("laplace", "logcdf", -100.0, ()),

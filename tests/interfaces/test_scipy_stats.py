@@ -153,6 +153,20 @@ def test_curvatures_at_points_where_two_cases_meet() -> None:
     assert [float(f(-0.0)) for f in (stats.cauchy.ppf, stats.cauchy.isf)] == [-np.inf, np.inf]
 
 
+def test_derivatives_of_the_logistic_distribution_keep_their_digits() -> None:
+    def derivative(f: Any, order: int, x: float) -> float:
+        for _ in range(order):
+            f = fx.grad(f)
+        return float(f(np.float64(x)))
+
+    logistic = stats.logistic
+    assert derivative(logistic.logpdf, 1, 1e-8) == pytest.approx(-5e-9, rel=1e-12)
+    assert derivative(logistic.logpdf, 2, 1e-8) == pytest.approx(-0.5, rel=1e-12)
+    assert derivative(logistic.logcdf, 2, -40) == pytest.approx(-math.exp(-40), rel=1e-12)
+    assert derivative(logistic.logsf, 2, 40) == pytest.approx(-math.exp(-40), rel=1e-12)
+    assert derivative(logistic.logsf, 1, 40) == pytest.approx(-1, rel=1e-12)
+
+
 def test_densities_at_the_ends_of_their_support() -> None:
     """The density is 0 there, and the slope of its logarithm infinite: the slope of the density was nan."""
     for name, x, args in [
@@ -262,6 +276,10 @@ def test_vectors() -> None:
     close(np.asarray(stats.dirichlet.logpdf(weights, alpha)), scipy.stats.dirichlet.logpdf(weights, alpha))
     close(np.asarray(stats.dirichlet.pdf(weights[:2], alpha)), scipy.stats.dirichlet.pdf(weights, alpha))
     assert np.asarray(stats.dirichlet.logpdf(np.array([0.5, 0.6, 0.5]), alpha)) == -np.inf
+    for powers, want in (([1, 1, 1], math.log(2)), ([1, 2, 3], math.log(7.5)), ([2, 1, 1], -np.inf)):
+        edge = stats.dirichlet.logpdf(np.array([0, 0.5, 0.5]), np.array(powers, np.float64))
+        np.testing.assert_allclose(edge, want, rtol=1e-14)
+    assert stats.dirichlet.logpdf(np.array([0, 0.5, 0.5]), np.array([0.5, 1, 1])) == np.inf
     counts, p = np.array([[1.0, 2.0, 2.0], [5.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), np.array([0.2, 0.3, 0.5])
     close(np.asarray(stats.multinomial.logpmf(counts, 5, p)), scipy.stats.multinomial.logpmf(counts, 5, p))
     close(np.asarray(stats.multinomial.pmf(counts, 5, p)), scipy.stats.multinomial.pmf(counts, 5, p))

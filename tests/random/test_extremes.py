@@ -54,10 +54,14 @@ def wald(m: float) -> Callable[[str], Any]:
     return lambda d: random.wald(KEY, array(m, d), (N,))
 
 
+def generalized_normal(p: float) -> Callable[[str], Any]:
+    return lambda d: random.generalized_normal(KEY, array(p, d), (N,))
+
+
 CONTINUOUS: Final[dict[str, tuple[Callable[[str], Any], Any]]] = {
     **{
         f"truncated_normal {a} {b}": (truncated_normal(a, b), stats.truncnorm(a, b))
-        for a, b in ((-1, 2), (2, INF), (3, 4), (10, INF), (-31, -30), (-INF, -8), (100, INF))
+        for a, b in ((-1, 2), (2, INF), (-INF, 1), (3, 4), (10, INF), (-31, -30), (-INF, -8), (100, INF))
     },
     **{f"wald {m}": (wald(m), stats.invgauss(m)) for m in (0.125, 8.0, 128.0)},
     "wald inf": (wald(INF), stats.levy()),
@@ -65,6 +69,8 @@ CONTINUOUS: Final[dict[str, tuple[Callable[[str], Any], Any]]] = {
     "t 1024": (lambda d: random.t(KEY, array(1024.0, d), (N,)), stats.t(1024)),
     "rayleigh": (lambda d: random.rayleigh(KEY, array(1.0, d), (N,)), stats.rayleigh()),
     "gumbel high": (lambda d: random.gumbel(KEY, (N,), d, "high"), stats.gumbel_r()),
+    **{f"generalized_normal {p}": (generalized_normal(p), stats.gennorm(p)) for p in (0.5, 16.0, 128.0)},
+    "ball": (lambda d: random.ball(KEY, 1, array(128.0, d), (N,))[:, 0], stats.uniform(-1, 2)),
     "uniform": (lambda d: random.uniform(KEY, (N,), d, array(-5, d), array(-1, d)), stats.uniform(-5, 4)),
     "normal": (lambda d: random.normal(KEY, (N,), d), stats.norm()),
     "exponential": (lambda d: random.exponential(KEY, (N,), d), stats.expon()),
@@ -85,6 +91,8 @@ def test_continuous(name: str) -> None:
         low, high = law.support()
         assert wide(x).min() >= low
         assert wide(x).max() <= high
+        assert law.cdf(wide(x).min()) > 0 or np.isfinite(low)
+        assert law.sf(wide(x).max()) > 0 or np.isfinite(high)
         check_distribution(x, law.cdf)
 
 

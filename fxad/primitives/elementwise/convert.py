@@ -23,6 +23,7 @@ from fxad.ir import (
     Hlo,
     HloValues,
     JvpCtx,
+    Lit,
     NDArray,
     Tangent,
     Zero,
@@ -70,6 +71,11 @@ class ConvertElementType(Unary, LinearInOne):
             return (nonzero_flags(hlo, args[0], x),)
         if x.dtype in dtypes.COMPLEX and self.dtype not in dtypes.COMPLEX:
             args = hlo.op("stablehlo.real", args, (x.with_dtype(dtypes.real_part(x.dtype)),))
+        if x.dtype == dtypes.bool_ and self.dtype in dtypes.INEXACT:
+            # XLA writes a converted bool times y as a select of y or 0, which loses nan * 0, inf * 0 and 0 / 0
+            (out,) = outs
+            ends = [hlo.constant(Lit.of(v, out)) for v in (1, 0)]
+            return hlo.op("stablehlo.select", (*args, *ends), outs)
         return hlo.op("stablehlo.convert", args, outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:

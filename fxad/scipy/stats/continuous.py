@@ -13,7 +13,7 @@ from fxad import dtypes, lax
 from fxad.nn.activations import log1mexp, softplus
 from fxad.scipy import special
 from fxad.scipy.stats.densities import beta_log_pdf, gamma_log_pdf
-from fxad.scipy.stats.distribution import Continuous
+from fxad.scipy.stats.distribution import Continuous, with_slope
 from fxad.scipy.stats.tails import log_betainc, log_gammainc, log_gammaincc
 from fxad.tracing.array import Array
 
@@ -156,11 +156,21 @@ def _gennorm_cdf(y: Array, beta: Array) -> Array:
     return fnp.where(y < 0, tail, 1 - tail)
 
 
+def _gennorm_log_cdf(y: Array, beta: Array) -> Array:
+    a, x = 1 / beta, fnp.abs(y) ** beta
+    return fnp.where(y < 0, log_gammaincc(a, x) - math.log(2), fnp.log1p(-0.5 * special.gammaincc(a, x)))
+
+
 gennorm: Final = Continuous(
     "gennorm",
     ("beta",),
     log_density=lambda y, beta: fnp.log(beta / 2) - lax.lgamma(1 / beta) - _power_of_abs(y, beta),
-    functions={"cdf": _gennorm_cdf, "sf": lambda y, beta: _gennorm_cdf(-y, beta)},
+    functions={
+        "cdf": _gennorm_cdf,
+        "sf": lambda y, beta: _gennorm_cdf(-y, beta),
+        "logcdf": _gennorm_log_cdf,
+        "logsf": lambda y, beta: _gennorm_log_cdf(-y, beta),
+    },
 )
 
 
@@ -239,7 +249,8 @@ def _logistic_logpdf(y: Array) -> Array:
 logistic: Final = Continuous(
     "logistic",
     (),
-    log_density=_logistic_logpdf,
+    # tanh keeps the digits of a small y
+    log_density=lambda y: with_slope(_logistic_logpdf, lambda _, y: -fnp.tanh(y / 2), y),
     functions={
         "cdf": lax.expit,
         "sf": lambda y: lax.expit(-y),
@@ -248,6 +259,7 @@ logistic: Final = Continuous(
         "ppf": lax.logit,
         "isf": lambda q: -lax.logit(q),
     },
+    slopes={"logcdf": lambda y: lax.expit(-y), "logsf": lambda y: -lax.expit(y)},
 )
 
 pareto: Final = Continuous(

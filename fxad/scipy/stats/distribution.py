@@ -100,7 +100,7 @@ class NamedMethod:
         return fnp.where(self.distribution.are_possible(*parameters), value, fnp.nan)
 
 
-def _with_slope(value: ArrayFunction, slope: ArrayFunction, x: Array, *parameters: Array) -> Array:
+def with_slope(value: ArrayFunction, slope: ArrayFunction, x: Array, *parameters: Array) -> Array:
     """Return `value(x, *parameters)`, whose derivative in x is `slope(out, x, *parameters)`, where `out` is the
     value."""
 
@@ -123,9 +123,9 @@ def _with_slope(value: ArrayFunction, slope: ArrayFunction, x: Array, *parameter
         along_x = (slope(out, x, *parameters) * x_dot).astype(out.dtype)  # densities of half types are float32
         return out, along_x if dot is None else along_x + dot
 
-    with_slope = custom_jvp(value)
-    with_slope.defjvp(tangent, symbolic_zeros=True)
-    return with_slope(x, *parameters)
+    function = custom_jvp(value)
+    function.defjvp(tangent, symbolic_zeros=True)
+    return function(x, *parameters)
 
 
 def _exp(log: ArrayFunction, x: Array, *parameters: Array) -> Array:
@@ -136,7 +136,7 @@ def _exp(log: ArrayFunction, x: Array, *parameters: Array) -> Array:
         _, log_slope = jvp(lambda x: log(x, *parameters), (x,), (fnp.ones_like(x),))
         return fnp.where(out == 0, 0, out * log_slope)
 
-    return _with_slope(lambda *args: fnp.exp(log(*args)), slope, x, *parameters)
+    return with_slope(lambda *args: fnp.exp(log(*args)), slope, x, *parameters)
 
 
 def _from_formulas(
@@ -169,6 +169,8 @@ class Continuous(Distribution):
     `inside`:      a point of the support at which `log_density` is finite; it replaces points outside, so that
                    derivatives are finite there.
     `possible`:    True for the shapes for which the distribution exists; by default for positive ones.
+    `slopes`:      derivatives of those of logcdf logsf for which the density divided by the probability is not close
+                   enough: its own derivative is a difference of nearly equal numbers.
     """
 
     log_density: ArrayFunction
@@ -176,6 +178,7 @@ class Continuous(Distribution):
     support: SupportInterval = (-float("inf"), float("inf"))
     inside: float | ArrayFunction = 0.0
     possible: Callable[..., ArrayLike] = all_positive
+    slopes: Mapping[str, ArrayFunction] = field(default_factory=dict)
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0, "scale": 1.0})
 
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
@@ -223,6 +226,8 @@ class Continuous(Distribution):
         nan."""
 
         def slope(out: Array, y: Array, *shapes: Array) -> Array:
+            if method in self.slopes:
+                return self.slopes[method](y, *shapes)
             if method.startswith("log"):
                 log_density = self._logpdf(y, *shapes)
                 density = fnp.where(log_density == -fnp.inf, 0, fnp.exp(log_density - out))
@@ -230,7 +235,7 @@ class Continuous(Distribution):
                 density = _exp(self._logpdf, y, *shapes)
             return -density if method.endswith("sf") else density
 
-        return _with_slope(lambda *args: self._probability_value(method, *args), slope, y, *shapes)
+        return with_slope(lambda *args: self._probability_value(method, *args), slope, y, *shapes)
 
     def _probability_value(self, method: str, y: Array, *shapes: Array) -> Array:
         low, high = self._ends(*shapes)

@@ -64,7 +64,8 @@ class Dirichlet:
 
     def logpdf(self, x: ArrayLike, alpha: ArrayLike) -> Array:
         """Return the logarithm of the density at weights x, (k, ...) or (k - 1, ...) without the last; alpha is (k,).
-        -inf for weights that are negative or do not sum to one."""
+        -inf for weights that are negative or do not sum to one. A weight of 0 has its limit: inf where its alpha is
+        below 1, -inf where it is above."""
         xs, alphas = reals("dirichlet.logpdf", x, alpha)
         if alphas.ndim != 1 or not xs.ndim or xs.shape[0] not in (alphas.shape[0], alphas.shape[0] - 1):
             raise ShapeError(
@@ -81,7 +82,7 @@ class Dirichlet:
 def _dirichlet_logpdf(x: Array, alpha: Array) -> Array:
     if x.shape[0] != alpha.shape[0]:
         x = fnp.concatenate([x, 1 - x.sum(0, keepdims=True)], axis=0)
-    inside = fnp.all(x > 0, axis=0) & (fnp.abs(x.sum(0) - 1) < 1e-6)
+    inside = fnp.all(x >= 0, axis=0) & (fnp.abs(x.sum(0) - 1) < 1e-6)
     x = fnp.where(inside, x, 1.0)
     powers = alpha.reshape((-1, *[1] * (x.ndim - 1))) - 1
     constant = lax.lgamma(alpha).sum() - lax.lgamma(alpha.sum())
