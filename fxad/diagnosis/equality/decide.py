@@ -510,8 +510,8 @@ def _bounded(
     results_of: Callable[[Eqn, list[NDArray]], list[NDArray]],
     source: np.random.Generator | None = None,
 ) -> list[NDArray]:
-    """Run a program whose inexact values have `dtype`, by its equations without bodies. For the operands that were drawn
-    a loop may have no end.
+    """Run a program whose inexact values have `dtype`, by the results of its equations without bodies. For operands
+    that were drawn, a loop may have no end.
 
     Raises: ValueError after `_MAX_STEPS` steps of loops, of all together.
     """

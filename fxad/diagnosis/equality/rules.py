@@ -183,8 +183,8 @@ def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[
 def _linear(
     domain: ProofDomain, prim: Primitive, args: list[ExactValue], marks: tuple[bool, ...], ins: Avals, outs: Avals
 ) -> list[ExactValue] | None:
-    """Return the results of a linear primitive, by `impl`. Of one with arithmetic no operand and no body may have floats
-    that are coefficients: float64 drops 1e-20 y from x + 1e-20 y, and an integer remains."""
+    """Return the results of a linear primitive, by `impl`. If it does arithmetic, it may have no floats as
+    coefficients, in an operand or a body: float64 drops 1e-20 y from x + 1e-20 y, and an integer remains."""
     lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
     vectors = [x for x in lifted if isinstance(x, Symbolic)]
     is_complex = any([x.is_complex for x in vectors])
