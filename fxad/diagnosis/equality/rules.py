@@ -167,7 +167,7 @@ def _keeps_exact(domain: ProofDomain, prim: Primitive, outs: Avals) -> bool:
 
 def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[tuple[bool, ...]]:
     """Return the sets of operands that a primitive may be linear in, which have all symbolic ones."""
-    if not isinstance(prim, Linear):
+    if not isinstance(prim, Linear) or (isinstance(prim, Div) and not ins[0].inexact):  # a quotient of integers rounds
         return []
     symbolic = tuple([isinstance(x, Symbolic) for x in args])
     kinds = {a.dtype for a, s in zip(ins, symbolic, strict=True) if s}
