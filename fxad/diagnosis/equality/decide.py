@@ -544,7 +544,7 @@ def _wide_results(eqn: Eqn, operands: list[NDArray], source: np.random.Generator
     if not isinstance(eqn.prim, _EXACT):
         finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
         outs = [_rounded(y, finite, source) for y in outs]
-        if isinstance(eqn.prim, (*_FACTORS, *_POSITIVE)):
+        if isinstance(eqn.prim, (*_FACTORS, *_POSITIVE)) and eqn.outs[0].aval.inexact:
             outs = [_not_zero(eqn, y, operands, source) for y in outs]
     if isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
         outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
@@ -555,10 +555,10 @@ def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, source: np.random.G
     """Return a result of which those too small for a float are about zero, and not zero: exp(-1000) is positive."""
     small = np.abs(y) < np.finfo(np.float64).smallest_normal
     for x, a in zip(operands, eqn.ins, strict=True):
-        if isinstance(eqn.prim, _FACTORS) and a.aval.inexact:  # a product is zero if a factor is
+        if isinstance(eqn.prim, _FACTORS):  # a product is zero if a factor is
             small &= (x != 0) if x.shape == y.shape else (x != 0).all()
         small &= np.isfinite(x) if x.shape == y.shape else np.isfinite(x).all()
-    return np.where(small, y + _LEAST * source.choice((-1.0, 1.0), y.shape), y) if small.any() else y
+    return np.where(small, np.add(y, _LEAST * source.choice((-1.0, 1.0), y.shape)), y) if small.any() else y
 
 
 def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
