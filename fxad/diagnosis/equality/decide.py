@@ -554,10 +554,11 @@ def _wide_results(eqn: Eqn, operands: list[NDArray], source: np.random.Generator
 def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, source: np.random.Generator) -> NDArray:
     """Return a result of which those too small for a float are about zero, and not zero: exp(-1000) is positive."""
     small = np.abs(y) < np.finfo(np.float64).smallest_normal
-    for x, a in zip(operands, eqn.ins, strict=True):
+    for x in operands:
+        usual = np.isfinite(x)
         if isinstance(eqn.prim, _FACTORS):  # a product is zero if a factor is
-            small &= (x != 0) if x.shape == y.shape else (x != 0).all()
-        small &= np.isfinite(x) if x.shape == y.shape else np.isfinite(x).all()
+            usual &= x != 0
+        small &= usual if x.shape == y.shape and not isinstance(eqn.prim, CumProd) else usual.all()
     return np.where(small, np.add(y, _LEAST * source.choice((-1.0, 1.0), y.shape)), y) if small.any() else y
 
 
