@@ -243,7 +243,7 @@ def test_one_normal_form_is_a_proof_at_once() -> None:
     assert str(fx.equal(f, g)) == "equal as real functions, by identity"
     none = fx.trace(lambda x: lax.reduce_sum(x, axes=()), X)
     assert fx.equal(none, fx.trace(lambda x: x, X), exact="bits")
-    zeros = np.float32([-0.0, 0, 1])
+    zeros = np.array([-0.0, 0, 1], np.float32)
     for out in (fx.interpret(none, zeros), none(zeros)):
         assert np.signbit(np.asarray(out)).tolist() == [True, False, False]
     assert str(fx.equal(f, f, exact="bits")) == "equal as sequences of floating operations, by identity"
