@@ -232,6 +232,8 @@ class ReduceSum(Rearrange):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
+        if not self.axes:
+            return args  # NumPy would add each element to 0, and -0.0 would be 0.0
         wide = dtypes.accumulated(x.dtype)
         return (np.asarray(np.sum(x.astype(wide), axis=self.axes, dtype=wide)).astype(x.dtype),)
 

@@ -15,9 +15,13 @@ import fxad as fx
 import fxad.lax as lax
 import fxad.numpy as fnp
 from fxad import extend as ex
+from fxad.diagnosis.equality import decide as deciding
 from fxad.diagnosis.equality.decide import Question
 from fxad.diagnosis.equality.field import PrimeFields
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError
+from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.host_call import HostCall
+from fxad.primitives.shape import Reshape, Rev
 from tests.equal.twins import twins
 
 X = fx.Spec((3,), "float32")
@@ -33,6 +37,10 @@ Verdict = fx.Proof | fx.Counterexample | fx.Unknown
 
 def verdict(f: Callable[..., Any], g: Callable[..., Any], *specs: fx.Spec, **options: Any) -> Verdict:
     return fx.equal(fx.trace(f, *specs), fx.trace(g, *specs), **options)
+
+
+def to(dtype: str) -> ConvertElementType:
+    return ConvertElementType(np.dtype(dtype))
 
 
 f_sin, f_cos = fnp.sin, fnp.cos
@@ -84,6 +92,12 @@ PROVED: dict[str, tuple[Any, ...]] = {
     "a scatter": (lambda x: x.at[np.array([1, 1])].add(x[:2]), lambda x: x.at[1].add(fnp.sum(x[:2])), X),
     "a convolution": (lambda x, y: fnp.convolve(x, y), lambda x, y: fnp.convolve(y, x), X, X),
     "derivatives": (lambda x: fx.grad(energy)(x), lambda x: fnp.exp(2 * x) * (1 + 2 * x), WIDE),
+    "diagonals of one matrix": (
+        lambda d, b: lax.linalg.tridiagonal_solve(d, d + 3, d, b),
+        lambda d, b: lax.linalg.tridiagonal_solve(d, 3 + d, d, b),
+        WIDE,
+        fx.Spec((3, 1), "float64"),
+    ),
     "all integers": (lambda x, n: (n + 1) * (n - 1) * x, lambda x, n: x * (n * n - 1), X, INTEGER),
 }  # fmt: skip
 
@@ -95,6 +109,19 @@ def test_equal_programs_are_proved_equal(name: str) -> None:
     assert isinstance(found, fx.Proof), f"{name}: {found}"
     assert found.error >= 60
     assert found
+
+
+def greatest(x: Any) -> Any:
+    return lax.reduce_max(x, axes=(0,))
+
+
+def least(x: Any) -> Any:
+    return lax.reduce_min(x, axes=(0,))
+
+
+def on_one_device(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    mesh, spec = fx.sharding.Mesh(np.array(fx.devices()[:1]), ("i",)), fx.sharding.PartitionSpec("i")
+    return fx.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)
 
 
 REFUTED: dict[str, tuple[Any, ...]] = {
@@ -138,6 +165,12 @@ REFUTED: dict[str, tuple[Any, ...]] = {
         lambda x: 1e6 * (fnp.nextafter(x.astype("float64"), x.astype("float64") + 1) - x.astype("float64")),
         X,
     ),
+    "coefficients of a body that float64 drops": (
+        lambda x: on_one_device(lambda y: y + 1e-20 * y[::-1])(x),
+        lambda x: on_one_device(lambda y: y * 1.0)(x),
+        WIDE,
+    ),
+    "the least and the greatest of no integers": (greatest, least, fx.Spec((0,), "int32")),
     "a missing step": (lambda x: lax.fori_loop(0, 4, lambda _, y: y * x, x), lambda x: x * x * x * x, X),
 }  # fmt: skip
 
@@ -172,6 +205,14 @@ UNDECIDED: dict[str, tuple[Any, ...]] = {
         INTEGER,
     ),
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
+    "exp is positive": (lambda x: fnp.where(fnp.exp(x - 1000) > 0, x, 0), lambda x: 1 * x, WIDE),
+    "a power that is too small": (lambda x: fnp.sqrt((x * 1e-170) ** 2) * 1e170, lambda x: fnp.sqrt(x * x), WIDE),
+    "floats with few digits": (lambda x: fnp.log(fnp.exp(x - 740)), lambda x: x - 740, WIDE),
+    "coefficients of a system that float64 drops": (
+        lambda x: fx.scipy.linalg.solve_triangular(np.array([[1, 0, 0], [1e-20, 1, 0], [0, 0, 1]]), x, lower=True),
+        lambda x: fx.scipy.linalg.solve_triangular(np.eye(3), x, lower=True),
+        WIDE,
+    ),
     "a quotient by zero": (lambda x: x / (0 * x), lambda x: 0 * x, X),
     "zero by zero": (lambda x: (0 * x) / (0 * x), lambda x: 0 * x, X),
     "constants that are rounded": (lambda x: x * 0.1 + x * 0.2 == x * 0.3, lambda x: x == x, fx.Spec((3,), "float32")),
@@ -200,6 +241,11 @@ def test_one_normal_form_is_a_proof_at_once() -> None:
     f = fx.trace(lambda x: fnp.sin(x) * fnp.sin(x), X)
     g = fx.trace(fx.jit(lambda x: fnp.sin(x) * fnp.sin(x)), X)
     assert str(fx.equal(f, g)) == "equal as real functions, by identity"
+    none = fx.trace(lambda x: lax.reduce_sum(x, axes=()), X)
+    assert fx.equal(none, fx.trace(lambda x: x, X), exact="bits")
+    zeros = np.array([-0.0, 0, 1], np.float32)
+    for out in (fx.interpret(none, zeros), none(zeros)):
+        assert np.signbit(np.asarray(out)).tolist() == [True, False, False]
     assert str(fx.equal(f, f, exact="bits")) == "equal as sequences of floating operations, by identity"
 
 
@@ -320,6 +366,9 @@ def test_a_proof_says_what_it_assumes() -> None:
     assert isinstance(found, fx.Proof)
     assert found.assumptions == (WRAP, FINITE)
     assert str(found).endswith(f"\n  assuming that {WRAP}\n  assuming that {FINITE}")
+    found = verdict(lambda n: (n + 1).astype("complex64"), lambda n: n.astype("complex64") + 1, INTEGER)
+    assert isinstance(found, fx.Proof)
+    assert found.assumptions == (WRAP, FINITE)
 
 
 WRAP = "integers did not wrap before they were converted to floats or wider integers"
@@ -408,6 +457,49 @@ def test_effects_are_part_of_a_program() -> None:
     assert isinstance(verdict(looped, lambda x: step(step(x)) * 1.0 + 0, X), fx.Proof)
     assert isinstance(verdict(looped, lambda x: step(x) + 1, X), fx.Unknown)
     assert isinstance(verdict(lambda x: step(x) + step(x), lambda x: 2 * step(x), X), fx.Proof)
+
+
+def told(dtype: str, *moves: ex.Primitive) -> ex.Jaxpr:
+    """A program that tells the host its operand, after some moves."""
+    b = ex.Builder()
+    (x,) = b.inputs([ex.Aval((4,), dtype)])
+    seen: Any = functools.reduce(lambda y, prim: b.one(prim, y), moves, x)
+    b(HostCall("told", (), "io"), ex.Lit.of(7, ex.Aval((), "uint64")), seen)
+    return b.build([x], "f")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "move"),
+    [("float32", Reshape((2, 2))), ("float32", to("float64")), ("int32", to("float32")), ("bool", to("int8"))],
+)
+def test_effects_differ_in_the_types_of_their_operands(dtype: str, move: ex.Primitive) -> None:
+    twice = told(dtype, Rev((0,)), Rev((0,)))
+    for exact in ("real", "bits"):
+        assert isinstance(fx.equal(told(dtype), twice, exact=exact), fx.Proof)
+        assert isinstance(fx.equal(told(dtype), told(dtype, move), exact=exact), fx.Unknown)
+    rounded = fx.equal(told("float32"), told("float32", to("float16"), to("float32")))
+    assert isinstance(rounded, fx.Proof)
+    assert "equal real numbers are equal floats where a program reads their bits" in rounded.assumptions
+
+
+def test_bits_are_compared_without_effects_and_endless_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "_MAX_STEPS", 50)
+    calls = list[object]()
+
+    def f(x: Any) -> Any:
+        fx.io_callback(calls.append, (), x)
+        return x + x
+
+    assert isinstance(verdict(f, lambda x: f(x) * 1.5 - x, X, exact="bits"), fx.Unknown)
+    assert not calls
+
+    def loop(x: Any, k: float) -> Any:  # nested
+        return lax.while_loop(lambda y: y < 9, lambda y: lax.while_loop(lambda z: z < 9, lambda z: z * k, y), x)
+
+    scalar = fx.Spec((), "float32")
+    assert isinstance(verdict(lambda x: loop(x, 2), lambda x: loop(x, 2) * 1.0 + 0 * x, scalar), fx.Unknown)
+    found = verdict(lambda x: loop(x, 2), lambda x: loop(x, 3), scalar, exact="bits")
+    assert isinstance(found, fx.Counterexample)
 
 
 def test_jaxprs_are_compared_like_programs() -> None:

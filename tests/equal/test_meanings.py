@@ -134,6 +134,15 @@ def test_a_linear_primitive_from_outside_is_evaluated_by_its_impl() -> None:
     assert isinstance(fx.equal(f, wrong), Counterexample)
 
 
+def test_a_quotient_of_integers_is_not_linear() -> None:
+    """Also by a divisor that divides the digits of the operand, as 2 does for one seed of 4,096."""
+    domain, aval = ProofDomain(3), Aval((), "int32")
+    n = Symbolic(domain.field.of_integers(np.array(6, np.int32)))
+    (half,) = apply(domain, DIV, [n, np.array(2, np.int32)], (aval, aval), (aval,))
+    assert isinstance(half, Symbolic)
+    assert not (half.residues == 3).all()
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_functions_of_rows_do_not_depend_on_where_the_rows_lie(axis: int) -> None:
     domain = ProofDomain(3)

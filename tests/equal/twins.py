@@ -232,6 +232,9 @@ HARD: Final[tuple[Identity, ...]] = (
     (1, lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3)),
     (1, lambda x: (x * 3.0 > x).where(x, -x), lambda x: (x > 0.0).where(x, -x)),
     (2, lambda x, y: x.of(ew.MAX, y) + x.of(ew.MIN, y), lambda x, y: x + y),
+    (1, lambda x: ((x - 1000.0).of(ew.EXP) > 0.0).where(x, -x), lambda x: x * 1.0),
+    (1, lambda x: (x - 740.0).of(ew.EXP).of(ew.LOG), lambda x: x - 740.0),
+    (1, lambda x: ((x * x + 1.0) * 1e-30).of(ew.IntegerPow(12)).of(ew.SIGN), lambda x: x * 0.0 + 1.0),
 )  # fmt: skip
 
 INTEGER: Final[tuple[Identity, ...]] = (

@@ -18,6 +18,7 @@ import fxad.numpy as fnp
 from fxad import testing
 from fxad.diagnosis.record import recording as module
 from fxad.execution import dispatch
+from fxad.ir import source_location
 from fxad.support.atomic_file import write_whole
 from fxad.tracing.array import current_binder
 from tests.processes import run_python
@@ -211,6 +212,23 @@ def test_containers_other_than_pythons_become_leaves(tmp_path: Path) -> None:
     assert call.program.paths == ("p.a", "p.b", "x")
     assert call.same_bits()
     assert len(call.run()) == 2
+
+
+def test_names_of_scopes_are_any_texts(tmp_path: Path) -> None:
+    names = ["a\tb\nc\\n", "naïve ∑", "\udc80"]
+
+    def f(x: Any) -> Any:
+        for name in names:
+            with fx.named_scope(name):
+                x = fnp.sin(x)
+        return x
+
+    with fx.record(tmp_path):
+        fx.jit(f)(X)
+    (call,) = fx.replay(tmp_path)
+    assert call.same_bits()
+    scopes = [at.scope for at in [source_location(eqn.source) for eqn in call.program.jaxpr.eqns] if at is not None]
+    assert scopes == names
 
 
 def test_what_no_file_can_hold_is_run_and_reported(tmp_path: Path) -> None:

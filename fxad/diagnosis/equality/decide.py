@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run, run_by_layout, run_with
-from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate, values_and_effects
@@ -22,12 +21,35 @@ from fxad.dtypes import DType
 from fxad.errors import FxadError
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
 from fxad.primitives.check import Check
-from fxad.primitives.elementwise import Abs, Clamp, Max, Min, Neg, SelectN, StopGradient
+from fxad.primitives.cumulative import CumProd
+from fxad.primitives.elementwise import (
+    Abs,
+    Clamp,
+    Div,
+    Erfc,
+    Exp,
+    Exp2,
+    IntegerPow,
+    Logistic,
+    Max,
+    Min,
+    Mul,
+    Neg,
+    Pow,
+    Sech2,
+    SelectN,
+    Square,
+    StopGradient,
+)
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.elementwise.gamma import Igamma, Igammac
 from fxad.primitives.index import Index
 from fxad.primitives.reduce import ReduceMax, ReduceMin
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import BroadcastInDim, Permutation
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.softmax import Softmax
 from fxad.primitives.sort import Sort
 from fxad.support.progress import Progress
 from fxad.support.tables import preformatted
@@ -47,8 +69,13 @@ _CONFIRMING: Final = 16  # roundings of a difference that was found
 _BEYOND_NOISE: Final = 32.0
 _OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
 _MAX_TRIALS: Final = 60  # of simpler operands
-_MAX_STEPS: Final = 20_000  # of loops, in float64
+_MAX_STEPS: Final = 20_000  # of all loops of one run
 _SHOWN: Final = 200  # elements of an operand, in a text
+
+# operations whose results are zero in float64, and not for real numbers: those where no factor is zero, and all
+_FACTORS: Final = (Mul, Div, Square, IntegerPow, Pow, ReduceProd, CumProd, Igamma, Igammac, RegularizedIncompleteBeta)
+_POSITIVE: Final = (Exp, Exp2, Logistic, Erfc, Sech2, Softmax)
+_LEAST: Final = 2.0**-1074  # the least positive float
 
 OperandArrays: TypeAlias = Sequence[NDArray]
 
@@ -473,22 +500,66 @@ def _widened_value(x: NDArray) -> NDArray:
 def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
     """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and
     those that are no numbers are any numbers."""
+    return _bounded(jaxpr, args, dtypes.float64, lambda eqn, operands: _wide_results(eqn, operands, source), source)
+
+
+def _bounded(
+    jaxpr: Jaxpr,
+    args: Sequence[NDArray],
+    dtype: DType | None,
+    results_of: Callable[[Eqn, list[NDArray]], list[NDArray]],
+    source: np.random.Generator | None = None,
+) -> list[NDArray]:
+    """Run a program whose inexact values have `dtype`, by the results of its equations without bodies. For operands
+    that were drawn, a loop may have no end.
+
+    Raises: ValueError after `_MAX_STEPS` steps of loops, of all together.
+    """
+    made = itertools.count(1)
+
+    def body(jaxpr: Jaxpr, values: list[NDArray]) -> list[NDArray]:
+        if next(made) > _MAX_STEPS:
+            raise ValueError("the loops do not end")
+        return run_body(jaxpr, values)
 
     def apply(_: int, eqn: Eqn, operands: list[NDArray]) -> list[NDArray]:
         layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
-        if layout is not None and layout.states_results:
-            return _wide_bodies(layout, operands, eqn, source)
-        outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
-        if source is None:
-            return outs
-        if not isinstance(eqn.prim, _EXACT):
-            finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
-            outs = [_rounded(y, finite, source) for y in outs]
-        if isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
-            outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
-        return outs
+        if layout is None or not layout.states_results:
+            return results_of(eqn, operands)
+        outs = [v.aval.with_dtype(dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
+        found = run_by_layout(layout, operands, outs, lambda k, _, values: body(layout.bodies[k].jaxpr, values))
+        assert found is not None, "each body has results"
+        return found
 
-    return run_with(jaxpr, args, apply, lambda a: _literal(a, source))
+    def run_body(jaxpr: Jaxpr, values: Sequence[NDArray]) -> list[NDArray]:
+        return run_with(jaxpr, values, apply, lambda a: a.array if dtype is None else _literal(a, source))
+
+    return run_body(jaxpr, args)
+
+
+def _wide_results(eqn: Eqn, operands: list[NDArray], source: np.random.Generator | None) -> list[NDArray]:
+    outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
+    if source is None:
+        return outs
+    if not isinstance(eqn.prim, _EXACT):
+        finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
+        outs = [_rounded(y, finite, source) for y in outs]
+        if isinstance(eqn.prim, (*_FACTORS, *_POSITIVE)) and eqn.outs[0].aval.inexact:
+            outs = [_not_zero(eqn, y, operands, source) for y in outs]
+    if isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
+        outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
+    return outs
+
+
+def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, source: np.random.Generator) -> NDArray:
+    """Return a result of which those too small for a float are about zero, and not zero: exp(-1000) is positive."""
+    small = np.abs(y) < np.finfo(np.float64).smallest_normal
+    for x in operands:
+        usual = np.isfinite(x)
+        if isinstance(eqn.prim, _FACTORS):  # a product is zero if a factor is
+            usual &= x != 0
+        small &= usual if x.shape == y.shape and not isinstance(eqn.prim, CumProd) else usual.all()
+    return np.where(small, np.add(y, _LEAST * source.choice((-1.0, 1.0), y.shape)), y) if small.any() else y
 
 
 def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
@@ -535,23 +606,6 @@ def _compared_near(y: NDArray, operands: OperandArrays, dtype: DType, source: np
     return np.asarray(np.where(near, source.integers(0, 2, y.shape).astype(np.bool_), y))
 
 
-def _wide_bodies(
-    layout: Layout, operands: Sequence[NDArray], eqn: Eqn, source: np.random.Generator | None
-) -> list[NDArray]:
-    outs = [v.aval.with_dtype(dtype_in(dtypes.float64, v.aval.dtype)) for v in eqn.outs]
-    steps = 0
-
-    def body(k: int, _: int | None, values: list[NDArray]) -> Sequence[NDArray] | None:
-        nonlocal steps
-        steps += 1
-        return None if steps > _MAX_STEPS else _wide(layout.bodies[k].jaxpr, values, source)
-
-    made = run_by_layout(layout, operands, outs, body)
-    if made is None:
-        raise ValueError("the loop does not end")
-    return made
-
-
 def _shrunk(question: Question, found: Counterexample) -> Counterexample:
     """Return a counterexample with simpler operands: zeros, ones, small integers, as far as the programs differ."""
     trials = 0
@@ -583,8 +637,12 @@ def _difference_in_bits(question: Question) -> Counterexample | None:
     """Return operands where the interpreted results have other bits."""
     for args in itertools.chain(_draws(question), _special(question)):
         try:
-            runs = [run(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
-        except FxadError:  # a check failed: no evidence
+            with np.errstate(all="ignore"):
+                runs = [
+                    _bounded(p, [*bound, *args], None, _own_results)
+                    for p, bound in zip(question.programs, question.bound, strict=True)
+                ]
+        except Exception:  # noqa: BLE001  # a check failed, a loop has no end, a function of the host raised: no evidence
             continue
         for q, (a, b) in enumerate(zip(*runs, strict=True)):
             differ = _bytes_differ(a, b)
@@ -596,6 +654,12 @@ def _difference_in_bits(question: Question) -> Counterexample | None:
                 at = np.unravel_index(int(np.argmax(differ)), differ.shape)
                 return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")
     return None
+
+
+def _own_results(eqn: Eqn, operands: list[NDArray]) -> list[NDArray]:
+    if eqn.prim.effects:
+        raise ValueError("an effect is not repeated")
+    return list(map(np.asarray, eqn.prim.impl(*operands)))
 
 
 def _bytes_differ(x: NDArray, y: NDArray) -> NDArray:

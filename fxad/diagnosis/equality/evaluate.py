@@ -10,7 +10,7 @@ import numpy as np
 from fxad.core.interpreter import array_of, run_with, steps
 from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
-from fxad.diagnosis.equality.rules import HasDefinition, apply, case_of, less
+from fxad.diagnosis.equality.rules import READS_BITS, HasDefinition, apply, case_of, less
 from fxad.dtypes import DType
 from fxad.errors import FxadError, first_line
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
@@ -109,11 +109,13 @@ def _results(domain: ProofDomain, eqn: Eqn, args: list[ExactValue]) -> Sequence[
 
 
 def _note_effect(domain: ProofDomain, eqn: Eqn, args: Sequence[ExactValue]) -> None:
-    """Record an effect: programs are equal only if they have the same effects, in the same order. A check that is
-    repeated has none."""
+    """Record an effect: programs are equal only if they have the same effects, in the same order, of operands of the
+    same types, which the host sees. A check that is repeated has none."""
     keys = [domain.digest("effect", domain.lift(x).residues.reshape(-1)).tobytes() for x in args]
-    effect = domain.named(eqn.prim), tuple(keys)
+    effect = domain.named(eqn.prim), tuple([a.aval for a in eqn.ins]), tuple(keys)
     domain.noted += 1
+    if domain.interpreted and not isinstance(eqn.prim, Check) and any([a.aval.inexact for a in eqn.ins]):
+        domain.assumptions.add(READS_BITS)
     if not isinstance(eqn.prim, Check) or effect not in domain.effects:
         domain.effects.append(effect)
 

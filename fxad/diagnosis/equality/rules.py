@@ -25,7 +25,7 @@ from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, ki
 from fxad.diagnosis.equality.field import Residues
 from fxad.diagnosis.in_dtype import OF_DTYPES, prim_in
 from fxad.dtypes import DType
-from fxad.ir import Aval, Avals, Jaxpr, Linear, NDArray, Primitive
+from fxad.ir import Aval, Avals, HigherOrder, Jaxpr, Linear, NDArray, Primitive
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.cumulative import CumMax, CumMin, CumProd, Cumulative
@@ -120,6 +120,8 @@ class HasDefinition(Primitive):
 
 def apply(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
     """Return the results of a primitive without bodies that run."""
+    # an operand without elements is known: the maximum of no integers is the least one
+    args = [x if x.size else np.zeros(a.shape, a.dtype) for x, a in zip(args, ins, strict=True)]
     arrays = [x for x in args if not isinstance(x, Symbolic)]
     if len(arrays) == len(args) and not prim.effects and not _keeps_exact(domain, prim, outs):
         return list(map(np.asarray, prim.impl(*arrays)))
@@ -133,7 +135,7 @@ def apply(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Ava
     elif isinstance(prim, OptimizationBarrier | Mark | StopGradient):
         return args
     for marks in _linear_in(prim, args, ins):
-        linear = _linear(domain, prim, args, marks, outs)
+        linear = _linear(domain, prim, args, marks, ins, outs)
         if linear is not None:
             _assume_widths(domain, tuple([a for a, m in zip(ins, marks, strict=True) if m]), outs)
             return linear
@@ -165,7 +167,7 @@ def _keeps_exact(domain: ProofDomain, prim: Primitive, outs: Avals) -> bool:
 
 def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[tuple[bool, ...]]:
     """Return the sets of operands that a primitive may be linear in, which have all symbolic ones."""
-    if not isinstance(prim, Linear):
+    if not isinstance(prim, Linear) or (isinstance(prim, Div) and not ins[0].inexact):  # a quotient of integers rounds
         return []
     symbolic = tuple([isinstance(x, Symbolic) for x in args])
     kinds = {a.dtype for a, s in zip(ins, symbolic, strict=True) if s}
@@ -179,9 +181,10 @@ def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[
 
 
 def _linear(
-    domain: ProofDomain, prim: Primitive, args: list[ExactValue], marks: tuple[bool, ...], outs: Avals
+    domain: ProofDomain, prim: Primitive, args: list[ExactValue], marks: tuple[bool, ...], ins: Avals, outs: Avals
 ) -> list[ExactValue] | None:
-    """Return the results of a linear primitive, by `impl`."""
+    """Return the results of a linear primitive, by `impl`. If it does arithmetic, it may have no floats as
+    coefficients, in an operand or a body: float64 drops 1e-20 y from x + 1e-20 y, and an integer remains."""
     lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
     vectors = [x for x in lifted if isinstance(x, Symbolic)]
     is_complex = any([x.is_complex for x in vectors])
@@ -210,7 +213,8 @@ def _linear(
     if moved and all([np.asarray(y).dtype == opaque for y in moved]):
         bit = all([x.bit for x in vectors])
         return made([np.ascontiguousarray(y).view(np.int64).reshape(*np.shape(y), width) for y in moved], bit)
-    if not domain.interpreted:
+    coefficients = any([a.inexact and not m for a, m in zip(ins, marks, strict=True)])
+    if not domain.interpreted or coefficients or isinstance(prim, HigherOrder):
         return None
     wide = prim_in(dtypes.float64, prim)
     parts = [domain.parts(x) if is_complex else (x,) for x in vectors]
@@ -286,7 +290,7 @@ def _unknown(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: 
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together. Equal
     names are equal functions, so the name has what the function depends on beside its operands."""
     if domain.interpreted and type(prim) in OF_DTYPES and ins[0].inexact:
-        domain.assumptions.add(_BITS)
+        domain.assumptions.add(READS_BITS)
     if is_elementwise(prim, ins, outs):
         return _unknown_of_elements(domain, prim, args, ins, outs)
     axes_of = of_family(ROWS, type(prim))
@@ -361,7 +365,7 @@ def _types_in_name(domain: ProofDomain, prim: Primitive, ins: Avals) -> str:
     return "".join([f" {a.dtype}" for a in ins if every or not a.inexact])
 
 
-_BITS: Final = "equal real numbers are equal floats where a program reads their bits"
+READS_BITS: Final = "equal real numbers are equal floats where a program reads their bits"
 
 
 def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
@@ -380,6 +384,8 @@ def _one_axis(prim: Any, ins: Avals) -> tuple[int, ...]:
 def _matrices(prim: Any, ins: Avals) -> tuple[int, ...] | None:
     """Return the axes of the first operand, a matrix. Other operands may be vectors: of pivots, of right-hand sides."""
     lead = ins[0].shape[:-2]
+    if ins[0].ndim < 2:  # the diagonals of one matrix
+        return None
     return (ins[0].ndim - 2, ins[0].ndim - 1) if all([a.shape[: len(lead)] == lead for a in ins]) else None
 
 
@@ -503,7 +509,7 @@ def _cumprod(
     domain: ProofDomain, prim: CumProd, args: list[ExactValue], ins: Avals, outs: Avals
 ) -> list[ExactValue] | None:
     x = domain.lift(args[0])
-    if x.is_complex or not x.size:
+    if x.is_complex:
         return None
     products = _running(domain.field.mul, x.residues, prim.axis, prim.reverse)
     return [domain.made(products, False, x.degree * x.shape[prim.axis], x.level)]
@@ -607,7 +613,7 @@ def _cumulative_extremum(
     domain: ProofDomain, prim: Any, args: list[ExactValue], ins: Avals, outs: Avals
 ) -> list[ExactValue] | None:
     x = domain.lift(args[0])
-    if not x.size or ins[0].dtype == dtypes.bool_:
+    if ins[0].dtype == dtypes.bool_:
         return None
     order = _Order(domain, -1 if isinstance(prim, CumMin) else 1, ins[0])
     rows = _running(domain.field.add, order.encode(x), prim.axis, prim.reverse)
@@ -764,11 +770,11 @@ def _convert(
     domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
 ) -> list[ExactValue] | None:
     x, old, new = domain.lift(args[0]), ins[0].dtype, outs[0].dtype
+    if new in dtypes.INEXACT and old in dtypes.INTEGER and not x.bit:
+        domain.assumptions.add(_NO_WRAP)
     if new in dtypes.COMPLEX:
         return [x if x.is_complex else domain.complex(*domain.parts(x))]
     if new in dtypes.FLOATING:
-        if old in dtypes.INTEGER and not x.bit:
-            domain.assumptions.add(_NO_WRAP)
         return [domain.parts(x)[0]]
     if x.bit and not x.is_complex:
         return [x]

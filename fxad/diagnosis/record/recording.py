@@ -309,7 +309,9 @@ def _lines(program: Program[..., object]) -> bytes:
     for body in distinct_jaxprs(program.jaxpr):
         for eqn in body.eqns:
             at = source_location(eqn.source)
-            line = "" if at is None else f"{at.short}\t{at.function}\t{at.scope}"
+            # a name that the user gave to a scope may have tabs and line ends
+            parts = [] if at is None else [at.short, at.function, at.scope]
+            line = "\t".join([part.encode("unicode_escape").decode() for part in parts])
             numbers.append(line)
             distinct[line] = None
     table = list(distinct)

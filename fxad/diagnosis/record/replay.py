@@ -292,6 +292,8 @@ def _sources(text: str) -> Iterable[Source]:
 def _source(line: str) -> Source:
     if not line:
         return None
-    place, function, scope = line.split("\t")
+    place, function, scope = [
+        part.encode("latin-1", "backslashreplace").decode("unicode_escape") for part in line.split("\t")
+    ]
     file, _, number = place.rpartition(":")
     return SourceLocation(file, int(number), function, scope)
