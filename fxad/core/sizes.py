@@ -223,7 +223,9 @@ def _floor_divide(a: int, b: int) -> int:
 
 
 def _leads_with_minus(terms: Terms) -> bool:
-    """Return True if the first term of a polynomial, which is no number, has a negative coefficient."""
+    """Return True if the first term of a polynomial in names alone, which is no number, has a negative coefficient."""
+    if any([type(factor) is not SizeName for mono in terms for factor, _ in mono]):
+        return False
     ordered = sorted(terms.items(), key=term_order)
     return bool(ordered) and ordered[0][0] != () and ordered[0][1] < 0
 

@@ -81,7 +81,7 @@ REFUSED: list[tuple[type[FxadError], str, Callable[[], Any]]] = [
     (ArgumentError, "int: only an array without axes is a number, got f32[1]", lambda: int(A[:1])),
     (DTypeError, "float: the array is complex: c64[]", lambda: float(S * 1j)),
     (ArgumentError, "setitem: an array is immutable: f32[3]", lambda: A.__setitem__(0, 1)),
-    (ArgumentError, "add.at: an array is immutable: f32[3]", lambda: np.add.at(A, 0, 1)),  # type: ignore[arg-type]
+    (ArgumentError, "add.at: an array is immutable: f32[3]", lambda: np.add.at(A, 0, 1)),
     (ArgumentError, "format: '.3f' is for a number, got f32[3]", lambda: f"{A:.3f}"),
     (ArgumentError, "index: an index must be an integer without axes, got f32[]", lambda: [1][S]),
     (ArgumentError, "len: an array without axes has no length", lambda: len(S)),
