@@ -239,7 +239,7 @@ def linspace(
         step = lax.full_like(step, math.nan)
     elif retstep and type(num) is not int and not at_least(num, endpoint + 1):
         step = apply_op(
-            "linspace", elementwise.where, (asarray(num) > int(endpoint), step, lax.full_like(step, math.nan))
+            "linspace", elementwise.where, (step, lax.full_like(step, math.nan), asarray(num) > int(endpoint))
         )
     return (values, step) if retstep else values
 
