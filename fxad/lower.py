@@ -53,7 +53,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.lowering.compared_extrema import with_extrema_compared_apart
-from fxad.lowering.known_faults import FOLDED, MOVED, REPAIRS, WITH_CONSTANT
+from fxad.lowering.known_faults import AFTER, MAKES, MOVED, REPAIRS, WITH_CONSTANT
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
     axis_names_text,
@@ -335,8 +335,8 @@ class _Module:
         """Return the operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
-        if (jaxpr, mesh) in self.symbols:  # XLA inlines it, so its operands may be sums or products with constants
-            writer.has_constant.update([(name, kind) for name, _ in args for kind in "+*"])
+        if WITH_CONSTANT and (jaxpr, mesh) in self.symbols:  # XLA inlines it, and its operands are not known
+            writer.kinds.update([(name, _OF_CONSTANTS) for name, _ in args])
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
         return "".join(writer.lines)
@@ -400,39 +400,40 @@ class _Operations:
         return f" ({', '.join(texts)})"
 
 
-_FOLDABLE: Final = frozenset(FOLDED.values())
+_OF_CONSTANTS: Final = "".join(sorted({*WITH_CONSTANT.values()}))
+_MADE: Final = "".join(MAKES.values())
 
 
 @by_value
-def _divides(body: Jaxpr) -> bool:
-    """Return True if a result of the program may be a value that `FOLDED` keeps apart."""
-    return any([isinstance(prim, Div | Pow) for prim in all_prims(body)])
+def _kinds_of_results(body: Jaxpr) -> str:
+    """Return the kinds of which the results of a function may be; see `_Function`."""
+    return _OF_CONSTANTS + (_MADE if any([isinstance(prim, Div | Pow) for prim in all_prims(body)]) else "")
 
 
 @final
 class _Function(_Operations):
     """Translates the equations of one function to operations: the `Hlo` of the lowering rules.
 
-    XLA compiles some operations to wrong numbers (`lowering.known_faults`). `op` writes these in another form:
+    XLA compiles some operations to wrong numbers (`lowering.known_faults`). `op` writes these in another form. An
+    operation in `REPAIRS` is replaced on CPUs, up to jaxlib 0.10. Others XLA folds with the one before, and a barrier
+    keeps the two apart:
 
-    - an operation in `REPAIRS` is replaced on CPUs, up to jaxlib 0.10;
-    - (x + a) - b, for constants a and b, would become x + (a - b), and likewise for products. So `has_constant` has the
-      values that may be such an x + a, also after an operation in `MOVED`, and the next operation in `WITH_CONSTANT`
-      takes them through a barrier, up to jaxlib 0.11;
-    - `a / (b / c)` and others in `FOLDED` would become products that overflow. So `foldable` has the values that are,
-      or may be, such a b / c, and the next operation takes them through a barrier, on every version.
+        kind    folded into one
+        + *     (x + a) - b and (x * a) / b, for constants a and b: `WITH_CONSTANT`, up to jaxlib 0.11
+        / ^     a / (b / c), a / b / c, log(x ** y): `AFTER` an operation that `MAKES` the kind, on every version
+
+    `kinds` has the values that may be the first of two, also after an operation in `MOVED`, or a call. XLA inlines
+    functions: their operands may be of the first two kinds, and the caller takes those of the others through a barrier.
     """
 
-    __slots__ = ("foldable", "has_constant", "mesh", "module", "name")
+    __slots__ = ("kinds", "mesh", "module", "name")
 
     def __init__(self, module: _Module, name: str, mesh: MeshAxes) -> None:
         super().__init__(module.types)
         self.module = module
         self.name = name
         self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
-        # names of values that are, or may be, a sum ("+") or a product ("*") with a constant; see above
-        self.has_constant: set[tuple[str, str]] = set()
-        self.foldable: set[tuple[str, str]] = set()  # names of values, and the operation that they are
+        self.kinds: dict[str, str] = {}  # of values that XLA may fold into the next operation; see above
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """Write the operations of a body over `args`, ended by `terminator`."""
@@ -477,20 +478,21 @@ class _Function(_Operations):
         regions: Sequence[Jaxpr | Region | str | _WriteBlock] = (),
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
-        if name in FOLDED:  # a known fault
-            operands = self._apart_from_foldable(FOLDED[name], operands, outs)
+        if name in AFTER and outs[0].inexact:  # a known fault
+            operands = self._apart(AFTER[name], operands, [outs[0]] * len(operands))
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
+            kinds = MAKES.get(name, "")
+            if WITH_CONSTANT and name in WITH_CONSTANT and outs[0].inexact:  # a known fault
+                constants = {v[0] for v in self.constants.values()}
+                if any([v[0] in constants for v in operands]):
+                    operands = self._apart(WITH_CONSTANT[name], operands, [outs[0]] * 2)
+                    kinds += WITH_CONSTANT[name]
             (a, a_type), (b, b_type) = operands
-            if WITH_CONSTANT and name in WITH_CONSTANT:  # a known fault
-                out = self._apart_from_constants(name, operands, outs)[0]
-                if name in _FOLDABLE:
-                    self.foldable.add((out[0], name))
-                return (out,)
             n = self.n_names
             self.n_names = n + 1
             out = (f"%{n}", self.types[outs[0]])
-            if name in _FOLDABLE:
-                self.foldable.add((out[0], name))
+            if kinds and outs[0].inexact:
+                self.kinds[out[0]] = kinds
             self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self.location}\n')
             return (out,)
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
@@ -505,44 +507,22 @@ class _Function(_Operations):
             head += text
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        if name in MOVED:  # its result is what its operand is
-            kinds = [kind for kind in "+*" if (operands[0][0], kind) in self.has_constant]
-            folded = [kind for kind in _FOLDABLE if (operands[0][0], kind) in self.foldable]
-            results = self.append(head, types, outs)
-            self.has_constant.update([(results[0][0], kind) for kind in kinds])
-            self.foldable.update([(results[0][0], kind) for kind in folded])
-            return results
+        if name in MOVED and operands[0][0] in self.kinds:  # its result is what its operand is
+            (out,) = self.append(head, types, outs)
+            self.kinds[out[0]] = self.kinds[operands[0][0]]
+            return (out,)
         if name in REPAIRS and self.platform == "cpu":  # a known fault
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
-    def _apart_from_foldable(self, kind: str, operands: Sequence[HloValue], outs: Sequence[Aval]) -> Sequence[HloValue]:
-        """Return the operands, those that are or may be a result of `kind` behind a barrier."""
-        if not outs[0].inexact:
-            return operands
+    def _apart(self, kinds: str, operands: Sequence[HloValue], avals: Sequence[Aval]) -> list[HloValue]:
+        """Return the operands, those that may be of one of these kinds behind a barrier."""
         return [
-            self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)[0]
-            if (value[0], kind) in self.foldable
-            else value
-            for value in operands
+            value
+            if set(kinds).isdisjoint(self.kinds.get(value[0], ""))
+            else self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], (aval,))[0]
+            for value, aval in zip(operands, avals, strict=True)
         ]
-
-    def _apart_from_constants(
-        self, name: str, operands: Sequence[HloValue], outs: Sequence[Aval]
-    ) -> tuple[HloValue, ...]:
-        """Return a sum or product, where XLA has the known fault. If one operand is a constant, and the other one may
-        be such a sum or product of a constant too, a barrier keeps XLA from adding or multiplying the constants."""
-        kind, constants = WITH_CONSTANT[name], {v[0] for v in self.constants.values()}
-        values = list(operands)
-        folded = [value[0] in constants for value in values]
-        if not any(folded) or not outs[0].inexact:
-            return self.append(f'"{name}"({values[0][0]}, {values[1][0]})', ", ".join([v[1] for v in values]), outs)
-        for k, value in enumerate(values):
-            if not folded[k] and (value[0], kind) in self.has_constant:
-                (values[k],) = self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], outs)
-        results = self.append(f'"{name}"({values[0][0]}, {values[1][0]})', ", ".join([v[1] for v in values]), outs)
-        self.has_constant.add((results[0][0], kind))
-        return results
 
     def _region(self, region: Jaxpr | Region | str | _WriteBlock, outs: Sequence[Aval]) -> None:
         """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
@@ -562,18 +542,10 @@ class _Function(_Operations):
         inside = self.mesh
         if mesh:  # further axes take the place of the replica axis
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
-        # inside of the function it is not known what its operands are
-        operands = [
-            self.append(f'"stablehlo.optimization_barrier"({v[0]})', v[1], (a,))[0]
-            if any([(v[0], kind) in self.foldable for kind in _FOLDABLE])
-            else v
-            for v, a in zip(operands, body.in_avals, strict=True)
-        ]
+        operands = self._apart(_MADE, operands, body.in_avals)  # XLA inlines it
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
-        if WITH_CONSTANT:  # what the function computes last is not known here
-            self.has_constant.update([(name, kind) for name, _ in results for kind in "+*"])
-        if _divides(body):
-            self.foldable.update([(name, kind) for name, _ in results for kind in _FOLDABLE])
+        if kinds := _kinds_of_results(body):
+            self.kinds.update([(name, kinds) for name, _ in results])
         return results
 
     def _stored_call(self, eqn: Eqn, operands: Sequence[HloValue]) -> HloValue:

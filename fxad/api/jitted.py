@@ -1,5 +1,5 @@
-"""What `jit` returns: a function that is compiled when it is called. It is also a method, a pickle, and the stages
-`trace` and `lower`."""
+"""A jitted function: it is compiled when it is called. It can be a method and be pickled, and has the stages `trace` and
+`lower`."""
 
 from __future__ import annotations
 

@@ -428,7 +428,7 @@ def sparse_hessian(
 
 
 class _Options(NamedTuple):
-    """What a caller of `sparse_jacobian` or `sparse_hessian` says beside the function."""
+    """The arguments of `sparse_jacobian` and `sparse_hessian` after the function."""
 
     pattern: Pattern | None
     coloring: Coloring | None

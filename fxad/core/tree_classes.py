@@ -43,7 +43,7 @@ class _FlattenContext(threading.local):
 running: Final = _FlattenContext()
 
 
-NO_VALUE: Final = object()  # each child, where a class is asked for the data of a node alone
+NO_VALUE: Final = object()  # stands for each child when only the data of a node is wanted
 CHILDREN: Final = "children"  # attribute of an unflattening function of `dataclass`: the fields that are children
 
 
@@ -56,7 +56,7 @@ class GivenParts(NamedTuple):
 
 @final
 class DataOnly:
-    """The data of a node: an unflattening function returns it if it is asked for the data alone."""
+    """The data of a node, without its children. An unflattening function returns it if the children are `NO_VALUE`."""
 
     __slots__ = ("static",)
 

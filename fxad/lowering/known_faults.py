@@ -72,6 +72,5 @@ MOVED: Final = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", "st
 # XLA computes a / (b / c) as (a * c) / b, (a / b) / c as a / (b * c), and log(x ** y) as y * log|x|. The products leave
 # the range: 300 / (200 / 300) is infinite in float16. The logarithm of (-4) ** 0.5 is 0.69, and not nan. A barrier
 # keeps the second operation apart from the first.
-FOLDED: Final[Mapping[str, str]] = MappingProxyType(
-    {"stablehlo.divide": "stablehlo.divide", "stablehlo.log": "stablehlo.power"}
-)
+AFTER: Final[Mapping[str, str]] = MappingProxyType({"stablehlo.divide": "/", "stablehlo.log": "^"})
+MAKES: Final[Mapping[str, str]] = MappingProxyType({"stablehlo.divide": "/", "stablehlo.power": "^"})

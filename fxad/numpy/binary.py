@@ -223,7 +223,7 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2 = kind(cast(float, x1)), kind(cast(float, x2))
         if type(condition) is not bool:  # as bool: two scalars do not take the dtype of the condition
             condition = as_array("where", condition).astype(bool_)
-    return apply_op("where", elementwise.where, (x1, x2, condition))
+    return apply_op("where", elementwise.either, (x1, x2, condition))
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:

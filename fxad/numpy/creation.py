@@ -229,7 +229,7 @@ def linspace(
     step = (b - a) / steps
     x = a + k * step
     if endpoint:  # the last value is `stop` exactly; a single value is `start`
-        x = apply_op("linspace", elementwise.where, (b, x, k == steps))
+        x = apply_op("linspace", elementwise.either, (b, x, k == steps))
     if axis:
         x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
     if want in dtypes.INTEGER:
@@ -237,10 +237,9 @@ def linspace(
     values = to_device("linspace", x if want is None else x.astype(want), device)
     if type(num) is int and num <= endpoint:
         step = lax.full_like(step, math.nan)
-    elif retstep and type(num) is not int and not at_least(num, endpoint + 1):
-        step = apply_op(
-            "linspace", elementwise.where, (step, lax.full_like(step, math.nan), asarray(num) > int(endpoint))
-        )
+    elif retstep and not at_least(num, endpoint + 1):
+        nan = lax.full_like(step, math.nan)
+        step = apply_op("linspace", elementwise.either, (step, nan, asarray(num) > int(endpoint)))
     return (values, step) if retstep else values
 
 

@@ -143,8 +143,8 @@ def astype(emit: Emit, x: Atom, dtype: DType) -> Atoms:
 # -------------------------------------------------------------------------------------------------------- choosing
 
 
-def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
-    """Return x where the condition holds, else y.
+def either(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
+    """Return x where the condition holds, else y: `fxad.numpy.where`.
 
     The condition comes last, unlike in NumPy: a Python scalar takes the dtype of the first array operand, which must
     not be that of the condition.

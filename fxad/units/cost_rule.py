@@ -27,7 +27,6 @@ A program that donates operands or recomputes values need not save compile time:
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from math import inf
 from typing import Final, TypeAlias
 
 from fxad.core.memo import by_value
@@ -114,7 +113,7 @@ def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVE
     compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
     if compiled > COMPILED_PART * (weight_of_nested(whole).equations + PROGRAM_EQUATIONS):
         saves = max(saves, CERTAIN_MS)
-    return saves == -inf or takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
+    return takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
 def check_steps(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> None:
@@ -133,4 +132,4 @@ def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
     skipped."""
     w = weight_of_nested(jaxpr)
     size = SAVED_EQUATIONS < w.equations <= MAX_SEARCHED_EQUATIONS
-    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes_at_least(jaxpr, saves))
+    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and takes_at_least(jaxpr, saves)
