@@ -21,6 +21,7 @@ from fxad.execution.donation import Donation
 from fxad.execution.executable import Executable, Lowered, Units, lower
 from fxad.execution.shardings import with_program_shardings
 from fxad.ir import Aval, source_text
+from fxad.operations.number_types import CallType
 from fxad.passes import Passes
 from fxad.primitives.marks import with_budget
 from fxad.runtime import ReleaseReason, active_cache, parts_of
@@ -175,15 +176,15 @@ class ByTypes(Generic[P, R]):
         """Return the leaves of the arguments of a call, and their exact structure. Raises: ArgumentError."""
         return flatten_call(f"jit of {function_name(self.fn)}", self.fn, args, kwargs)
 
-    def types(self, leaves: Sequence[object], exact: ExactStructure) -> tuple[Aval, ...]:
+    def types(self, leaves: Sequence[object], exact: ExactStructure) -> tuple[CallType, ...]:
         """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
         return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, exact.structure)
 
-    def program(self, exact: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def program(self, exact: ExactStructure, avals: tuple[CallType, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
         return self._cached(exact, avals, self._new_program)
 
-    def _new_program(self, exact: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _new_program(self, exact: ExactStructure, avals: tuple[CallType, ...]) -> Program[P, R]:
         """Trace the program for these types, or specialize the one for every size."""
         symbolic_avals = avals
         if self.options.symbolic is not None:
@@ -199,15 +200,15 @@ class ByTypes(Generic[P, R]):
             program = program.replace(with_budget(program.jaxpr, options.budget))
         return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
-    def _trace(self, exact: ExactStructure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _trace(self, exact: ExactStructure, avals: tuple[CallType, ...]) -> Program[P, R]:
         name, names = function_name(self.fn), parameter_names(self.fn)
         return trace_tree(self.fn, exact.structure, avals, name, names)
 
     def _cached(
         self,
         exact: ExactStructure,
-        avals: tuple[Aval, ...],
-        make: Callable[[ExactStructure, tuple[Aval, ...]], Program[P, R]],
+        avals: tuple[CallType, ...],
+        make: Callable[[ExactStructure, tuple[CallType, ...]], Program[P, R]],
     ) -> Program[P, R]:
         """Return the cached program for these types, or a new one, which is cached unless it closes over tracers.
 
@@ -298,7 +299,7 @@ class ByTypes(Generic[P, R]):
         if self._fast is None or self._misses & (self._misses - 1) == 0:
             self._redirect_to(held)
 
-    def _compile(self, exact: ExactStructure, types: tuple[Aval, ...], leaves: Sequence[object]) -> _Held[P, R]:
+    def _compile(self, exact: ExactStructure, types: tuple[CallType, ...], leaves: Sequence[object]) -> _Held[P, R]:
         program = self.program(exact, types)
         line = source_text(user_source(2))
         if _log.isEnabledFor(logging.INFO):

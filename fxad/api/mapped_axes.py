@@ -15,7 +15,7 @@ from fxad.core.size_bounds import at_least
 from fxad.core.sizes import Size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described, shown
-from fxad.ir import Aval
+from fxad.operations.number_types import CallType, NumberType
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.known_arguments import is_known_or_of_numpy, with_known_leaves
 from fxad.tracing.program import Program, argument_path, count_text, function_name
@@ -88,7 +88,7 @@ def _number_of_examples(what: str, size: int) -> int:
 
 
 def _infer_size(
-    what: str, axis_size: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
+    what: str, axis_size: int | None, avals: Sequence[CallType], dims: Sequence[int | None], paths: Sequence[str]
 ) -> int:
     """Return the number of examples. Raises: ShapeError, ArgumentError, ParameterError."""
     sources = {} if axis_size is None else {_number_of_examples(what, axis_size): ["axis_size"]}
@@ -120,7 +120,7 @@ class MappedArguments:
     kwargs: dict[str, object]
     in_tree: Structure
     dims: list[int | None]
-    example: list[Aval]
+    example: list[CallType]
     size: int
 
     def trace(self, axis: MappedAxis) -> Program[..., object]:
@@ -154,7 +154,8 @@ def mapped_arguments(
     dims = [_normalize_axis(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
     size = _infer_size(what, axis_size, avals, dims, paths)
     example = [
-        a if d is None else a.with_shape((*a.shape[:d], *a.shape[d + 1 :])) for a, d in zip(avals, dims, strict=True)
+        a if d is None or isinstance(a, NumberType) else a.with_shape((*a.shape[:d], *a.shape[d + 1 :]))
+        for a, d in zip(avals, dims, strict=True)
     ]
     return MappedArguments(function_name(f), names, g, args, kwargs, in_tree, dims, example, size)
 

@@ -17,6 +17,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Jaxpr, source_text
 from fxad.operations.arguments import flag
+from fxad.operations.number_types import NumberType
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import DimensionAxes, Ids, MeshAxes, names_in
 from fxad.sharding import Mesh, PartitionSpec, axes_of, get_mesh, ids_of, part_type
@@ -127,7 +128,8 @@ def shard_map(
             g, args, kwargs = with_known_leaves(f, leaves, in_tree, known)
             leaves, in_tree = tree.flatten((args, kwargs))
             specs = [s for s, fixed in zip(specs, known, strict=True) if not fixed]
-        avals = types_of(what, f, leaves, in_tree)
+        # A number that a spec splits is refused as an array without axes. Other numbers are known.
+        avals = [t.aval if isinstance(t, NumberType) else t for t in types_of(what, f, leaves, in_tree)]
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)

@@ -12,6 +12,7 @@ from fxad.core.sizes import named_size, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
+from fxad.operations.number_types import CallType
 from fxad.tracing.program import Program, argument_path, count_text, function_name
 from fxad.tracing.trace import parameter_names, trace_tree, types_of, unify_assumptions
 
@@ -56,10 +57,10 @@ def symbolic_types(
     what: str,
     f: Callable[..., object],
     in_shapes: Shapes,
-    exact: Sequence[Aval],
+    exact: Sequence[CallType],
     in_tree: Structure,
     role: str = "in_shapes",
-) -> tuple[tuple[Aval, ...], Mapping[str, str]]:
+) -> tuple[tuple[CallType, ...], Mapping[str, str]]:
     """Return the types of arguments with the sizes that `in_shapes` names, and the user's names of those that were
     taken. `role` is the name of `in_shapes` in messages."""
     name, parameters = function_name(f), parameter_names(f)
@@ -77,7 +78,7 @@ def symbolic_types(
     shapes = [*read_prefix(entries), *[None] * keywords.num_leaves]
     taken = {n.name for aval in exact for size in aval.shape for n in names_of(size)}
     renamed = {n: _unused_name(n, taken) for s in shapes for n in _names_in_shape(s) if n.name in taken}
-    avals: list[Aval] = []
+    avals: list[CallType] = []
     for aval, shape, accessor in zip(exact, shapes, in_tree.accessors(), strict=True):
         path = argument_path(accessor, parameters)
         if shape is not None and len(shape) != aval.ndim:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -80,7 +80,14 @@ class NumberType:
     def __repr__(self) -> str:
         return f"NumberType({self.name})"
 
+    def __str__(self) -> str:  # in messages, where an `Aval` is f32[3]
+        return f"a Python {_PYTHON_NAMES[self.kind]}"
 
+
+# The type of an argument of a call: of an array, or of a Python number.
+CallType: TypeAlias = Aval | NumberType
+
+_PYTHON_NAMES: Final = ("bool", "int", "float", "complex")  # by kind
 _PARTS: Final = MappingProxyType({dtypes.complex64: dtypes.float32, dtypes.complex128: dtypes.float64})
 
 BOOL: Final = NumberType("bool", NumberKind.BOOL, dtypes.bool_)

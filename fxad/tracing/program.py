@@ -39,6 +39,7 @@ from fxad.core.tree import Accessor, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
+from fxad.operations.number_types import CallType
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions
 from fxad.support.absent import absent_attribute
 from fxad.support.tables import Table, headed, preformatted
@@ -250,13 +251,13 @@ def specialize_to_arguments(program: Program[..., object], leaves: Sequence[obje
     return specialize_to_types(program, [aval_of(x) for x in leaves])
 
 
-def specialize_to_types(program: Program[..., object], avals: Sequence[Aval]) -> Jaxpr:
+def specialize_to_types(program: Program[..., object], avals: Sequence[CallType]) -> Jaxpr:
     """Return the program of symbolic shape, for the sizes of types. Raises: ShapeError."""
     values = solve_sizes(program.name, size_constraints(avals, program.in_avals, program.paths))
     return specialize(program.jaxpr, tuple(sorted(values.items())))
 
 
-def size_constraints(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[Constraint]:
+def size_constraints(avals: Sequence[CallType], symbolic: Sequence[CallType], paths: Sequence[str]) -> list[Constraint]:
     """Return the constraints of the axes of arguments, for `solve_sizes`: an axis of a `symbolic` type has its size in
     `avals`."""
     return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MappingProxyType
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
-from fxad.operations.number_types import NumberType, number_type
+from fxad.operations.number_types import CallType, NumberType, number_type
 from fxad.tracing.array import Array
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.program import Program, argument_path, function_name, positional_name
@@ -136,18 +136,18 @@ def flatten_call(
         raise
 
 
-def argument_type(value: object, what: str) -> Aval | NumberType:
+def argument_type(value: object, what: str) -> CallType:
     """Return the type of an argument: a Python number has no dtype of its own. Raises: ArgumentError."""
     if isinstance(value, Array):
         return value.number_type if type(value) is TracedNumber else value.aval
     return number_type(value) or aval_of_example(value, what)
 
 
-def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
-    """Return types of the leaves of a call, examples or `Spec`s. That of a Python number is a `NumberType`, which has
-    what is read of an `Aval` here. Raises: ArgumentError, DTypeError naming the path."""
+def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[CallType, ...]:
+    """Return the types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the
+    path."""
     try:
-        return unify_assumptions([cast("Aval", argument_type(x, "")) for x in leaves])
+        return unify_assumptions([argument_type(x, "") for x in leaves])
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
@@ -176,7 +176,7 @@ def _leaf_remedy(value: object) -> str:
     return ""
 
 
-def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
+def unify_assumptions(avals: Sequence[CallType]) -> tuple[CallType, ...]:
     """Return types in which a size that is named several times has the strongest of its assumptions everywhere."""
     names = [name for a in avals if a.symbolic for n in a.shape for name in names_of(n)]
     if len({n.name for n in names}) == len(set(names)):

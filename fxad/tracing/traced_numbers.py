@@ -29,7 +29,7 @@ from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, NDArray, Source, Var
 from fxad.operations import arithmetic, contractions, elementwise, promotion
-from fxad.operations.number_types import BOOL, FLOAT, INT, RESULTS, NumberType, number_type
+from fxad.operations.number_types import BOOL, FLOAT, INT, RESULTS, CallType, NumberType, number_type
 from fxad.operations.promotion import NumberKind
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -278,7 +278,7 @@ class DifferentiatedNumber(NamedTuple):
 
 
 # The type of an argument of a traced function.
-ArgumentType: TypeAlias = Aval | NumberType | DifferentiatedNumber
+ArgumentType: TypeAlias = CallType | DifferentiatedNumber
 
 
 @final

@@ -303,6 +303,12 @@ def test_arguments_of_bucketed_have_any_names() -> None:
             "one size for each axis; _ is the size that the array has",
         ),
         (
+            lambda: fx.jit(lambda x, n: x * n, symbolic=("n", "m"))(np.ones(3), 2.5),
+            ShapeError,
+            "jit of <lambda>: symbolic says (m,) for argument n, which is a Python float",
+            "one size for each axis; _ is the size that the array has",
+        ),
+        (
             lambda: fx.jit(Counted(), symbolic=("(n>=3, _)", None))(rows(2), W),
             ShapeError,
             "Counted: size 0 of argument x is 2, which is not n for any n >= 3",
