@@ -53,7 +53,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.lowering.compared_extrema import with_extrema_compared_apart
-from fxad.lowering.known_faults import AFTER, MAKES, MOVED, REPAIRS, WITH_CONSTANT
+from fxad.lowering.known_faults import FOLDS, MOVED, REPAIRS, Kind
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
     axis_names_text,
@@ -68,8 +68,6 @@ from fxad.lowering.overlapping_updates import Update, overlapping_updates
 from fxad.lowering.stored_values import StoredValue, stored_values
 from fxad.primitives.check import CallsHost, calls_host
 from fxad.primitives.control.shard_map import devices_needed, runs_on_devices
-from fxad.primitives.elementwise.arithmetic import Div
-from fxad.primitives.elementwise.powers import Pow
 from fxad.primitives.meshes import (
     DimensionAxes,
     Ids,
@@ -165,17 +163,18 @@ class LoweredModule:
         chosen_by_xla = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
         return by_parts | aliases(self.in_avals, chosen_by_xla, others)
 
-    def plain(self) -> str:
-        """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
+    def text(self) -> str:
+        """Return StableHLO in MLIR's generic form, as XLA reads it, without locations."""
         header = _header("public @main", self.in_avals, self.results, {}, self.sharding)
         return header + _LOCATION.sub("", self.body)
 
-    def text(self) -> str:
-        """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
+    def pretty(self) -> str:
+        """Return StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not
+        valid."""
         return lowering.mlir.pretty(self.source())
 
     def __str__(self) -> str:
-        return self.text()
+        return self.pretty()
 
 
 _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of an operation
@@ -335,8 +334,8 @@ class _Module:
         """Return the operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
-        if WITH_CONSTANT and (jaxpr, mesh) in self.symbols:  # XLA inlines it, and its operands are not known
-            writer.kinds.update([(name, _OF_CONSTANTS) for name, _ in args])
+        if (jaxpr, mesh) in self.symbols:
+            writer.kinds.update([(name, Kind.UNKNOWN) for name, _ in args])
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
         return "".join(writer.lines)
@@ -345,7 +344,7 @@ class _Module:
 class _Operations:
     """Operations as text, in order. It names the results, and nests blocks: each block has its own constants."""
 
-    __slots__ = ("constants", "lines", "location", "n_names", "types")
+    __slots__ = ("constants", "kinds", "lines", "location", "n_names", "types")
 
     def __init__(self, types: _Types) -> None:
         self.lines: list[str] = []
@@ -353,6 +352,7 @@ class _Operations:
         self.n_names = 0  # SSA names are numbered through the function, nested blocks included
         self.location = ""  # the alias of the location of the equation that is being written
         self.constants: dict[Lit, HloValue] = {}  # of the block being written
+        self.kinds: dict[str, Kind] = {}  # of values, by name, if they have one
 
     def append(self, head: str, operand_types: str, outs: Sequence[Aval]) -> tuple[HloValue, ...]:
         """Append an operation whose text is complete except for its results."""
@@ -374,6 +374,7 @@ class _Operations:
         if value is None:
             (value,) = self.append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
             self.constants[lit] = value
+            self.kinds[value[0]] = Kind.CONSTANT
         return value
 
     def zeros(self, aval: Aval) -> HloValue:
@@ -400,40 +401,26 @@ class _Operations:
         return f" ({', '.join(texts)})"
 
 
-_OF_CONSTANTS: Final = "".join(sorted({*WITH_CONSTANT.values()}))
-_MADE: Final = "".join(MAKES.values())
-
-
-@by_value
-def _kinds_of_results(body: Jaxpr) -> str:
-    """Return the kinds of which the results of a function may be; see `_Function`."""
-    return _OF_CONSTANTS + (_MADE if any([isinstance(prim, Div | Pow) for prim in all_prims(body)]) else "")
-
-
 @final
 class _Function(_Operations):
     """Translates the equations of one function to operations: the `Hlo` of the lowering rules.
 
     XLA compiles some operations to wrong numbers (`lowering.known_faults`). `op` writes these in another form. An
-    operation in `REPAIRS` is replaced on CPUs, up to jaxlib 0.10. Others XLA folds with the one before, and a barrier
-    keeps the two apart:
+    operation in `REPAIRS` is replaced on CPUs. In `FOLDS` are pairs of operations that XLA folds into one. `op` writes
+    a barrier between the two, as in `a / (b / c)`:
 
-        kind    folded into one
-        + *     (x + a) - b and (x * a) / b, for constants a and b: `WITH_CONSTANT`, up to jaxlib 0.11
-        / ^     a / (b / c), a / b / c, log(x ** y): `AFTER` an operation that `MAKES` the kind, on every version
-
-    `kinds` has the values that may be the first of two, also after an operation in `MOVED`, or a call. XLA inlines
-    functions: their operands may be of the first two kinds, and the caller takes those of the others through a barrier.
+        %0 = divide %b, %c          kinds["%0"] is QUOTIENT
+        %1 = optimization_barrier %0
+        %2 = divide %a, %1
     """
 
-    __slots__ = ("kinds", "mesh", "module", "name")
+    __slots__ = ("mesh", "module", "name")
 
     def __init__(self, module: _Module, name: str, mesh: MeshAxes) -> None:
         super().__init__(module.types)
         self.module = module
         self.name = name
         self.mesh = mesh  # the axes of the devices that run this function; see `fxad.ir.Hlo`
-        self.kinds: dict[str, str] = {}  # of values that XLA may fold into the next operation; see above
 
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """Write the operations of a body over `args`, ended by `terminator`."""
@@ -449,8 +436,7 @@ class _Function(_Operations):
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
                     env[outs[0]] = self._stored_call(eqn, operands)
                 elif len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
-                    # `apart` does not matter here: an update with two operands, without places, writes the one element
-                    # of an array without axes, which XLA has read before
+                    # none is in `apart`: an update has start indices too, or its array has no axes and no other place
                     (x, y), (out,) = ins, outs
                     a = env[x] if type(x) is Var else constant(x)
                     b = env[y] if type(y) is Var else constant(y)
@@ -478,21 +464,16 @@ class _Function(_Operations):
         regions: Sequence[Jaxpr | Region | str | _WriteBlock] = (),
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
-        if name in AFTER and outs[0].inexact:  # a known fault
-            operands = self._apart(AFTER[name], operands, [outs[0]] * len(operands))
+        kind = Kind.NONE
+        if name in FOLDS and outs[0].inexact:  # a known fault
+            operands, kind = self._apart(name, operands, outs[0])
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
-            kinds = MAKES.get(name, "")
-            if WITH_CONSTANT and name in WITH_CONSTANT and outs[0].inexact:  # a known fault
-                constants = {v[0] for v in self.constants.values()}
-                if any([v[0] in constants for v in operands]):
-                    operands = self._apart(WITH_CONSTANT[name], operands, [outs[0]] * 2)
-                    kinds += WITH_CONSTANT[name]
             (a, a_type), (b, b_type) = operands
             n = self.n_names
             self.n_names = n + 1
             out = (f"%{n}", self.types[outs[0]])
-            if kinds and outs[0].inexact:
-                self.kinds[out[0]] = kinds
+            if kind:
+                self.kinds[out[0]] = kind
             self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self.location}\n')
             return (out,)
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
@@ -515,14 +496,23 @@ class _Function(_Operations):
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
-    def _apart(self, kinds: str, operands: Sequence[HloValue], avals: Sequence[Aval]) -> list[HloValue]:
-        """Return the operands, those that may be of one of these kinds behind a barrier."""
-        return [
-            value
-            if set(kinds).isdisjoint(self.kinds.get(value[0], ""))
-            else self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], (aval,))[0]
-            for value, aval in zip(operands, avals, strict=True)
+    def _apart(self, name: str, operands: Sequence[HloValue], aval: Aval) -> tuple[list[HloValue], Kind]:
+        """Return the operands of an operation, behind a barrier those that XLA would fold into it; and the kind of its
+        result. All are of the type `aval`."""
+        kinds = [self.kinds.get(value[0], Kind.NONE) for value in operands]
+        beside_constant = Kind.CONSTANT in kinds
+        after, makes = Kind.NONE, Kind.NONE
+        for fold in FOLDS[name]:
+            if beside_constant or not fold.beside_constant:
+                after |= fold.after
+                makes |= fold.makes
+        apart = [
+            self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], (aval,))[0]
+            if kind & after
+            else value
+            for value, kind in zip(operands, kinds, strict=True)
         ]
+        return apart, makes
 
     def _region(self, region: Jaxpr | Region | str | _WriteBlock, outs: Sequence[Aval]) -> None:
         """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
@@ -542,10 +532,8 @@ class _Function(_Operations):
         inside = self.mesh
         if mesh:  # further axes take the place of the replica axis
             inside = with_replica_axis(mesh_within(without_replica_axis(inside), mesh), self.module.devices)
-        operands = self._apart(_MADE, operands, body.in_avals)  # XLA inlines it
         results = self.op("func.call", operands, body.out_avals, {"callee": self.module.symbol(body, inside)})
-        if kinds := _kinds_of_results(body):
-            self.kinds.update([(name, kinds) for name, _ in results])
+        self.kinds.update([(name, Kind.UNKNOWN) for name, _ in results])
         return results
 
     def _stored_call(self, eqn: Eqn, operands: Sequence[HloValue]) -> HloValue:
@@ -627,9 +615,16 @@ class _Function(_Operations):
         XLA merges no operations across the border of a branch. It removes an `optimization_barrier` before it merges,
         so a barrier alone does not suffice. The barrier inside the branch keeps XLA from turning a branch of cheap
         operations into a select.
+
+        The condition is computed from an operand; any serves that is no constant, since XLA would decide the condition
+        of one. If it inlines this function for an operand that is a constant of the caller, it decides, and merges: the
+        values are the same, and memory is not saved.
         """
-        constants = {id(v) for v in self.constants.values()}
-        values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
+        values = [
+            (v, a)
+            for v, a in zip(operands, body.in_avals, strict=True)
+            if a.size and self.kinds.get(v[0]) is not Kind.CONSTANT
+        ]
         if not values or not body.outs:
             return self.call(body, operands)
 

@@ -61,7 +61,7 @@ def test_text_of_a_program() -> None:
     less = b.one(LT, z, y)
     jaxpr = b.build([less, b.one(ReduceMax((0,)), z), Lit.of(-0.0, Aval((), "bfloat16")), x])
     assert (
-        lower_jaxpr(jaxpr).text()
+        lower_jaxpr(jaxpr).pretty()
         == """\
 module {
   func.func public @main(%arg0: tensor<4xf32>, %arg1: tensor<4xf32>) -> (tensor<4xi1>, tensor<f32>, tensor<bf16>, tensor<4xf32>) {
@@ -86,7 +86,7 @@ def test_one_function_per_distinct_sub_program() -> None:
         (x,) = b(Call(inner), x, y)
     (x,) = b(Call(chain(2)), x, y)
     assert (
-        lower_jaxpr(b.build([x])).text()
+        lower_jaxpr(b.build([x])).pretty()
         == """\
 module {
   func.func public @main(%arg0: tensor<4xf32>, %arg1: tensor<4xf32>) -> tensor<4xf32> {
@@ -128,7 +128,7 @@ def test_equal_programs_give_the_same_text_under_any_name() -> None:
     def text(name: str) -> str:
         b = Builder()
         x, y = b.inputs([F4, F4])
-        return lower_jaxpr(b.build(b(Call(chain(3, name)), x, y), name)).text()
+        return lower_jaxpr(b.build(b(Call(chain(3, name)), x, y), name)).pretty()
 
     first = text("attend")
     assert text("another") == first
@@ -136,13 +136,13 @@ def test_equal_programs_give_the_same_text_under_any_name() -> None:
 
 
 def test_same_text_in_another_process() -> None:
-    here = lower_jaxpr(chain(3)).text()
+    here = lower_jaxpr(chain(3)).pretty()
     program = (
         "from fxad.core.builder import Builder; from fxad.ir import Aval; from fxad.lower import lower_jaxpr\n"
         "from fxad.primitives.elementwise import ADD, SIN\n"
         "b = Builder(); F4 = Aval((4,), 'float32'); x, y = b.inputs([F4, F4])\n"
         "for _ in range(3): x = b.one(ADD, b.one(SIN, x), y)\n"
-        "print(lower_jaxpr(b.build([x], 'other')).text(), end='')"
+        "print(lower_jaxpr(b.build([x], 'other')).pretty(), end='')"
     )
     for seed in ("1", "2"):
         assert run_python(program, PYTHONHASHSEED=seed) == here
@@ -155,12 +155,12 @@ def test_lowered_once_per_value() -> None:
 def test_threads_lower_and_print_together() -> None:
     texts: list[str] = []
     programs = [chain(k % 5 + 20) for k in range(16)]
-    threads = [threading.Thread(target=lambda p=p: texts.append(lower_jaxpr(p).text())) for p in programs]
+    threads = [threading.Thread(target=lambda p=p: texts.append(lower_jaxpr(p).pretty())) for p in programs]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert sorted(texts) == sorted(lower_jaxpr(p).text() for p in programs)
+    assert sorted(texts) == sorted(lower_jaxpr(p).pretty() for p in programs)
 
 
 def test_source_locations_are_in_the_module_and_not_in_the_text() -> None:
@@ -198,7 +198,7 @@ def test_many_places_of_one_function_agree_with_place() -> None:
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_types(dtype: dtypes.DType) -> None:
-    assert lower_jaxpr(_identity(Aval((2, 0, 3), dtype))).text().count(tensor_type(Aval((2, 0, 3), dtype))) == 3
+    assert lower_jaxpr(_identity(Aval((2, 0, 3), dtype))).pretty().count(tensor_type(Aval((2, 0, 3), dtype))) == 3
 
 
 def _identity(aval: Aval) -> Jaxpr:
@@ -245,13 +245,13 @@ def test_donated_operands_are_marked() -> None:
 def test_recomputation_is_opaque() -> None:
     b = Builder()
     x, y = b.inputs([F4, F4])
-    text = lower_jaxpr(b.build(b(Remat(chain(1), True), x, y))).text()
+    text = lower_jaxpr(b.build(b(Remat(chain(1), True), x, y))).pretty()
     assert "stablehlo.popcnt" in text
     assert "stablehlo.optimization_barrier" in text
     assert '"stablehlo.if"' in text
     b = Builder()
     empty = Aval((0,), "float32")
-    assert "stablehlo.if" not in lower_jaxpr(b.build(b(Remat(_identity(empty), True), b.input(empty)))).text()
+    assert "stablehlo.if" not in lower_jaxpr(b.build(b(Remat(_identity(empty), True), b.input(empty)))).pretty()
 
 
 @final
@@ -289,7 +289,7 @@ def test_an_invalid_lowering_is_named(op: str) -> None:
     b = Builder()
     jaxpr = b.build(b(Bad(op), b.input(F4)))
     with pytest.raises(CompileError, match=r"^lower: MLIR refuses the module: ") as e:
-        lower_jaxpr(jaxpr).text()
+        lower_jaxpr(jaxpr).pretty()
     assert op in str(e.value)
     assert "remedy        correct `lower` of the primitive" in str(e.value)
 
@@ -299,7 +299,7 @@ def test_every_constant_survives_printing() -> None:
     b = Builder()
     b.input(F4)
     lit = Lit(np.uint32(0x7FC0BEEF).tobytes(), Aval((), "float32"))
-    assert "dense<0x7FC0BEEF>" in lower_jaxpr(b.build([lit])).text()
+    assert "dense<0x7FC0BEEF>" in lower_jaxpr(b.build([lit])).pretty()
 
 
 def test_values_that_a_program_compares_are_computed_once() -> None:
@@ -355,8 +355,8 @@ def _powers(f: Any, n: int) -> Any:
 def test_a_value_that_kernels_would_repeat_is_stored(f: Any, specs: Any, stored: int) -> None:
     program = fx.cse(fx.inline(fx.trace(f, *specs)))
     module = lower_jaxpr(program.jaxpr)
-    assert module.plain().count('inlineable = "false"') == stored
-    assert lower_jaxpr(program.jaxpr, "gpu").plain().count("inlineable") == 0
+    assert module.text().count('inlineable = "false"') == stored
+    assert lower_jaxpr(program.jaxpr, "gpu").text().count("inlineable") == 0
     args = [np.linspace(-3, 3, s.shape[0] * (s.shape + (1,))[1], dtype=np.float32).reshape(s.shape) for s in specs]
     executable: Any = fx.lower(program).compile()
     for a, b in zip(fx.tree.leaves(executable(*args)), fx.tree.leaves(fx.interpret(program, *args)), strict=True):
@@ -371,6 +371,6 @@ def test_values_of_calls_are_stored_where_their_readers_are_outside() -> None:
         s = fnp.sin(x)
         return s * v, s + v
 
-    assert 'inlineable = "false"' in lower_jaxpr(fx.trace(lambda x, v: f(x, v), LARGE, LARGE).jaxpr).plain()
+    assert 'inlineable = "false"' in lower_jaxpr(fx.trace(lambda x, v: f(x, v), LARGE, LARGE).jaxpr).text()
     together = fx.trace(lambda x, v: sum(f(x, v)), LARGE, LARGE)
-    assert "inlineable" not in lower_jaxpr(together.jaxpr).plain()
+    assert "inlineable" not in lower_jaxpr(together.jaxpr).text()

@@ -112,10 +112,10 @@ class Lowered(_Staged, Generic[P, R_co]):
     def text(self) -> str:
         """Return StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
 
-        `module.text()` is the same module in MLIR's pretty form. `units` is the plan by which the program is compiled.
+        `module.pretty()` is the same module in MLIR's pretty form. `units` is the plan by which it is compiled.
         Cost: that of `module`: no plan is made, and MLIR does not read the text.
         """
-        return self.module.plain()
+        return self.module.text()
 
     def compile(
         self,

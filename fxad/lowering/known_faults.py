@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, final
 
 from jaxlib.version import __version__ as jaxlib_version
 
@@ -59,18 +61,49 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
     else {}
 )
 
-# XLA computes (x + a) - b as x + (a - b), and (x * a) * b as x * (a * b), for constants a and b. A barrier between the
-# two operations keeps them apart until they are fused, and takes no time.
-WITH_CONSTANT: Final[Mapping[str, str]] = MappingProxyType(
-    {"stablehlo.add": "+", "stablehlo.subtract": "+", "stablehlo.multiply": "*", "stablehlo.divide": "*"}
-    if VERSION < (0, 12)
-    else {}
-)
-# XLA moves them over sums and products
-MOVED: Final = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.transpose"})
+
+class Kind(Flag):
+    """What the operation is that made a value, if XLA may fold it into the operation that reads the value."""
+
+    NONE = 0
+    SUM = auto()  # x + a, x - a, a - x of a constant a
+    PRODUCT = auto()  # x * a, x / a, a / x
+    QUOTIENT = auto()  # x / y
+    POWER = auto()  # x ** y
+    CONSTANT = auto()
+
+    # of operands of functions and results of calls, since XLA inlines functions
+    UNKNOWN = SUM | PRODUCT | QUOTIENT | POWER
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """XLA folds an operation into one that reads its result: into this one, after an operation of the kind `after`. The
+    result of this one is of the kind `makes`. If `beside_constant`, both hold only if an operand is a constant."""
+
+    after: Kind
+    makes: Kind
+    beside_constant: bool = False
+
 
 # XLA computes a / (b / c) as (a * c) / b, (a / b) / c as a / (b * c), and log(x ** y) as y * log|x|. The products leave
-# the range: 300 / (200 / 300) is infinite in float16. The logarithm of (-4) ** 0.5 is 0.69, and not nan. A barrier
-# keeps the second operation apart from the first.
-AFTER: Final[Mapping[str, str]] = MappingProxyType({"stablehlo.divide": "/", "stablehlo.log": "^"})
-MAKES: Final[Mapping[str, str]] = MappingProxyType({"stablehlo.divide": "/", "stablehlo.power": "^"})
+# the range: 300 / (200 / 300) is infinite in float16. The logarithm of (-4) ** 0.5 is 0.69, and not nan.
+_QUOTIENTS: Final = Fold(Kind.QUOTIENT, Kind.QUOTIENT)
+# Up to jaxlib 0.11, XLA computes (x + a) - b as x + (a - b), and (x * a) * b as x * (a * b), for constants a and b.
+_SUMS: Final = (Fold(Kind.SUM, Kind.SUM, beside_constant=True),)
+_PRODUCTS: Final = (Fold(Kind.PRODUCT, Kind.PRODUCT, beside_constant=True),)
+_OF_CONSTANTS: Final = (
+    {"stablehlo.add": _SUMS, "stablehlo.subtract": _SUMS, "stablehlo.multiply": _PRODUCTS} if VERSION < (0, 12) else {}
+)
+
+# What XLA folds, by the name of the operation that it is folded into. A barrier between the two operations keeps them
+# apart until kernels are formed, and takes no time.
+FOLDS: Final[Mapping[str, tuple[Fold, ...]]] = MappingProxyType({
+    "stablehlo.divide": (_QUOTIENTS, *_OF_CONSTANTS.get("stablehlo.multiply", ())),
+    "stablehlo.power": (Fold(Kind.NONE, Kind.POWER),),
+    "stablehlo.log": (Fold(Kind.POWER, Kind.NONE),),
+    **_OF_CONSTANTS,
+})  # fmt: skip
+# XLA moves these over others: the result is of the kind of the operand.
+MOVED: Final = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.transpose"})

@@ -117,7 +117,7 @@ def test_every_convolution_is_lowered_in_the_order_that_is_fast_everywhere() -> 
         return fnp.sum(fnp.sin(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)))
 
     x, w = fx.Spec((2, 3, 8, 8), "float32"), fx.Spec((4, 3, 3, 3), "float32")
-    text = fx.lower(fx.grad(fx.trace(fx.remat(f), x, w), argnums=(0, 1))).module.text()
+    text = fx.lower(fx.grad(fx.trace(fx.remat(f), x, w), argnums=(0, 1))).module.pretty()
     orders = re.findall(r"dim_numbers = (\S+(?:, \S+)*?->\[[^]]*\])", text)
     assert len(orders) == 3
     assert set(orders) == {"[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"}

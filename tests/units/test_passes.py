@@ -139,7 +139,7 @@ def test_other_passes_are_part_of_the_key() -> None:
     with fx.cache.private() as mine:
         plain, fewer = fx.lower(program, passes=()), fx.lower(program, passes=(CSE,))
         assert plain.text().count("stablehlo.sine") == 2
-        assert fewer.text().count("stablehlo.sine") == fewer.module.text().count("stablehlo.sine") == 1
+        assert fewer.text().count("stablehlo.sine") == fewer.module.pretty().count("stablehlo.sine") == 1
         np.testing.assert_array_equal(plain.compile()(x), fewer.compile()(x))
         assert mine.stats().compilations == 2
         fx.lower(program).compile()  # no pass, as it is compiled whole

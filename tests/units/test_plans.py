@@ -330,7 +330,7 @@ def test_text_is_of_the_whole_program_and_needs_no_plan(
     text = lowered.text()
     assert text.count("func.func public @main") == 1
     assert "loc(" not in text
-    assert mlir.pretty(text) == lowered.module.text()
+    assert mlir.pretty(text) == lowered.module.pretty()
     assert str(lowered) == text
 
 
