@@ -113,7 +113,13 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
         g, args, kwargs = bind_known_arguments(g, args, kwargs, ())
         program = trace_for_call(g, args, kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
-    walker = _NanInterpreter(lambda k: program.operand_path(k).removeprefix("argument "))
+
+    def name(k: int) -> str:
+        if k < len(program.bound) and np.ndim(operands[k]) == 0:  # also one that was computed of Python numbers
+            return f"the number {operands[k]}"
+        return program.operand_path(k).removeprefix("argument ")
+
+    walker = _NanInterpreter(name)
     with np.errstate(all="ignore"):
         walker.run(jaxpr, operands, _EnclosingBodies())
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None

@@ -38,6 +38,14 @@ def test_it_names_equation_line_values_and_element() -> None:
     )
 
 
+def test_numbers_of_python_are_no_closed_over_arrays() -> None:
+    found: Any = fx.explain_nan(lambda x, k: fnp.sqrt(x - 5 * k), 1.0, k=2)
+    assert found.nan.nearest == ("the number -9.0",)
+    w = np.full(3, -1.0, np.float32)
+    found = fx.explain_nan(lambda x: x * fnp.sqrt(w), X)
+    assert found.nan.nearest == ("closed-over array 0",)
+
+
 def test_the_inf_before_it_is_named() -> None:
     found = explain(lambda x: (1 / x) * 0, X)
     assert (found.inf.what, found.inf.at, found.nan.at) == ("inf", (1,), (1,))

@@ -373,6 +373,13 @@ def test_a_proof_says_what_it_assumes() -> None:
 
 WRAP = "integers did not wrap before they were converted to floats or wider integers"
 FINITE = "no operand or computed value is nan or infinite, and -0 is 0"
+READS_BITS = "equal real numbers are equal floats where a program reads their bits"
+
+
+def of_host(x: Any) -> Any:
+    return ex.bind(HostCall("signs", (ex.Aval((3,), "bool"),), "pure"), np.uint64(7), x)[0]
+
+
 ASSUMING: dict[str, tuple[Any, ...]] = {
     "nan": ({FINITE}, lambda x: fnp.where(x != x, 0, x), lambda x: x),
     "inf": ({FINITE}, lambda x: x - x, lambda x: 0 * x),
@@ -380,11 +387,15 @@ ASSUMING: dict[str, tuple[Any, ...]] = {
     "not less": ({FINITE}, lambda x: ~(x < 1), lambda x: x >= 1),
     "a row": ({FINITE}, lambda x: fnp.cumsum(x[::-1])[::-1], lambda x: lax.cumsum(x, reverse=True)),
     "x / x": ({FINITE, "no denominator is zero"}, lambda x: x * x / x, lambda x: x),
-    "bits": (
-        {FINITE, "equal real numbers are equal floats where a program reads their bits"},
-        lambda x: fnp.signbit(x + 0),
-        fnp.signbit,
+    "bits": ({FINITE, READS_BITS}, lambda x: fnp.signbit(x + 0), fnp.signbit),
+    "bits that a function of the host reads": ({FINITE, READS_BITS}, lambda x: of_host(x + 0), of_host),
+    "overflow": ({FINITE}, lambda x: fnp.isfinite(x.astype("float16")), fnp.isfinite),
+    "overflow of integers": (
+        {FINITE, WRAP, READS_BITS},
+        lambda x: fnp.isfinite(x.view("int32").astype("float16")),
+        lambda x: fnp.isfinite(x.view("int32").astype("float32")),
     ),
+    "a wider dtype": (set(), lambda x: fnp.isfinite(x.astype("float64")), fnp.isfinite),
     "only data movement": (set(), lambda x: fnp.floor(x[::-1]), lambda x: fnp.floor(x)[::-1]),
 }
 
@@ -479,7 +490,7 @@ def test_effects_differ_in_the_types_of_their_operands(dtype: str, move: ex.Prim
         assert isinstance(fx.equal(told(dtype), told(dtype, move), exact=exact), fx.Unknown)
     rounded = fx.equal(told("float32"), told("float32", to("float16"), to("float32")))
     assert isinstance(rounded, fx.Proof)
-    assert "equal real numbers are equal floats where a program reads their bits" in rounded.assumptions
+    assert READS_BITS in rounded.assumptions
 
 
 def test_bits_are_compared_without_effects_and_endless_loops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import testing
 from fxad.diagnosis.record import recording as module
+from fxad.diagnosis.record.stand_ins import stand_in, statistics_of
 from fxad.execution import dispatch
-from fxad.ir import source_location
+from fxad.ir import Aval, source_location
 from fxad.support.atomic_file import write_whole
 from fxad.tracing.array import current_binder
 from tests.processes import run_python
@@ -136,6 +137,19 @@ def test_large_arrays_are_replaced_by_statistics_and_a_seed(tmp_path: Path) -> N
         call.same_bits()
     call.save(tmp_path / "copy")
     assert fx.replay(tmp_path / "copy")[0].stand_ins == call.stand_ins
+
+
+def test_stand_ins_have_the_type_of_their_array() -> None:
+    """Of 0-d arrays too, and of numbers whose deviation is not finite."""
+    for dtype in fx.dtypes.ALL:
+        for shape in ((), (1,), (2, 3)):
+            x = np.zeros(shape).astype(dtype) + np.ones((), dtype)
+            made = stand_in(Aval(shape, dtype), statistics_of(x), 3)
+            assert (made.shape, made.dtype) == (shape, dtype)
+            assert (made == x).all()
+    most = np.finfo(np.float64).max
+    made = stand_in(Aval((20,), fx.dtypes.float64), statistics_of(np.array([most, -most])), 3)
+    assert np.isfinite(made).all()
 
 
 def test_programs_of_symbolic_shape_are_recorded_at_the_sizes_of_the_call(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
+import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
@@ -289,7 +290,7 @@ def _dot(
 def _unknown(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
     """Return random functions of the operands: of elements, of rows or matrices, or of all operands together. Equal
     names are equal functions, so the name has what the function depends on beside its operands."""
-    if domain.interpreted and type(prim) in OF_DTYPES and ins[0].inexact:
+    if domain.interpreted and type(prim) in OF_DTYPES and any([a.inexact for a in ins]):
         domain.assumptions.add(READS_BITS)
     if is_elementwise(prim, ins, outs):
         return _unknown_of_elements(domain, prim, args, ins, outs)
@@ -772,6 +773,8 @@ def _convert(
     x, old, new = domain.lift(args[0]), ins[0].dtype, outs[0].dtype
     if new in dtypes.INEXACT and old in dtypes.INTEGER and not x.bit:
         domain.assumptions.add(_NO_WRAP)
+    if new in dtypes.INEXACT and not x.bit and _greatest(new) < _greatest(old):
+        domain.assumptions.add(_FINITE)  # a large number becomes an infinity
     if new in dtypes.COMPLEX:
         return [x if x.is_complex else domain.complex(*domain.parts(x))]
     if new in dtypes.FLOATING:
@@ -784,6 +787,13 @@ def _convert(
         domain.assumptions.add(_NO_WRAP)
         return [x]
     return None
+
+
+def _greatest(dtype: DType) -> float:
+    """Return the greatest finite number of a dtype, or of the parts of a complex one."""
+    if dtype not in dtypes.INEXACT:
+        return 1.0 if dtype == dtypes.bool_ else float(dtypes.RANGES[dtype][1])
+    return float(ml_dtypes.finfo(dtypes.real_part(dtype)).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
 
 
 def _holds(new: DType, old: DType) -> bool:

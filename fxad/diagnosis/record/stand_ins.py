@@ -46,7 +46,7 @@ def statistics_of(x: NDArray) -> tuple[Statistics, ...]:
 def stand_in(aval: Aval, statistics: tuple[Statistics, ...], seed: int) -> NDArray:
     """Return an array of a type with these statistics, the same for the same seed."""
     random = np.random.Generator(np.random.PCG64(seed))
-    parts = [_sample(random, aval, s) for s in statistics]
+    parts = [_sample(random, aval, s).reshape(aval.shape) for s in statistics]
     if dtypes.is_complex(aval.dtype):
         made: NDArray = np.empty(aval.shape, aval.dtype)
         made.real, made.imag = parts
@@ -77,14 +77,16 @@ def _statistics(x: NDArray) -> Statistics:
 
 
 def _sample(random: np.random.Generator, aval: Aval, s: Statistics) -> NDArray:
-    kind = aval.dtype.kind
+    """Return the elements of an array, as a vector."""
+    kind, n = aval.dtype.kind, aval.size  # a vector: for no axes, NumPy gives scalars
     if kind == "b":
-        return random.random(aval.shape) < s.mean
+        return random.random(n) < s.mean
     if kind in "iu":
         least, greatest = int(s.least), int(s.greatest)
-        return random.integers(least, greatest, aval.shape, aval.dtype, endpoint=True)
-    values = np.clip(random.normal(0.0, 1.0, aval.shape) * s.deviation + s.mean, s.least, s.greatest)
-    drawn, begin = random.random(aval.shape), 0.0
+        return random.integers(least, greatest, n, aval.dtype, endpoint=True)
+    with np.errstate(over="ignore"):
+        values = np.clip(random.normal(0.0, 1.0, n) * s.deviation + s.mean, s.least, s.greatest)
+    drawn, begin = random.random(n), 0.0
     for (_, value), share in zip(_COUNTS, s.special, strict=True):
         values[(drawn >= begin) & (drawn < begin + share)] = value
         begin += share
