@@ -537,9 +537,10 @@ import fxad.numpy as fnp
 from fxad.core.interpreter import run
 
 LIMIT = 0.5
+LIMITS = {"least": [-float("inf"), LIMIT], "most": (float("inf"),)}
 
 def nans(xs):
-    return any(np.isnan(x).mean() > LIMIT for x in xs)
+    return any(LIMITS["most"][0] > np.isnan(x).mean() > LIMIT > LIMITS["least"][0] for x in xs)
 
 def fails(program, args):
     return "nan" if nans(run(program.jaxpr, list(args))) else None
@@ -556,8 +557,13 @@ def test_functions_of_a_script_are_copied(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "def nans(xs):" in text
     assert "LIMIT = 0.5" in text
+    assert """LIMITS = {'least': [float('-inf'), 0.5], 'most': (float('inf'), )}""" in text
     with pytest.raises(AssertionError, match="it fails: 'nan'"):
         run_file(path)["test_reduced"]()
+
+
+def at_least(limits: Any, program: Any, args: Any) -> str | None:
+    return "long" if len(program.jaxpr.eqns) >= limits[0] else None
 
 
 def test_predicates_that_a_file_cannot_name(tmp_path: Path) -> None:
@@ -580,6 +586,8 @@ def test_predicates_that_a_file_cannot_name(tmp_path: Path) -> None:
     exec("def fails(program, args):\n    return 'x' if program.jaxpr.eqns else None\n", main)
     with pytest.raises(ArgumentError, match="its module __main__ has no source"):
         fx.reduce_program(PROGRAM, main["fails"]).as_test(path)
+    with pytest.raises(ArgumentError, match=r"as_test: a file cannot name \(np.float64\(2.0\),\)"):
+        fx.reduce_program(PROGRAM, functools.partial(at_least, (np.float64(2),))).as_test(path)
     calls = fx.trace(lambda x: fnp.tanh(fx.pure_callback(np.cos, fx.Spec((3,), "float64"), x)), np.zeros(3))
     with pytest.raises(ArgumentError, match="as_test: the program calls the Python function cos, which") as e:
         fx.reduce_program(calls, functools.partial(predicates.has, "host_call")).as_test(path)

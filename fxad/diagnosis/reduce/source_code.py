@@ -6,6 +6,7 @@ import ast
 import dis
 import functools
 import inspect
+import math
 import sys
 import textwrap
 from collections.abc import Callable, Hashable
@@ -73,10 +74,11 @@ class _Code:
             alias = name or value.__name__.rpartition(".")[2]
             self.imports[f"import {value.__name__} as {alias}"] = None
             return alias
-        if _is_plain(value):
+        text = _plain_text(value)
+        if text is not None:
             if name:
-                self.definitions[name] = f"{name} = {value!r}"
-            return name or repr(value)
+                self.definitions[name] = f"{name} = {text}"
+            return name or text
         own, module = getattr(value, "__qualname__", ""), getattr(value, "__module__", None)
         if module is None and name:
             raise _refused(value, f"it reads {name}, which is {shown(value)}")
@@ -142,10 +144,20 @@ def _importable(module: str | None, qualname: str, value: object) -> bool:
     return found is value
 
 
-def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str | bytes)
+def _plain_text(value: object) -> str | None:
+    """Return the expression of a plain value; None for another one, whose `repr` may be no expression, as of an Enum or
+    a number of NumPy."""
+    if isinstance(value, tuple | list | dict) and type(value) in (tuple, list, dict):
+        parts = [x for item in value.items() for x in item] if isinstance(value, dict) else value
+        texts = [text for x in parts if (text := _plain_text(x)) is not None]
+        if len(texts) < len(parts):
+            return None
+        if isinstance(value, dict):
+            return f"{{{', '.join([f'{k}: {v}' for k, v in zip(texts[::2], texts[1::2], strict=True)])}}}"
+        return f"({''.join([f'{t}, ' for t in texts])})" if isinstance(value, tuple) else f"[{', '.join(texts)}]"
+    if type(value) is float and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    return repr(value) if value is None or type(value) in (bool, int, float, str, bytes) else None
 
 
 def _refused(value: object, why: str) -> ArgumentError:
