@@ -450,6 +450,14 @@ def test_effects_are_part_of_a_program() -> None:
     assert found.reason == "the effects differ: 1 and 0 calls of the host or checks"
     assert isinstance(verdict(checked, lambda x: checked(x * 1.5) - x, X), fx.Unknown)
 
+    for exact in ("real", "bits"):  # nothing reads the check, and it fails where the program runs
+        assert isinstance(verdict(lambda x: (checked(x), x)[1], lambda x: x, X, exact=exact), fx.Unknown)
+        twice = lambda x: (checked(x[::-1]), checked(x), checked(x), x)[3]  # noqa: E731
+        once = lambda x: (checked(x[::-1]), checked(x), fnp.reshape(x, (3,)))[2]  # noqa: E731
+        assert isinstance(verdict(twice, once, X, exact=exact), fx.Proof)
+    counted = lambda x: lax.fori_loop(0, 2, lambda k, y: fx.error_if(y, k > 5, "late"), x)  # noqa: E731
+    assert isinstance(verdict(counted, lambda x: x, X), fx.Proof)
+
     def scaled(factor: float, reads: bool) -> Any:
         def f(x: Any) -> Any:
             large = fx.error_if(x, x < 1e6, "small")

@@ -237,7 +237,7 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
     """Decide whether two programs with operands and results of the same types are equal."""
     of = "bits" if bits else "real functions"
     left, right = question.programs
-    if _same_values(*question.bound) and (left is right or bitwise_normal_form(left) is bitwise_normal_form(right)):
+    if _same_values(*question.bound) and (left is right or _have_one_form(left, right)):
         return Proof("identity", of, float("inf"))
     same = _same_expressions(question, bits, exact_constants=False)
     if isinstance(same, Unknown) and not bits:
@@ -248,6 +248,18 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
         return same
     different = _difference_in_bits(question) if bits else _difference(question)
     return same if different is None else different
+
+
+def _have_one_form(left: Jaxpr, right: Jaxpr) -> bool:
+    """Return True if two programs have one normal form. That of a program with a check that nothing reads does not
+    have the check, which fails where the program runs."""
+    if bitwise_normal_form(left) is not bitwise_normal_form(right):
+        return False
+    return all([_checks(cse(inline(p))) == _checks(bitwise_normal_form(p)) for p in (left, right)])
+
+
+def _checks(jaxpr: Jaxpr) -> int:
+    return len([None for body in distinct_jaxprs(jaxpr) for eqn in body.eqns if isinstance(eqn.prim, Check)])
 
 
 def _same_values(left: OperandArrays, right: OperandArrays) -> bool:

@@ -90,7 +90,8 @@ def _results(domain: ProofDomain, eqn: Eqn, args: list[ExactValue]) -> Sequence[
         if layout.states_results:
             return _by_layout(domain, layout, args, ins, outs)
     if isinstance(prim, Check):
-        _note_effect(domain, eqn, args)
+        if isinstance(args[0], Symbolic) or args[0].any():  # another one never fails
+            _note_effect(domain, eqn, args)
         return args[1 + prim.n_fields :]
     if isinstance(prim, HasDefinition) and domain.interpreted:
         return evaluate(domain, prim.definition(*ins), args)
