@@ -126,7 +126,7 @@ class LinearCall(Applied, Linear):
                 "known before the loop runs",
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",
-            ).located(equation=f"while of {len(args) - self.n_linear} operands")
+            )
         nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         others = [a for a in args if not isinstance(a, Hole)]
         bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *others)
