@@ -9,7 +9,7 @@ import inspect
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Final, NamedTuple
 
@@ -148,7 +148,7 @@ def _plain_text(value: object) -> str | None:
     """Return the expression of a plain value; None for another one, whose `repr` may be no expression, as of an Enum or
     a number of NumPy."""
     if isinstance(value, tuple | list | dict) and type(value) in (tuple, list, dict):
-        parts = [x for item in value.items() for x in item] if isinstance(value, dict) else value
+        parts: Sequence[object] = [x for item in value.items() for x in item] if isinstance(value, dict) else value
         texts = [text for x in parts if (text := _plain_text(x)) is not None]
         if len(texts) < len(parts):
             return None
