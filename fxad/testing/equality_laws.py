@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Verdict, decide
+from fxad.diagnosis.equality.decide import decide
+from fxad.diagnosis.equality.verdict import Counterexample, Proof, Question, Verdict
 from fxad.ir import Avals, Jaxpr, NDArray
 from fxad.testing.compare import fail
 

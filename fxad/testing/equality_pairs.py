@@ -18,9 +18,9 @@ import numpy as np
 from fxad.core.builder import Builder
 from fxad.core.flags import leading
 from fxad.core.interpreter import run
-from fxad.diagnosis.equality.decide import Proof
 from fxad.diagnosis.equality.domain import ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate
+from fxad.diagnosis.equality.verdict import Proof
 from fxad.ir import Atom, Jaxpr, Lit, NDArray
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL

@@ -16,7 +16,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.bisect.divergence import Divergence
-from fxad.diagnosis.equality.decide import Unknown
+from fxad.diagnosis.equality.verdict import Unknown
 from fxad.support.tables import LINES, ROWS, Table, escaped, preformatted
 
 

@@ -32,7 +32,8 @@ from hypothesis.strategies import SearchStrategy
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.diagnosis.equality import decide as deciding
-from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Unknown, decide
+from fxad.diagnosis.equality.decide import decide
+from fxad.diagnosis.equality.verdict import Counterexample, Proof, Question, Unknown, Verdict
 from fxad.errors import SizeError
 from fxad.ir import Jaxpr, Lit
 from fxad.primitives.slicing import Pad, Slice
@@ -170,7 +171,7 @@ def mutants_portion(portion: int, programs: int) -> Counts:
     return counts
 
 
-def _decided(a: Jaxpr, b: Jaxpr) -> deciding.Verdict:
+def _decided(a: Jaxpr, b: Jaxpr) -> Verdict:
     with mock.patch.object(deciding, "bitwise_normal_form", lambda jaxpr: jaxpr):
         return decide(Question((a, b), ((), ()), [None] * len(a.ins)))
 

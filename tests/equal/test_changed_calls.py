@@ -20,7 +20,8 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.diagnosis.equality import decide as deciding
-from fxad.diagnosis.equality.decide import Proof, Question, Unknown, decide
+from fxad.diagnosis.equality.decide import decide
+from fxad.diagnosis.equality.verdict import Proof, Question, Unknown
 from fxad.errors import FxadError
 from fxad.ir import Atom, Jaxpr, NDArray, Primitive
 from fxad.primitives import ALL
@@ -119,8 +120,8 @@ def check_kind(kind: type[Primitive], examples: int) -> int:
                     assert same or (not bits and difference(want, have) < 0.1), f"{found}\n{program}\n{changed}"
 
     with (
-        mock.patch.object(deciding, "_difference", return_value=None),  # proofs alone are checked
-        mock.patch.object(deciding, "_difference_in_bits", return_value=None),
+        mock.patch.object(deciding, "difference", return_value=None),  # proofs alone are checked
+        mock.patch.object(deciding, "difference_in_bits", return_value=None),
         mock.patch.object(deciding, "_first_new_value", return_value=Unknown("", "")),
     ):
         law()

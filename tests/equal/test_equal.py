@@ -15,9 +15,9 @@ import fxad as fx
 import fxad.lax as lax
 import fxad.numpy as fnp
 from fxad import extend as ex
-from fxad.diagnosis.equality import decide as deciding
-from fxad.diagnosis.equality.decide import Question
+from fxad.diagnosis.equality import differences
 from fxad.diagnosis.equality.field import PrimeFields
+from fxad.diagnosis.equality.verdict import Question
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError
 from fxad.primitives.elementwise import ConvertElementType
 from fxad.primitives.host_call import HostCall
@@ -502,7 +502,7 @@ def test_effects_differ_in_the_types_of_their_operands(dtype: str, move: ex.Prim
 
 
 def test_bits_are_compared_without_effects_and_endless_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "_MAX_STEPS", 50)
+    monkeypatch.setattr(differences, "_MAX_STEPS", 50)
     calls = list[object]()
 
     def f(x: Any) -> Any:

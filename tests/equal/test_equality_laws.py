@@ -20,7 +20,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.core.builder import Builder
-from fxad.diagnosis.equality.decide import Proof
+from fxad.diagnosis.equality.verdict import Proof
 from fxad.ir import Aval
 from fxad.primitives.elementwise import COS, MUL, SIN, SQUARE, Square
 from fxad.testing import EQUAL_PAIRS, Case, check_equal_pairs

@@ -10,9 +10,10 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Unknown, decide
+from fxad.diagnosis.equality.decide import decide
 from fxad.diagnosis.equality.domain import ProofDomain, Symbolic
 from fxad.diagnosis.equality.rules import apply
+from fxad.diagnosis.equality.verdict import Counterexample, Proof, Question, Unknown
 from fxad.dtypes import FLOATING, DType
 from fxad.errors import ArgumentError
 from fxad.extend import (

@@ -13,7 +13,8 @@ from hypothesis import given, seed
 
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, decide
+from fxad.diagnosis.equality.decide import decide
+from fxad.diagnosis.equality.verdict import Counterexample, Proof, Question
 from fxad.errors import FxadError
 from fxad.ir import NDArray
 from fxad.testing import Case, cases

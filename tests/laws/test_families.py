@@ -343,8 +343,8 @@ INTERFACES = ("primitives", "operations", "lax", "numpy", "scipy", "nn", "random
 # What a primitive computes in another arithmetic: a finite field, pairs of floats. A member without a row is a function
 # of its operands there, of which nothing else is known.
 ARITHMETICS = (
-    *("diagnosis/equality/rules.py", "transforms/precision/double_double.py"),
-    "transforms/precision/local_errors.py",
+    *[f"diagnosis/equality/{name}.py" for name in ("rules", "bits", "extrema")],
+    *("transforms/precision/double_double.py", "transforms/precision/local_errors.py"),
 )
 
 
@@ -372,7 +372,11 @@ def names(source: str, name: str) -> bool:
         (TopK, {"support/constants.py"}),
         (  # it is exact in floats
             Sort,
-            {"transforms/mask/rules/sorting.py", "transforms/mask/rules/linalg.py", "diagnosis/equality/decide.py"},
+            {
+                "transforms/mask/rules/sorting.py",
+                "transforms/mask/rules/linalg.py",
+                "diagnosis/equality/differences.py",
+            },
         ),
         # a log-determinant, and solves that others emit; two vectors beside the diagonal
         (

@@ -1,5 +1,6 @@
 """Equality of programs without tolerances: evaluation in finite fields, in place of floats.
 
-`field` has the arithmetic, `domain` the values, `rules` the meaning of primitives, `evaluate` that of programs,
-`decide` the decision and its confirmation in float64, `equal` the public function.
+`field` has the arithmetic, `domain` the values, `rules` the meaning of primitives (`bits` that of comparisons and
+choices, `extrema` that of maxima and minima), `evaluate` that of programs, `verdict` the question and the answers,
+`decide` the decision, `differences` the search for operands that show a difference, `equal` the public function.
 """

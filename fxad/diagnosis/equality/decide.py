@@ -1,236 +1,39 @@
-"""The decision whether two programs are equal, and the confirmation of differences in float64."""
+"""The decision whether two programs are equal: by one normal form, or in finite fields."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias, final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.dataclasses import dataclass
-from fxad.core.interpreter import run, run_by_layout, run_with
 from fxad.core.memo import by_value
+from fxad.diagnosis.equality.differences import MOVES, difference, difference_in_bits
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic
 from fxad.diagnosis.equality.evaluate import UndecidedError, evaluate, values_and_effects
 from fxad.diagnosis.equality.field import MOST
-from fxad.diagnosis.in_dtype import OF_DTYPES, apply_in, dtype_in
-from fxad.dtypes import DType
-from fxad.errors import FxadError
-from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, source_text
-from fxad.primitives.check import Check
-from fxad.primitives.cumulative import CumProd
-from fxad.primitives.elementwise import (
-    Abs,
-    Clamp,
-    Div,
-    Erfc,
-    Exp,
-    Exp2,
-    IntegerPow,
-    Logistic,
-    Max,
-    Min,
-    Mul,
-    Neg,
-    Pow,
-    Sech2,
-    SelectN,
-    Square,
-    StopGradient,
+from fxad.diagnosis.equality.verdict import (
+    OperandArrays,
+    Proof,
+    Question,
+    Unknown,
+    Verdict,
+    bytes_differ,
 )
-from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
-from fxad.primitives.elementwise.family import Compare
-from fxad.primitives.elementwise.gamma import Igamma, Igammac
-from fxad.primitives.index import Index
-from fxad.primitives.reduce import ReduceMax, ReduceMin
-from fxad.primitives.reduce_prod import ReduceProd
-from fxad.primitives.shape import BroadcastInDim, Permutation
-from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.softmax import Softmax
-from fxad.primitives.sort import Sort
+from fxad.ir import Eqn, Jaxpr, distinct_jaxprs, source_text
+from fxad.primitives.check import Check
 from fxad.support.progress import Progress
-from fxad.support.tables import preformatted
 from fxad.transforms import cse, dce, inline, simplify
 
 ERROR_BITS: Final = 60  # a proof errs with probability at most 2^-60
 _POINTS: Final = 4
-_DRAWS: Final = 7
-_WITH_TIES: Final = 4  # the draw whose floats are small integers, and equal each other
-_EXTREME: Final = range(_DRAWS, _DRAWS + 4)  # draws whose integers are at the limits of their dtypes
-_MAX_CONSTANTS: Final = 6  # near which operands are drawn
-_MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those of bodies counted once
-_ROUNDINGS: Final = 3
-_SPECIAL: Final = np.array([0.0, -0.0, 1.0, -1.0, 1e30, -1e-30, 1e300, np.inf, -np.inf, np.nan])
-_SPECIAL_DRAWS: Final = 4
-_CONFIRMING: Final = 16  # roundings of a difference that was found
-_BEYOND_NOISE: Final = 32.0
-_OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
-_MAX_TRIALS: Final = 60  # of simpler operands
-_MAX_STEPS: Final = 20_000  # of all loops of one run
-_SHOWN: Final = 200  # elements of an operand, in a text
-
-# operations whose results are zero in float64, and not for real numbers: those where no factor is zero, and all
-_FACTORS: Final = (Mul, Div, Square, IntegerPow, Pow, ReduceProd, CumProd, Igamma, Igammac, RegularizedIncompleteBeta)
-_POSITIVE: Final = (Exp, Exp2, Logistic, Erfc, Sech2, Softmax)
-_LEAST: Final = 2.0**-1074  # the least positive float
-
-OperandArrays: TypeAlias = Sequence[NDArray]
-
-# equations that only move elements are not where programs begin to differ
-_MOVES: Final = (Permutation, BroadcastInDim, Slice, Concatenate, Index)
-# operations that round nothing in float64: operands that are equal stay so
-_EXACT: Final = (*_MOVES, Pad, Neg, Abs, Max, Min, Clamp, SelectN, Sort, ReduceMax, ReduceMin, StopGradient)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Two programs are equal.
-
-    how:         "identity" if both have one normal form; else "evaluation", at random points of finite fields.
-    of:          "bits" for the same floating operations on the same values; "real functions" for equal functions of
-                 real and complex numbers. Floating programs may round them differently.
-    error:       -log2 of a bound of the probability, over the points, that the proof is wrong; inf for "identity".
-    known:       the operands whose values were given. The proof holds for these values of them.
-    assumptions: what the proof takes for granted beyond rounding: that floats are finite, that no denominator is zero,
-                 and others. A proof by "identity", or of "bits", needs none.
-    """
-
-    how: str
-    of: str
-    error: float
-    known: tuple[int, ...] = ()
-    assumptions: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __str__(self) -> str:
-        lines = [f"equal as {self.of if self.of != 'bits' else 'sequences of floating operations'}, by {self.how}"]
-        if self.how != "identity":
-            lines.append(f"  wrong with probability at most 2^-{int(self.error)}")
-        if self.known:
-            lines.append(f"  for the given values of operands {', '.join(map(str, self.known))}")
-        lines += [f"  assuming that {a}" for a in self.assumptions]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Counterexample:
-    """Two programs differ: their results for some operands.
-
-    args:   operands, of the types of the programs.
-    result, index: the number of a result, and the place of an element that differs.
-    left, right:   the element in each program: in float64, or in the program's own dtypes for `of` "bits".
-    """
-
-    args: tuple[NDArray, ...]
-    result: int
-    index: tuple[int, ...]
-    left: object
-    right: object
-    of: str = "real functions"
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        at = f"result {self.result}" + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
-        lines = [f"different: {at} is {self.left} and {self.right} at"]
-        return "\n".join([*lines, *[f"  operand {k}: {_elements(a)}" for k, a in enumerate(self.args)]])
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
-
-
-def _elements(x: NDArray) -> str:
-    """Return the elements of an array as nested lists; the first and the last of a large one."""
-    array = np.asarray(x)
-    return str(array.tolist()) if array.size <= _SHOWN else np.array2string(array, threshold=_SHOWN, separator=", ")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Neither equality nor a difference was found.
-
-    equation: the equation that was not decided, with its program; of the second program, the first whose values the
-              first program does not have; "" if it is none in particular.
-    reason:   why.
-    where:    the user's line of the equation.
-    """
-
-    equation: str
-    reason: str
-    where: str = ""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        at = f" at {self.equation}" * bool(self.equation) + f", {self.where}" * bool(self.where)
-        return f"not decided{at}: {self.reason}"
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
-
-
-Verdict: TypeAlias = "Proof | Counterexample | Unknown"
 
 
 @by_value
 def bitwise_normal_form(jaxpr: Jaxpr) -> Jaxpr:
     """Return a program with the same bits, without calls, common subexpressions, dead equations."""
     return dce(cse(simplify(inline(jaxpr))))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """Two programs, and what is known of their operands.
-
-    bound: for each program, the values of its first operands. avals: the types of the others, which both programs have.
-    known: their values, or None. `seed` is that of the operands that are drawn.
-    """
-
-    programs: tuple[Jaxpr, Jaxpr]
-    bound: tuple[OperandArrays, OperandArrays]
-    known: Sequence[NDArray | None]
-    seed: int = 0
-
-    @property
-    def avals(self) -> tuple[Aval, ...]:
-        """The types of the operands that both programs have."""
-        return self.programs[0].in_avals[len(self.bound[0]) :]
-
-    @property
-    def field_seed(self) -> int:
-        """The seed of the primes and the random functions. Every constant of the question changes it: a program that
-        was written with the primes or the points of another question meets other ones."""
-        bits = hashlib.blake2b(b"".join([str(self.seed).encode(), *map(_hash, self.programs)]), digest_size=16)
-        for x in (*self.bound[0], *self.bound[1], *[x for x in self.known if x is not None]):
-            bits.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
-        return int.from_bytes(bits.digest(), "little")
-
-    def operands(self, args: Sequence[ExactValue]) -> tuple[list[ExactValue], list[ExactValue]]:
-        """Return the operands of each program."""
-        left, right = self.bound
-        return [*left, *args], [*right, *args]
-
-
-@by_value
-def _hash(jaxpr: Jaxpr) -> bytes:
-    """Return a hash of the constants and parameters of a program; unlike `digest`, also of those that have no text."""
-    bodies = distinct_jaxprs(jaxpr)
-    parts = [f"{e.prim!r}{[a for a in e.ins if isinstance(a, Lit)]}" for body in bodies for e in body.eqns]
-    return hashlib.blake2b("\n".join(parts).encode()).digest()
 
 
 def decide(question: Question, *, bits: bool = False) -> Verdict:
@@ -246,7 +49,7 @@ def decide(question: Question, *, bits: bool = False) -> Verdict:
         same = exactly if isinstance(exactly, Proof) else same
     if isinstance(same, Proof):
         return same
-    different = _difference_in_bits(question) if bits else _difference(question)
+    different = difference_in_bits(question) if bits else difference(question)
     return same if different is None else different
 
 
@@ -265,13 +68,10 @@ def _checks(jaxpr: Jaxpr) -> int:
 def _same_values(left: OperandArrays, right: OperandArrays) -> bool:
     return len(left) == len(right) and all(
         [
-            x.dtype == y.dtype and x.shape == y.shape and not _bytes_differ(x, y).any()
+            x.dtype == y.dtype and x.shape == y.shape and not bytes_differ(x, y).any()
             for x, y in zip(left, right, strict=True)
         ]
     )
-
-
-# ------------------------------------------------------------------------------------------------ in finite fields
 
 
 def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> Proof | Unknown:
@@ -311,7 +111,7 @@ def _same_expressions(question: Question, bits: bool, exact_constants: bool) -> 
 def _same(domain: ProofDomain, x: ExactValue, y: ExactValue) -> bool:
     if not isinstance(x, Symbolic) and not isinstance(y, Symbolic):
         if not domain.interpreted or x.dtype not in dtypes.INEXACT:
-            return not _bytes_differ(x, y).any()
+            return not bytes_differ(x, y).any()
         return bool(np.array_equal(x.astype(np.complex128), y.astype(np.complex128), equal_nan=True))
     a, b = domain.lift(x), domain.lift(y)
     if a.is_complex != b.is_complex:
@@ -335,7 +135,7 @@ def _first_new_value(domain: ProofDomain, question: Question, args: Sequence[Exa
     found: list[Eqn] = []
 
     def look(eqn: Eqn, outs: Sequence[ExactValue]) -> None:
-        if not found and not isinstance(eqn.prim, _MOVES) and not all([key(x) in values for x in outs]):
+        if not found and not isinstance(eqn.prim, MOVES) and not all([key(x) in values for x in outs]):
             found.append(eqn)
 
     evaluate(domain, needed, theirs, look)
@@ -346,334 +146,3 @@ def _first_new_value(domain: ProofDomain, question: Question, args: Sequence[Exa
     number = next((k for k, e in enumerate(right.eqns) if e.prim == eqn.prim and e.source is eqn.source), None)
     label = f"equation {number} " if number is not None else ""
     return Unknown(f"{label}({eqn.prim.name}) of {right.name}", reason, source_text(eqn.source))
-
-
-# ------------------------------------------------------------------------------------------------------- in float64
-
-
-def _difference(question: Question) -> Counterexample | None:
-    """Return operands where the results differ by more than rounding, as float64 computes them."""
-    with Progress("searching for a difference", unit=" draws") as bar:
-        for args in _draws(question):
-            bar.step()
-            found = _compared(question, args)
-            if found is None or not _confirmed(question, found) or not _shown_by_floats(question, found):
-                continue
-            simpler = _shrunk(question, found)
-            return simpler if _confirmed(question, simpler) and _shown_by_floats(question, simpler) else found
-    return None
-
-
-def _shown_by_floats(question: Question, found: Counterexample) -> bool:
-    """Return True if the programs have results in their own dtypes, and differ in them where one of them reads the
-    floats of a dtype: in float64, a conversion to float16 rounds nothing, and `reduce_precision` to it does."""
-    kinds = {type(e.prim) for p in question.programs for body in distinct_jaxprs(p) for e in body.eqns}
-    if kinds.isdisjoint((Check, *OF_DTYPES)):
-        return True
-    pairs = zip(question.programs, question.bound, strict=True)
-    try:
-        ours, theirs = [run(p, [*bound, *found.args])[found.result] for p, bound in pairs]
-    except FxadError:  # a check failed: no evidence
-        return False
-    return kinds.isdisjoint(OF_DTYPES) or bool(_bytes_differ(ours, theirs)[found.index])
-
-
-def _confirmed(question: Question, found: Counterexample) -> bool:
-    """Return True if the results differ however their equations are rounded: a floor or a comparison at a jump has a
-    wrong value in float64 that rounding in one more direction changes."""
-    return _compared(question, found.args, _CONFIRMING) is not None
-
-
-def _draws(question: Question) -> Iterator[list[NDArray]]:
-    """Give operands: floats around 0 of several sizes, or positive ones, or equal ones, and small or extreme integers;
-    then values above, below and at the constants of the programs, where comparisons change. Operands whose values are
-    given have these."""
-    programs = question.programs
-    constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
-    integers = any([x is None and not a.inexact for a, x in zip(question.avals, question.known, strict=True)])
-    near: list[tuple[float, float] | None] = [None] * (_DRAWS + len(_EXTREME) * integers)
-    near += [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
-    work = sum([len(body.eqns) for p in programs for body in distinct_jaxprs(p)])
-    for draw in range(min(len(near), max(3, _MAX_EQUATIONS // max(work, 1)))):
-        source = np.random.default_rng([question.seed, draw])
-        yield [
-            _drawn(source, aval, draw, near[draw]) if value is None else value
-            for aval, value in zip(question.avals, question.known, strict=True)
-        ]
-
-
-def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float, float] | None) -> NDArray:
-    shape, dtype = aval.shape, aval.dtype
-    if dtype == dtypes.bool_:
-        return np.asarray(source.integers(0, 2, shape).astype(np.bool_))
-    if near is not None:
-        constant, side = near
-        if not aval.inexact:
-            real = np.full(shape, constant + side)
-        elif side:
-            real = constant + side * source.uniform(0, 1, shape) * (1 + abs(constant))
-        else:
-            real = np.where(source.integers(0, 2, shape), constant, source.normal(0, 1, shape))
-    elif not aval.inexact and draw in _EXTREME:
-        least, most = dtypes.RANGES[dtype]
-        middle = least + (most - least + 1) // 2
-        values = np.array([most, least, middle, most - 1, least + 1, middle - 1, middle + 1], object)
-        which = source.integers(0, len(values), shape) if draw == _EXTREME[-1] else np.full(shape, draw - _DRAWS)
-        return np.asarray(values[which], dtype)
-    elif not aval.inexact:
-        real = source.integers(-4, 5, shape).astype(np.float64)
-    elif draw == _WITH_TIES:
-        real = np.rint(source.normal(0, 1.0, shape))
-    else:
-        real = source.uniform(0.25, 1.0, shape) if draw % 2 else source.normal(0, 1.0 + draw, shape)
-    with np.errstate(all="ignore"):
-        if not aval.inexact:
-            low, high = [float(x) for x in dtypes.RANGES[dtype]]
-            return np.asarray(np.clip(np.rint(real), max(low, -(2.0**53)), min(high, 2.0**31 - 1)).astype(dtype))
-        return np.asarray(real + 1j * source.normal(0, 1, shape) if dtype in dtypes.COMPLEX else real).astype(dtype)
-
-
-def _special(question: Question) -> Iterator[list[NDArray]]:
-    """Give operands whose floats are zeros of both signs, infinities, nans, and numbers whose products leave the range
-    of a dtype."""
-    for draw in range(_SPECIAL_DRAWS):
-        source = np.random.default_rng([question.seed, draw, 1])
-        args = []
-        for aval, value in zip(question.avals, question.known, strict=True):
-            if value is None and aval.inexact:
-                with np.errstate(all="ignore"):
-                    value = np.asarray(_SPECIAL[source.integers(0, len(_SPECIAL), aval.shape)]).astype(aval.dtype)
-            args.append(_drawn(source, aval, draw, None) if value is None else value)
-        yield args
-
-
-@by_value
-def _constants(jaxpr: Jaxpr) -> tuple[float, ...]:
-    """Return the finite real constants of a program."""
-    found = set[float]()
-    for body in distinct_jaxprs(jaxpr):
-        for a in (a for eqn in body.eqns for a in eqn.ins):
-            if isinstance(a, Lit) and a.aval.dtype not in dtypes.COMPLEX and np.isfinite(float(a.value)):
-                found.add(float(a.value))
-    return tuple(sorted(found))
-
-
-def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROUNDINGS) -> Counterexample | None:
-    """Return the element that differs most, relative to the noise of rounding; None if it is noise.
-
-    Each program runs in float64, and then several times with results of each equation rounded at random: the spread of
-    the results estimates their error (stochastic arithmetic: Vignes 1993).
-    """
-    pairs = [(p, [*bound, *args]) for p, bound in zip(question.programs, question.bound, strict=True)]
-    try:
-        runs = [[_run_rounded(p, operands, 0)] for p, operands in pairs]
-        if all([np.array_equal(x, y) for x, y in zip(runs[0][0], runs[1][0], strict=True)]):
-            return None
-        for k in range(1, 1 + roundings):
-            for of, (p, operands) in zip(runs, pairs, strict=True):
-                of.append(_run_rounded(p, operands, k))
-    except Exception:  # noqa: BLE001  # float64 does not fit this program (a cast of bits), or a check failed: no evidence
-        return None
-    best: tuple[float, Counterexample] | None = None
-    for q in range(len(question.programs[0].outs)):
-        ours, theirs = [np.stack([np.asarray(outs[q]) for outs in of]) for of in runs]
-        if not ours.size:
-            continue
-        if ours.dtype.kind in "fc":
-            ours, theirs = [np.asarray(x).astype(np.complex128) for x in (ours, theirs)]
-            with np.errstate(all="ignore"):
-                noise = np.abs(ours - ours[0]).max(0) + np.abs(theirs - theirs[0]).max(0)
-                size = np.maximum(np.abs(ours[0]), np.abs(theirs[0]))
-                gap = np.abs(ours[0] - theirs[0])
-                ratio = gap / (_BEYOND_NOISE * (noise + 2.0**-52 * size) + 1e-300)
-            finite = np.isfinite(ours).all(0) & np.isfinite(theirs).all(0)
-            ratio = np.where(finite, ratio, 0.0)
-        else:
-            steady = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
-            ratio = np.where(steady & (ours[0] != theirs[0]), 2.0, 0.0)
-        large = (ratio > 1) & (ratio >= ratio.max() / 8)
-        at = np.unravel_index(int(np.argmax(large)), ratio.shape)  # the first of those that differ most
-        if ratio[at] > 1 and (best is None or ratio[at] > best[0]):
-            pair = [np.asarray(of[0][q])[at].item() for of in runs]
-            best = float(ratio[at]), Counterexample(tuple(args), q, tuple(map(int, at)), *pair)
-    return None if best is None else best[1]
-
-
-def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArray]:
-    source = np.random.default_rng(seed) if seed else None
-    with np.errstate(all="ignore"):
-        return _wide(jaxpr, [_widened_value(x) for x in args], source)
-
-
-def _widened_value(x: NDArray) -> NDArray:
-    return x.astype(dtype_in(dtypes.float64, x.dtype), copy=False)
-
-
-def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
-    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and
-    those that are no numbers are any numbers."""
-    return _bounded(jaxpr, args, dtypes.float64, lambda eqn, operands: _wide_results(eqn, operands, source), source)
-
-
-def _bounded(
-    jaxpr: Jaxpr,
-    args: Sequence[NDArray],
-    dtype: DType | None,
-    results_of: Callable[[Eqn, list[NDArray]], list[NDArray]],
-    source: np.random.Generator | None = None,
-) -> list[NDArray]:
-    """Run a program whose inexact values have `dtype`, by the results of its equations without bodies. For operands
-    that were drawn, a loop may have no end.
-
-    Raises: ValueError after `_MAX_STEPS` steps of loops, of all together.
-    """
-    made = itertools.count(1)
-
-    def body(jaxpr: Jaxpr, values: list[NDArray]) -> list[NDArray]:
-        if next(made) > _MAX_STEPS:
-            raise ValueError("the loops do not end")
-        return run_body(jaxpr, values)
-
-    def apply(_: int, eqn: Eqn, operands: list[NDArray]) -> list[NDArray]:
-        layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
-        if layout is None or not layout.states_results:
-            return results_of(eqn, operands)
-        outs = [v.aval.with_dtype(dtype_in(dtype, v.aval.dtype)) for v in eqn.outs]
-        found = run_by_layout(layout, operands, outs, lambda k, _, values: body(layout.bodies[k].jaxpr, values))
-        assert found is not None, "each body has results"
-        return found
-
-    def run_body(jaxpr: Jaxpr, values: Sequence[NDArray]) -> list[NDArray]:
-        return run_with(jaxpr, values, apply, lambda a: a.array if dtype is None else _literal(a, source))
-
-    return run_body(jaxpr, args)
-
-
-def _wide_results(eqn: Eqn, operands: list[NDArray], source: np.random.Generator | None) -> list[NDArray]:
-    outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
-    if source is None:
-        return outs
-    if not isinstance(eqn.prim, _EXACT):
-        finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
-        outs = [_rounded(y, finite, source) for y in outs]
-        if isinstance(eqn.prim, (*_FACTORS, *_POSITIVE)) and eqn.outs[0].aval.inexact:
-            outs = [_not_zero(eqn, y, operands, source) for y in outs]
-    if isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
-        outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
-    return outs
-
-
-def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, source: np.random.Generator) -> NDArray:
-    """Return a result of which those too small for a float are about zero, and not zero: exp(-1000) is positive."""
-    small = np.abs(y) < np.finfo(np.float64).smallest_normal
-    for x in operands:
-        usual = np.isfinite(x)
-        if isinstance(eqn.prim, _FACTORS):  # a product is zero if a factor is
-            usual &= x != 0
-        small &= usual if x.shape == y.shape and not isinstance(eqn.prim, CumProd) else usual.all()
-    return np.where(small, np.add(y, _LEAST * source.choice((-1.0, 1.0), y.shape)), y) if small.any() else y
-
-
-def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
-    """Return a constant. One that its dtype has rounded, such as 0.1, is off by a little: in float32, `x * 0.1 * 0.3`
-    and `x * 0.03` are the same function."""
-    wide, dtype = _widened_value(a.array), a.aval.dtype
-    if source is None or wide.dtype == dtype:
-        return wide
-    spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
-    parts = np.array([np.real(a.value), np.imag(a.value)], np.float64)
-    digits = np.frexp(parts)[0] / np.sqrt(spacing)
-    if ((digits == np.rint(digits)) | (parts == np.rint(parts))).all():  # few digits, or an integer: it is exact
-        return wide
-    return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(source.integers(-1, 2))))
-
-
-def _wide_impl(eqn: Eqn, operands: Sequence[NDArray]) -> Sequence[NDArray]:
-    prim = eqn.prim
-    if isinstance(prim, Check):
-        return operands[1 + prim.n_fields :]
-    if prim.effects:
-        raise ValueError("an effect is not repeated")
-    return apply_in(dtypes.float64, eqn, operands)
-
-
-def _rounded(y: NDArray, finite: bool, source: np.random.Generator) -> NDArray:
-    """Return a result, rounded at random. An infinity or a nan of finite operands is no number, as a quotient by zero:
-    in its place is any number, so that a result that depends on it is not steady."""
-    if y.dtype.kind not in "fc" or not y.size:
-        return y
-    made = np.asarray(np.multiply(y, 1 + 2.0**-52 * source.integers(-1, 2, y.shape)))
-    if finite and not np.isfinite(y).all():
-        made = np.where(np.isfinite(y), made, source.normal(0, 1.0, y.shape) * 10.0 ** source.uniform(-3, 3, y.shape))
-    return made
-
-
-def _compared_near(y: NDArray, operands: OperandArrays, dtype: DType, source: np.random.Generator) -> NDArray:
-    """Return a comparison. Of values nearer to each other than the floats of their dtype it has any result: constants
-    of the dtype are rounded, and 0.1 + 0.2 may be 0.3."""
-    a, b = [np.asarray(x).astype(np.complex128) for x in operands]
-    spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
-    with np.errstate(all="ignore"):
-        near = (a != b) & (np.abs(a - b) <= spacing * np.maximum(np.abs(a), np.abs(b)))
-    return np.asarray(np.where(near, source.integers(0, 2, y.shape).astype(np.bool_), y))
-
-
-def _shrunk(question: Question, found: Counterexample) -> Counterexample:
-    """Return a counterexample with simpler operands: zeros, ones, small integers, as far as the programs differ."""
-    trials = 0
-    for k, (aval, known) in enumerate(zip(question.avals, question.known, strict=True)):
-        for simpler in _simpler(found.args[k], aval) if known is None else ():
-            trials += 1
-            if trials > _MAX_TRIALS or np.array_equal(simpler, found.args[k]):
-                continue
-            other = _compared(question, (*found.args[:k], simpler, *found.args[k + 1 :]))
-            if other is not None:
-                found = other
-                break
-    return found
-
-
-def _simpler(x: NDArray, aval: Aval) -> Iterator[NDArray]:
-    yield np.zeros(aval.shape, aval.dtype)
-    yield np.ones(aval.shape, aval.dtype)
-    if aval.dtype != dtypes.bool_:
-        yield np.arange(aval.size).reshape(aval.shape).astype(aval.dtype)
-    if aval.inexact:
-        with np.errstate(all="ignore"):
-            wide: Any = x.astype(dtype_in(dtypes.float64, aval.dtype))
-            yield (np.round(wide * 4) / 4).astype(aval.dtype)
-            yield (np.round(wide * 256) / 256).astype(aval.dtype)
-
-
-def _difference_in_bits(question: Question) -> Counterexample | None:
-    """Return operands where the interpreted results have other bits."""
-    for args in itertools.chain(_draws(question), _special(question)):
-        try:
-            with np.errstate(all="ignore"):
-                runs = [
-                    _bounded(p, [*bound, *args], None, _own_results)
-                    for p, bound in zip(question.programs, question.bound, strict=True)
-                ]
-        except Exception:  # noqa: BLE001  # a check failed, a loop has no end, a function of the host raised: no evidence
-            continue
-        for q, (a, b) in enumerate(zip(*runs, strict=True)):
-            differ = _bytes_differ(a, b)
-            if a.dtype in dtypes.INEXACT:
-                differ = np.logical_and(
-                    differ, ~(np.isnan(a) & np.isnan(b))
-                )  # no operation says which nan its result is
-            if differ.any():
-                at = np.unravel_index(int(np.argmax(differ)), differ.shape)
-                return Counterexample(tuple(args), q, tuple(map(int, at)), a[at].item(), b[at].item(), "bits")
-    return None
-
-
-def _own_results(eqn: Eqn, operands: list[NDArray]) -> list[NDArray]:
-    if eqn.prim.effects:
-        raise ValueError("an effect is not repeated")
-    return list(map(np.asarray, eqn.prim.impl(*operands)))
-
-
-def _bytes_differ(x: NDArray, y: NDArray) -> NDArray:
-    words = [np.ascontiguousarray(z).reshape(-1).view(f"V{z.dtype.itemsize}").reshape(z.shape) for z in (x, y)]
-    return np.asarray(words[0] != words[1])

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import log2, prod
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.diagnosis.equality.field import BITS, PrimeFields, Residues
 from fxad.dtypes import DType
-from fxad.ir import Aval, Jaxpr, NDArray, Primitive, jaxprs_in_params, map_parameter, params
+from fxad.ir import Aval, Avals, Jaxpr, NDArray, Primitive, jaxprs_in_params, map_parameter, params
 
 _CHUNK: Final = 1024
 _MEMORY: Final = 1 << 28
@@ -62,6 +62,9 @@ class Symbolic:
 
 ExactValue: TypeAlias = "NDArray | Symbolic"
 
+# (domain, primitive, operands, types of operands, types of results) -> results, or None: the rule does not apply
+EvaluationRule: TypeAlias = "Callable[[ProofDomain, Any, list[ExactValue], Avals, Avals], list[ExactValue] | None]"
+
 
 @final
 class ProofDomain:
@@ -70,6 +73,11 @@ class ProofDomain:
     interpreted: sums, products and comparisons have their meaning for real numbers. Otherwise each operation that
     rounds is a function of which nothing is known.
     exact_constants: constants are combined exactly, not rounded as the program does.
+
+    For the bound of the error, a value is a polynomial of the operands, of random functions, and of quotients, each of
+    which counts as a variable of degree 1. A quotient whose denominator has quotients of level k is of level k + 1. In
+    `1 / (x + 1 / y)`, that of y has level 1, and the whole has level 2. `quotients` has for each level the number of
+    denominators and their greatest degree.
     """
 
     def __init__(self, points: int, seed: int = 0, *, interpreted: bool = True, exact_constants: bool = False) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.api.lift import check_function, trace_for_transform
 from fxad.core import tree
-from fxad.diagnosis.equality.decide import Counterexample, Proof, Question, Unknown, decide
+from fxad.diagnosis.equality.decide import decide
+from fxad.diagnosis.equality.verdict import Counterexample, Proof, Question, Unknown
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described, shown
 from fxad.ir import Jaxpr, NDArray
 from fxad.tracing.program import Program

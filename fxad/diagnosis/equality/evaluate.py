@@ -9,8 +9,9 @@ import numpy as np
 
 from fxad.core.interpreter import array_of, run_with, steps
 from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
+from fxad.diagnosis.equality.bits import case_of, less
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
-from fxad.diagnosis.equality.rules import READS_BITS, HasDefinition, apply, case_of, less
+from fxad.diagnosis.equality.rules import READS_BITS, HasDefinition, apply
 from fxad.dtypes import DType
 from fxad.errors import FxadError, first_line
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
@@ -177,7 +178,7 @@ def _loop(
     """Return the results of a loop. While operands decide whether a step is made, its results are chosen by that."""
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     rows: dict[int, dict[int, ExactValue]] = {q: {} for q, r in enumerate(layout.result_roles) if isinstance(r, Sliced)}
-    active: Symbolic | None = None  # None: the step is made for all operands
+    going_on: Symbolic | None = None  # the product of the predicates so far; None: all hold for all operands
     chosen = 0
     limit = next(((x, a.dtype) for x, a, role in zip(args, ins, roles, strict=True) if isinstance(role, Count)), None)
     count = None if limit is None else limit[0]
@@ -185,8 +186,10 @@ def _loop(
     for made, step in enumerate(_steps(layout, count)):
         if made >= _MAX_STEPS:
             raise UndecidedError(f"the loop made {_MAX_STEPS} steps and did not end")
+        active = going_on  # None: the step is made for all operands
         if limit is not None and isinstance(count, Symbolic):
-            active = less(domain, domain.constant(made), count, limit[1])
+            counted = less(domain, domain.constant(made), count, limit[1])
+            active = counted if active is None else _both(domain, active, counted)
         if active is not None:
             chosen += 1
             if chosen > _MAX_CHOSEN_STEPS:
@@ -203,11 +206,11 @@ def _loop(
             if active is not None and len(domain.effects) > before:
                 raise UndecidedError("operands decide which effects happen")
             indices = layout.result_indices(k)
-            present = active
+            present = active  # for what this body computes; the bodies behind a predicate run where it holds
             for q, x in zip(indices, values, strict=True):
                 if q is None:
                     if isinstance(x, Symbolic):
-                        active = x if active is None else _both(domain, active, x)
+                        active = going_on = x if active is None else _both(domain, active, x)
                     else:
                         ended = not np.all(x)
                 elif q in rows:

@@ -16,13 +16,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
-from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
+from fxad.diagnosis.equality.bits import both, compare, either, equal, less, of_bit, of_bits, reduce_bits, select, xor
+from fxad.diagnosis.equality.domain import EvaluationRule, ExactValue, ProofDomain, Symbolic, kind_of
+from fxad.diagnosis.equality.extrema import clamp, cumulative_extremum, extremum, reduce_extremum, running
 from fxad.diagnosis.equality.field import Residues
 from fxad.diagnosis.in_dtype import OF_DTYPES, prim_in
 from fxad.dtypes import DType
@@ -100,9 +102,6 @@ from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import LogSoftmax, Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
-
-# (domain, primitive, operands, types of operands, types of results) -> results, or None: the rule does not apply
-EvaluationRule: TypeAlias = "Callable[[ProofDomain, Any, list[ExactValue], Avals, Avals], list[ExactValue] | None]"
 
 
 class HasDefinition(Primitive):
@@ -307,7 +306,7 @@ def _unknown_of_elements(
 ) -> list[ExactValue]:
     """Return a function for each result, which is applied to the elements at one place of all operands."""
     if domain.interpreted and len(outs) == 1 and not ins[0].inexact:
-        known = _of_bit(domain, prim, args, ins)
+        known = of_bit(domain, prim, args, ins)
         if known is not None:
             return [known]
     name = domain.named(prim) + _types_in_name(domain, prim, ins)
@@ -512,256 +511,8 @@ def _cumprod(
     x = domain.lift(args[0])
     if x.is_complex:
         return None
-    products = _running(domain.field.mul, x.residues, prim.axis, prim.reverse)
+    products = running(domain.field.mul, x.residues, prim.axis, prim.reverse)
     return [domain.made(products, False, x.degree * x.shape[prim.axis], x.level)]
-
-
-# ---------------------------------------------------------------------------------------------------------- extrema
-# max is a sum, behind a random bijection g: max(x, y) = g^-1(g(x) + g(y)). So it is commutative and associative, as a
-# reduction in any order must be, and -inf is its identity. An operand that occurs twice in nested maxima is taken once.
-# The least float is minus the largest of the negated ones; integers wrap, so their minimum has a bijection of its own.
-
-
-def _extremum(sign: int) -> EvaluationRule:
-    """Return the rule of the larger (1) or the smaller (-1) of two values."""
-
-    def rule(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
-        x, y = map(domain.lift, args)
-        if ins[0].dtype == dtypes.bool_:
-            return [_or(domain, x, y) if sign > 0 else _and(domain, x, y)]
-        return [_larger(domain, _Order(domain, sign, ins[0]), x, y)]
-
-    return rule
-
-
-@final
-class _Order:
-    """The bijection of an extremum: `encode` to summands, `decode` from a sum."""
-
-    def __init__(self, domain: ProofDomain, sign: int, aval: Aval) -> None:
-        self.domain = domain
-        self.negate = sign < 0 and aval.inexact
-        self.name = "max" if aval.inexact else ("max" if sign > 0 else "min") + _wrapping(aval.dtype)
-        self.identity = domain.field.neg(domain.infinity)
-
-    @property
-    def key(self) -> tuple[str, bool]:
-        """The name of the order and its sign: equal for equal orders."""
-        return self.name, self.negate
-
-    def encode(self, x: Symbolic) -> Residues:
-        residues = self.domain.field.neg(x.residues) if self.negate else x.residues
-        lowest = (residues == self.identity).all(-1, keepdims=True)
-        return np.where(lowest, 0, self.domain.field.encode(self.name, residues))
-
-    def decode(self, total: Residues, *args: Symbolic) -> Symbolic:
-        made = self.domain.field.encode(self.name, total, back=True)
-        made = np.where((total == 0).all(-1, keepdims=True), self.identity, made)
-        made = self.domain.field.neg(made) if self.negate else made
-        self.domain.calls["extremum"] += prod(made.shape[:-1])
-        degree, level = max([1.0, *[a.degree for a in args]]), max([a.level for a in args])
-        return self.domain.made(made, False, degree, level)
-
-
-def _larger(domain: ProofDomain, order: _Order, x: Symbolic, y: Symbolic) -> Symbolic:
-    """Return the extremum of two values. What both are extrema of is taken once: max(max(x, y), x) is max(x, y)."""
-    ours, theirs = _joined(order, x), _joined(order, y)
-    total = domain.field.add(order.encode(x), order.encode(y))
-    if len(ours) * len(theirs) <= _MOST_JOINED:
-        for k, leaf in enumerate(theirs):
-            twice = np.greater(_among(leaf, ours), _among(leaf, theirs[:k]))  # not counted before
-            if twice.any():
-                total = np.where(twice, domain.field.sub(total, order.encode(y.like(leaf))), total)
-    larger = order.decode(total, x, y)
-    larger.joined = order.key, (*ours, *theirs)
-    return larger
-
-
-def _joined(order: _Order, x: Symbolic) -> tuple[Residues, ...]:
-    """Return the values of which a value is the extremum."""
-    return x.joined[1] if x.joined is not None and x.joined[0] == order.key else (x.residues,)
-
-
-def _among(x: Residues, others: Sequence[Residues]) -> NDArray:
-    """Return where elements are those of one of the others."""
-    return np.asarray(sum([(x == y).all(-1, keepdims=True) for y in others], np.False_), np.bool_)
-
-
-_MOST_JOINED: Final = 64  # pairs of values to compare
-
-
-def _clamp(
-    domain: ProofDomain, prim: Clamp, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    if ins[1].dtype == dtypes.bool_:
-        return None
-    low, x, high = map(domain.lift, args)
-    low, high = [a.like(np.broadcast_to(a.residues, x.residues.shape)) for a in (low, high)]
-    above = _larger(domain, _Order(domain, 1, ins[1]), low, x)
-    return [_larger(domain, _Order(domain, -1, ins[1]), above, high)]
-
-
-def _reduce_extremum(
-    domain: ProofDomain, prim: Reduction, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    if ins[0].dtype == dtypes.bool_:
-        return _reduce_bits(domain, prim, args, ins, outs)
-    x, order = domain.lift(args[0]), _Order(domain, -1 if isinstance(prim, ReduceMin) else 1, ins[0])
-    return [order.decode(domain.field.total(order.encode(x), prim.axes), x)]
-
-
-def _cumulative_extremum(
-    domain: ProofDomain, prim: Any, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    x = domain.lift(args[0])
-    if ins[0].dtype == dtypes.bool_:
-        return None
-    order = _Order(domain, -1 if isinstance(prim, CumMin) else 1, ins[0])
-    rows = _running(domain.field.add, order.encode(x), prim.axis, prim.reverse)
-    return [order.decode(rows, x)]
-
-
-def _running(f: Callable[[Residues, Residues], Residues], x: Residues, axis: int, reverse: bool) -> Residues:
-    """Return the running total along an axis."""
-    rows = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
-    done = [rows[0]]
-    for row in rows[1:]:
-        done.append(f(done[-1], row))
-    return np.moveaxis(np.stack(done[:: -1 if reverse else 1]), 0, axis)
-
-
-# ------------------------------------------------------------------------------------------------- comparisons, bits
-
-
-def _wrapping(dtype: DType) -> str:
-    """Return what the name of a function needs that reads integers: equal sums of two widths may wrap to others."""
-    return "" if dtype in dtypes.INEXACT else f" {dtype}"
-
-
-def _equal(domain: ProofDomain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
-    """Return x == y: a function of the difference, the same for both signs; 1 if it is zero."""
-    difference = domain.sub(x, y)
-    canonical = difference if difference.is_complex else domain.sign(difference)[0]
-    bit = domain.function("zero" + _wrapping(dtype), [canonical], bit=True)
-    return bit.like(np.where((difference.residues == 0).all(-1, keepdims=True), 1, bit.residues), bit=True)
-
-
-def less(domain: ProofDomain, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
-    """Return x < y. One of x < y, y < x and x == y is 1. Integers wrap, so there the difference does not decide."""
-    difference = domain.sub(y, x)
-    canonical, flipped = domain.sign(difference)
-    if dtype not in dtypes.INEXACT:
-        both = [x.residues, y.residues]
-        swapped = [np.where(flipped[..., None], a, b) for a, b in (both[::-1], both)]
-        bit = domain.function("less" + _wrapping(dtype), [Symbolic(r) for r in swapped], bit=True)
-    else:
-        bit = domain.function("positive", [canonical], bit=True)
-    other = domain.sub(domain.negated(_equal(domain, x, y, dtype)), bit)
-    residues = np.where(flipped[..., None], other.residues, bit.residues)
-    same = (difference.residues == 0).all(-1, keepdims=True)
-    return bit.like(np.where(same, 0, residues), bit=True)
-
-
-def _compare(f: Callable[[ProofDomain, Symbolic, Symbolic, DType], Symbolic]) -> EvaluationRule:
-    def rule(
-        domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
-    ) -> list[ExactValue] | None:
-        x, y = map(domain.lift, args)
-        if ins[0].dtype == dtypes.bool_:
-            if type(prim) in (Eq, Ne):
-                different = _xor(domain, x, y)
-                return [different if type(prim) is Ne else domain.negated(different)]
-            return None
-        if (known := _of_bit(domain, prim, args, ins)) is not None:
-            return [known]
-        return [f(domain, x, y, ins[0].dtype)]
-
-    return rule
-
-
-def _of_bit(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals) -> Symbolic | None:
-    """Return a function of a bit and of constants, by its values for 0 and 1."""
-    symbolic = [k for k, x in enumerate(args) if isinstance(x, Symbolic)]
-    if len(symbolic) != 1:
-        return None
-    (k,) = symbolic
-    bit = domain.lift(args[k])
-    if not bit.bit or bit.is_complex:
-        return None
-    cases = []
-    for value in (0, 1):
-        known: list[Any] = list(args)
-        known[k] = np.full(ins[k].shape, value, ins[k].dtype)
-        cases.append(domain.lift(np.asarray(prim.impl(*known)[0])))
-    return domain.choose(bit, *cases)
-
-
-def _and(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
-    both = domain.mul(x, y)
-    residues = np.where((x.residues == y.residues).all(-1, keepdims=True), x.residues, both.residues)
-    opposite = (domain.negated(x).residues == y.residues).all(-1, keepdims=True)
-    return both.like(np.where(opposite, 0, residues), bit=True)
-
-
-def _or(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
-    return domain.negated(_and(domain, domain.negated(x), domain.negated(y)))
-
-
-def _xor(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
-    either = domain.sub(domain.add(x, y), domain.mul(domain.constant(2), domain.mul(x, y)))
-    either = either.like(np.where((x.residues == y.residues).all(-1, keepdims=True), 0, either.residues), bit=True)
-    opposite = (domain.negated(x).residues == y.residues).all(-1, keepdims=True)
-    return either.like(np.where(opposite, 1, either.residues), bit=True)
-
-
-def _bits(f: Callable[..., Symbolic]) -> EvaluationRule:
-    return lambda domain, prim, args, ins, outs: (
-        [f(domain, *map(domain.lift, args))] if ins[0].dtype == dtypes.bool_ else None
-    )
-
-
-def _reduce_bits(
-    domain: ProofDomain, prim: Reduction, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    if ins[0].dtype != dtypes.bool_:
-        return None
-    x = domain.lift(args[0])
-    any_of = isinstance(prim, ReduceOr | ReduceMax)
-    x = domain.negated(x) if any_of else x
-    if not isinstance(prim, ReduceOr | ReduceMax | ReduceAnd | ReduceMin):
-        return None
-    residues = x.residues
-    for axis in sorted(prim.axes, reverse=True):
-        residues = domain.field.product(residues, axis)
-    count = prod([ins[0].shape[a] for a in prim.axes])
-    product = domain.made(residues, False, max(x.degree * count, 0.0), x.level)
-    product.bit = True
-    return [domain.negated(product) if any_of else product]
-
-
-def _select(
-    domain: ProofDomain, prim: SelectN, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    which, *cases = args
-    if not isinstance(which, Symbolic):
-        return None
-    return [case_of(domain, which, [domain.lift(c) for c in cases], ins[0].dtype)]
-
-
-def case_of(domain: ProofDomain, which: Symbolic, cases: Sequence[Symbolic], dtype: DType) -> Symbolic:
-    """Return the case that an integer selects, which is clamped to their number."""
-    out = cases[0]
-    for k, case in enumerate(cases[1:], 1):
-        if which.bit and k == 1:
-            here = which
-        elif which.bit:
-            break
-        else:
-            here = domain.function(f"case {k} of {len(cases)}{_wrapping(dtype)}", [which], bit=True)
-        if np.array_equal(case.residues, cases[0].residues):
-            continue
-        out = domain.add(out, domain.mul(here, domain.sub(case, cases[0])))
-    return out.like(out.residues, all([c.bit for c in cases]))
 
 
 # ------------------------------------------------------------------------------------------------------ conversions
@@ -782,7 +533,7 @@ def _convert(
     if x.bit and not x.is_complex:
         return [x]
     if new == dtypes.bool_:
-        return [domain.negated(_equal(domain, x, x.like(np.zeros_like(x.residues)), old))]
+        return [domain.negated(equal(domain, x, x.like(np.zeros_like(x.residues)), old))]
     if old in dtypes.INTEGER and _holds(new, old):
         domain.assumptions.add(_NO_WRAP)
         return [x]
@@ -894,26 +645,26 @@ RULES: Final[Mapping[type[Primitive], EvaluationRule]] = MappingProxyType(
         ReduceSum: _reduce_sum,
         ReduceProd: _reduce_prod,
         CumProd: _cumprod,
-        Max: _extremum(1),
-        Min: _extremum(-1),
-        Clamp: _clamp,
-        ReduceMax: _reduce_extremum,
-        ReduceMin: _reduce_extremum,
-        CumMax: _cumulative_extremum,
-        CumMin: _cumulative_extremum,
-        Eq: _compare(_equal),
-        Ne: _compare(lambda domain, x, y, dtype: domain.negated(_equal(domain, x, y, dtype))),
-        Lt: _compare(less),
-        Gt: _compare(lambda domain, x, y, dtype: less(domain, y, x, dtype)),
-        Le: _compare(lambda domain, x, y, dtype: domain.negated(less(domain, y, x, dtype))),
-        Ge: _compare(lambda domain, x, y, dtype: domain.negated(less(domain, x, y, dtype))),
-        And: _bits(_and),
-        Or: _bits(_or),
-        Xor: _bits(_xor),
-        Not: _bits(ProofDomain.negated),
-        ReduceAnd: _reduce_bits,
-        ReduceOr: _reduce_bits,
-        SelectN: _select,
+        Max: extremum(1),
+        Min: extremum(-1),
+        Clamp: clamp,
+        ReduceMax: reduce_extremum,
+        ReduceMin: reduce_extremum,
+        CumMax: cumulative_extremum,
+        CumMin: cumulative_extremum,
+        Eq: compare(equal),
+        Ne: compare(lambda domain, x, y, dtype: domain.negated(equal(domain, x, y, dtype))),
+        Lt: compare(less),
+        Gt: compare(lambda domain, x, y, dtype: less(domain, y, x, dtype)),
+        Le: compare(lambda domain, x, y, dtype: domain.negated(less(domain, y, x, dtype))),
+        Ge: compare(lambda domain, x, y, dtype: domain.negated(less(domain, x, y, dtype))),
+        And: of_bits(both),
+        Or: of_bits(either),
+        Xor: of_bits(xor),
+        Not: of_bits(ProofDomain.negated),
+        ReduceAnd: reduce_bits,
+        ReduceOr: reduce_bits,
+        SelectN: select,
         ConvertElementType: _convert,
         StopGradient: _lifted(lambda _, x: x),
         Real: _lifted(lambda domain, x: domain.parts(x)[0]),
