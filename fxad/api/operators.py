@@ -21,7 +21,7 @@ import numpy as np
 
 from fxad import lax, numpy as fnp, random, transforms
 from fxad.api.chosen_arguments import ChosenArguments
-from fxad.api.jet import jet
+from fxad.api.jet import jet, jet_of_program
 from fxad.api.lift import before_differentiation, check_function, lift
 from fxad.api.vmap import vmap
 from fxad.core import tree
@@ -38,6 +38,7 @@ from fxad.tracing.static_args import Argnums
 from fxad.tracing.trace import trace
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
 from fxad.transforms.jet.directions import sparse_directions
+from fxad.transforms.jet.graded import Grading, factorials, graded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +68,8 @@ def collapse(f: Callable[..., object]) -> object:
     return lift("collapse", f, lambda p: p.replace(_collapsed(p).jaxpr))
 
 
+# Rows for monomials are used up to so many products of rows for one product of values: each is an equation.
+MOST_PRODUCTS: Final = 400
 # The passes for the program of an operator. `collapse` alone is a pass for any program.
 COLLAPSE: Final[Passes] = (
     Pass("inline", transforms.inline),
@@ -159,6 +162,28 @@ def _weights_of(terms: Sequence[Sequence[tuple[float, Any]]]) -> NDArray | Array
     return varying + fnp.asarray(constant, dtype) if constant.any() else varying
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How an operator is computed. From `terms`, the coefficients of the derivatives, if rows for monomials are fewer
+    values than series along the `directions`; `twice`: in place of series, as the Laplacian of the Laplacian."""
+
+    constant: Any
+    directions: Sequence[_Directions]
+    terms: Mapping[_MultiIndex, Any] | None = None
+    twice: bool = False
+
+    @property
+    def n_values(self) -> int:
+        """The number of values that series along the directions carry for each value."""
+        return 1 + sum([1 + (d.order - 1) * _n_rows(d.rows) for d in self.directions])
+
+
+def _n_rows(rows: Any) -> int:
+    n: int = rows.n if isinstance(rows, _Identity) else rows.shape[0]
+    return n
+
+
 # ------------------------------------------------------------------------------------------------------ the programs
 
 
@@ -179,7 +204,7 @@ class _Operator:
         self,
         what: str,
         argnums: Argnums,
-        plan: Callable[[int, tuple[Any, ...], dict[str, Any]], tuple[Any, Sequence[_Directions]]],
+        plan: Callable[[int, tuple[Any, ...], dict[str, Any]], _Plan],
         with_value: bool,
         estimate: _Estimate | None,
     ) -> None:
@@ -232,30 +257,80 @@ class _Operator:
     ) -> Any:
         of_chosen = chosen.function(args, kwargs)
         moving, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
-        n = sum([x.size for x in moving])
-        constant, plans = self.plan(n, args, kwargs)
+        plan = self.plan(sum([x.size for x in moving]), args, kwargs)
 
         def of_moving(*values: Any) -> Any:
             return of_chosen(*tree.unflatten(structure, values))
 
         inner = trace(of_moving, *moving)
+        found = self._of_monomials(inner, moving, plan, unit)
+        value, totals = self._along_directions(inner, moving, plan, unit) if found is None else found
+        if plan.constant is not None:
+            totals.append(tree.map(lambda y: y * fnp.asarray(plan.constant, y.dtype), value))
+        total = totals[0] if totals else tree.map(fnp.zeros_like, value)
+        for other in totals[1:]:
+            total = tree.map(lambda a, b: a + b, total, other)
+        return (value, total) if self.with_value else total
+
+    def _along_directions(
+        self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
+    ) -> tuple[Any, list[Any]]:
+        """Return the value, and parts of the operator: by series along directions, or by two Laplacians."""
+        if plan.twice and self.estimate is None:
+            value, total = _laplacian_twice(inner)(*moving)
+            return value, [total]
         value: Any = None
         totals: list[Any] = []
-        for directions in plans:
+        for directions in plan.directions:
             directions = self._sampled(directions)
             series = jet(inner, order=directions.order, given=1)
             run = partial(_series_along, series, tuple(moving))
             value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, moving, unit))
             for k, weights in directions.weights.items():
                 totals.append(tree.map(partial(_weighted_sum, weights), coefficients[k - 1]))
-        if value is None:
-            value = inner(*moving)
-        if constant is not None:
-            totals.append(tree.map(lambda y: y * fnp.asarray(constant, y.dtype), value))
-        total = totals[0] if totals else tree.map(fnp.zeros_like, value)
-        for other in totals[1:]:
-            total = tree.map(lambda a, b: a + b, total, other)
-        return (value, total) if self.with_value else total
+        return inner(*moving) if value is None else value, totals
+
+    def _of_monomials(
+        self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
+    ) -> tuple[Any, list[Any]] | None:
+        """Return the value and the operator, by rows for monomials; None if this is not to be done, or not possible."""
+        if self.estimate is not None or not plan.terms or len(plan.terms) > MOST_PRODUCTS:
+            return None
+        terms = {tuple([i for i, p in index for _ in range(p)]): c for index, c in plan.terms.items()}
+        grading = Grading.least(tuple(terms))
+        if (grading.n_rows >= plan.n_values and not plan.twice) or grading.n_products > MOST_PRODUCTS:
+            return None
+        factors = [factorials(t) for t in terms]
+        given = [c for c in terms.values() if isinstance(c, Array)]
+        numbers = [
+            fnp.stack([fnp.asarray(c, given[0].dtype) * k for c, k in zip(terms.values(), factors, strict=True)])
+        ] if given else []  # fmt: skip
+        series = jet_of_program(before_differentiation(inner), grading.order, 1, composed=True)
+        jaxpr = transforms.simplify(transforms.cse(transforms.inline(series.jaxpr)))
+        n_fixed = len(jaxpr.ins) - len(moving)
+        known = [c * k for c, k in zip(terms.values(), factors, strict=True) if not isinstance(c, Array)]
+        rows = graded(
+            jaxpr,
+            range(n_fixed, len(jaxpr.ins)),
+            len(inner.out_avals),
+            grading,
+            Aval(numbers[0].shape, numbers[0].dtype) if numbers else known,
+        )
+        if rows is None:
+            return None
+        n = sum([x.size for x in moving])
+        unit_rows = _Identity(n) if len(grading.variables) == n else np.eye(n)[list(grading.variables)]
+        args = (*moving, *_split(unit_rows, moving, unit), *numbers)
+        program = Program(
+            rows,
+            tree.flatten((args, {}))[1],
+            tree.tuple_structure(inner.out_tree, inner.out_tree),
+            series.bound,
+            ("x",) * len(args),
+            series.name,
+        )
+        value, total = program(*args)
+        return value, [total]
 
     def _sampled(self, directions: _Directions) -> _Directions:
         """Return random rows in place of all, drawn with equal probability, with weights whose mean is that of all."""
@@ -329,22 +404,34 @@ def _laplacian(
 ) -> object:
     estimate = _estimate(what, samples, key)
 
-    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+    def plan(n: int, *_: object) -> _Plan:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
-            return None, [_Directions(2, signs, {2: 2 / estimate.samples})]
+            return _Plan(None, [_Directions(2, signs, {2: 2 / estimate.samples})])
         if weights is None:
             return _laplacian_plan(n)
         by_element = 2 * _flat_weights(what, weights, n)
-        return None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})]
+        return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})])
 
     # of all directions at random, only with weights
     sampled = estimate if weights is not None else None
     return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
 
 
-def _laplacian_plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
-    return None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})]
+def _laplacian_plan(n: int, *_: object) -> _Plan:
+    return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})])
+
+
+def _laplacian_twice(program: Program[..., Any]) -> Program[..., Any]:
+    """Return the program of the value and of the Laplacian of the Laplacian."""
+    every = tuple(range(len(program.in_avals)))
+    laplacian_of = _Operator("biharmonic", every, _laplacian_plan, True, None)
+    both = laplacian_of(before_differentiation(laplacian_of(program)))
+    m = len(program.out_avals)
+    outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :])
+    jaxpr = transforms.dce(both.jaxpr.with_outs(outs))
+    out_tree = tree.tuple_structure(program.out_tree, program.out_tree)
+    return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, both.name)
 
 
 def _flat_weights(what: str, weights: Any, n: int) -> Any:
@@ -434,28 +521,18 @@ def value_and_laplacian(
 def _biharmonic(
     what: str, f: Any, argnums: Argnums, samples: int | None, key: ArrayLike | None, with_value: bool
 ) -> object:
-    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+    estimate = _estimate(what, samples, key)
+
+    def plan(n: int, *_: object) -> _Plan:
+        # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
+        twice = n not in (0, 1, 2)
+        if twice and estimate is None and not isinstance(n, int):
+            return _Plan(None, (), twice=True)
         terms: dict[_MultiIndex, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
-        return None, _plan(terms, n)
+        return _Plan(None, () if twice and estimate is None else _plan(terms, n), terms, twice)
 
-    estimate = _estimate(what, samples, key)
-    along_directions = _Operator(what, argnums, plan, with_value, estimate)
-    laplacian_of = _Operator(what, argnums, _laplacian_plan, True, None)
-
-    def transform(program: Program[..., object]) -> Program[..., Any]:
-        n = sum([program.in_avals[k].size for k in ChosenArguments.by_number(what, program, argnums).leaves])
-        if estimate is not None or n in (0, 1, 2):
-            return along_directions(program)
-        # (n + 2)^2 values are carried for each value of f. Series of order 4 in n^2 directions carry 3 n^2 + 2.
-        both = laplacian_of(before_differentiation(laplacian_of(program)))
-        m = len(program.out_avals)
-        outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :]) if with_value else both.jaxpr.outs[3 * m :]
-        jaxpr = transforms.dce(both.jaxpr.with_outs(outs))
-        out_tree = tree.tuple_structure(program.out_tree, program.out_tree) if with_value else program.out_tree
-        return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, f"{what}_{program.name}")
-
-    return lift(what, f, transform, 4, argnums)
+    return lift(what, f, _Operator(what, argnums, plan, with_value, estimate), 4, argnums)
 
 
 @overload
@@ -517,7 +594,7 @@ def _operator(
         return _of_function(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
-    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
+    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
         sparse: dict[_MultiIndex, Any] = {}
         for index, powers in indices.items():
             if len(powers) != n:
@@ -529,7 +606,7 @@ def _operator(
             value = coefficient(*args, **kwargs) if callable(coefficient) else coefficient
             sparse[tuple([(i, p) for i, p in enumerate(powers) if p])] = _scalar(what, index, value)
         constant = sparse.pop((), None)
-        return constant, _plan(sparse, n)
+        return _Plan(constant, _plan(sparse, n), sparse)
 
     return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), order, argnums)
 
