@@ -26,6 +26,7 @@ from fxad.api.lift import before_differentiation, check_function, lift
 from fxad.api.vmap import vmap
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Size
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
 from fxad.ir import Aval, NDArray
@@ -69,7 +70,7 @@ def collapse(f: Callable[..., object]) -> object:
 
 
 # Rows for monomials are used up to so many products of rows for one product of values: each is an equation.
-MOST_PRODUCTS: Final = 400
+MOST_PRODUCTS: Final = 200
 # The passes for the program of an operator. `collapse` alone is a pass for any program.
 COLLAPSE: Final[Passes] = (
     Pass("inline", transforms.inline),
@@ -264,7 +265,7 @@ class _Operator:
 
         inner = trace(of_moving, *moving)
         found = self._of_monomials(inner, moving, plan, unit)
-        value, totals = self._along_directions(inner, moving, plan, unit) if found is None else found
+        value, totals = self._of_directions(inner, moving, plan, unit) if found is None else found
         if plan.constant is not None:
             totals.append(tree.map(lambda y: y * fnp.asarray(plan.constant, y.dtype), value))
         total = totals[0] if totals else tree.map(fnp.zeros_like, value)
@@ -272,7 +273,7 @@ class _Operator:
             total = tree.map(lambda a, b: a + b, total, other)
         return (value, total) if self.with_value else total
 
-    def _along_directions(
+    def _of_directions(
         self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
     ) -> tuple[Any, list[Any]]:
         """Return the value, and parts of the operator: by series along directions, or by two Laplacians."""
@@ -526,7 +527,7 @@ def _biharmonic(
     def plan(n: int, *_: object) -> _Plan:
         # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
         twice = n not in (0, 1, 2)
-        if twice and estimate is None and not isinstance(n, int):
+        if estimate is None and isinstance(n, Size):
             return _Plan(None, (), twice=True)
         terms: dict[_MultiIndex, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
