@@ -25,7 +25,7 @@ Products of rows are single equations on slices: XLA reads a slice in place, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cache, reduce
 from itertools import combinations
 from math import factorial, prod
 from operator import itemgetter
@@ -38,6 +38,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Linear, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import Binary
+from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_expand_dims, emit_reshape
 from fxad.primitives.slicing import Concatenate, emit_slice
@@ -198,6 +199,7 @@ class _RowBuilder:
         self.env: dict[Atom, Atom] = {}
         self.degree: dict[Atom, int] = {}
         self._products: dict[tuple[int, int], list[_ProductRow]] = {}
+        self._rows: dict[Atom, Sequence[Atom]] = {}  # of values that were taken apart or stacked
 
     def equations(self, jaxpr: Jaxpr) -> None:
         for eqn in jaxpr.eqns:
@@ -281,16 +283,36 @@ class _RowBuilder:
 
     def slice(self, x: Atom, k: int) -> Atom:
         """Return row k, with its axis."""
-        return x if x.aval.shape[0] == 1 else emit_slice(self.b, x, 0, k, k + 1)
+        if x.aval.shape[0] == 1:
+            return x
+        if x not in self._rows:
+            self._rows[x] = self.b(_rows_of(x.aval), x)
+        return self._rows[x][k]
 
     def stack(self, rows: Sequence[Atom]) -> Atom:
-        return rows[0] if len(rows) == 1 else self.b.one(Concatenate(0), *rows)
+        if len(rows) == 1:
+            return rows[0]
+        stacked = self.b.one(Concatenate(0), *rows)
+        self._rows[stacked] = rows
+        return stacked
 
     def sum(self, terms: Sequence[Atom]) -> Atom:
         return reduce(lambda a, b: self.b.one(ADD, a, b), terms)
 
     def sum_of_rows(self, x: Atom) -> Atom:
         return x if x.aval.shape[0] == 1 else emit_expand_dims(self.b, self.b.one(ReduceSum((0,)), x), (0,))
+
+
+@cache
+def _rows_of(aval: Aval) -> LinearCall:
+    """Return the map of a stack to its rows, each with its axis. Its adjoint stacks: that of slices would add them, each
+    with zeros for all other rows."""
+    take, stack = Builder(), Builder()
+    x = take.input(aval)
+    n = aval.shape[0]
+    body = take.build([emit_slice(take, x, 0, k, k + 1) for k in range(n)], "rows")
+    adjoint = stack.build([stack.one(Concatenate(0), *stack.inputs(body.out_avals))], "stack")
+    return LinearCall(body, adjoint, 1)
 
 
 def graded(
