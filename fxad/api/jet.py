@@ -88,7 +88,9 @@ def jet(
             order = _length(series)
         order = check_order("jet", order)
         given = order if given is None and series is None else _length(series) if given is None else given
-        transformed: Callable[..., object] = jet_of_program(before_differentiation(f), order, _check_given(given, order))
+        transformed: Callable[..., object] = jet_of_program(
+            before_differentiation(f), order, _check_given(given, order)
+        )
         return (
             transformed
             if primals is None and series is None
@@ -160,9 +162,7 @@ def _series_tuple(series: object) -> tuple[Any, ...]:
     return tuple(series)
 
 
-def jet_of_program(
-    program: Program[..., object], order: int, given: int, composed: bool = False
-) -> Program[..., Any]:
+def jet_of_program(program: Program[..., object], order: int, given: int, composed: bool = False) -> Program[..., Any]:
     """Return the program of a series. `composed`: see `transforms.jet`."""
     args, kwargs = program.args_tree, program.kwargs_tree
     flags = operand_flags(program, inexact_positional(program))

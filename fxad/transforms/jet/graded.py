@@ -1,23 +1,22 @@
 """`graded`: mixed derivatives of a function from the program of its series along one direction.
 
 Coefficient k of f(x + v t) is a homogeneous polynomial of degree k in the direction v. So each value of the program of
-these coefficients has a degree in v, and its equations are linear, or products of values of two degrees. This pass takes
-the variables of v apart: in place of a value of degree k, the program carries one row for each of its coefficients.
+these coefficients has a degree in v, and its equations are linear, or products of values of two degrees. This pass
+takes the variables of v apart: in place of a value of degree k, the program carries a row for each of its coefficients.
 
 Of u, these rows are u_b for monomials b: the derivative of u of multi-index b, divided by b!. Rows of a product are
 
     (u v)_d = sum of u_b v_c over b + c = d.
 
 An operator P, the sum of p_t D^t over multi-indices t, does not need all rows. Of a low degree, those b suffice that
-divide some t. Of a high degree there are fewer sums: the rows P_a u, where P_a is the sum of p_t t! / (t - a)! D^(t - a),
-for monomials a. With P_a u = sum over t of p_t t! u_(t - a),
+divide some t. Of a high degree there are fewer sums: the rows P_a u, for monomials a, where P_a is the derivative of
+the polynomial P, the sum of p_t t! / (t - a)! D^(t - a). With P_a u = sum over t of p_t t! u_(t - a),
 
     P_a (u v) = sum of p_(a + b + c) (a + b + c)! u_b v_c       if both are low,
     P_a (u v) = sum of (P_(a + b) u) v_b                        if u is high.
 
 For Laplacians these are n first derivatives and the sum of the second ones (the forward Laplacian), for biharmonics of
-five variables 5, 15, 5 and 1 rows. In general, P_a are the derivatives of the polynomial P, and no operator can do
-with fewer rows than there are independent ones among them.
+five variables 5, 15, 5 and 1 rows. No operator can do with fewer than there are independent derivatives of P.
 
 Products of rows are single equations on slices: XLA reads a slice in place, and copies rows that are gathered.
 """
@@ -25,11 +24,13 @@ Products of rows are single equations on slices: XLA reads a slice in place, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, reduce
+from functools import lru_cache, reduce
 from itertools import combinations
 from math import factorial, prod
 from operator import itemgetter
 from typing import Final, TypeAlias, final
+
+import numpy as np
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -63,6 +64,7 @@ def parts_of(monomial: Monomial, degree: int) -> Iterator[tuple[Monomial, Monomi
 
 
 def product_of(a: Monomial, b: Monomial) -> Monomial:
+    """Return the product of two monomials."""
     return tuple(sorted(a + b))
 
 
@@ -164,16 +166,19 @@ def _squared(rows: Sequence[_ProductRow]) -> list[_ProductRow]:
 @final
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The number p_t t! of each term: known, or elements of a vector of the program."""
+    """The number p_t t! of each term. `given` is a vector of the program: further factors of the terms."""
 
-    known: tuple[float, ...] | None
+    known: tuple[float, ...]
     given: Atom | None
 
     def times(self, b: Builder, x: Atom, term: int | None, factor: int) -> Atom:
         """Return a value times the number of a term and a factor."""
-        number = factor * (1 if term is None or self.known is None else self.known[term])
+        number = factor if term is None else self.known[term] * factor
         if number != 1:
-            x = b.one(MUL, x, Lit.of(number, x.aval))
+            by = Lit.of(number, x.aval)
+            if not np.isfinite(np.asarray(by.value, np.float64)).all():
+                raise _NotHomogeneousError  # 3! * 15000 is no float16
+            x = b.one(MUL, x, by)
         if term is None or self.given is None:
             return x
         scalar = emit_reshape(b, emit_slice(b, self.given, 0, term, term + 1), ())
@@ -181,13 +186,13 @@ class _Numbers:
 
     def group(self, term: int | None, factor: int) -> object:
         """Return what is equal for rows with one number."""
-        if term is None or self.known is None:
+        if term is None or self.given is not None:
             return term, factor
         return self.known[term] * factor
 
 
 class _NotHomogeneousError(Exception):
-    """An equation for which this module has no rule."""
+    """An equation for which this module has no rule, or a number that its type has not."""
 
 
 @final
@@ -238,6 +243,18 @@ class _RowBuilder:
         dims = tuple([0 if moving[k] else None for k in taken])
         stacked = over_stack(body, size, dims, (0,) * len(body.outs))
         return self.b.inline(stacked, [args[k] for k in taken])
+
+    def total(self, coefficients: Sequence[Atom]) -> Atom:
+        """Return the operator of a result from its coefficients, the value first."""
+        value, terms = coefficients[0].aval, list[Atom]()
+        for k, a in enumerate(coefficients):
+            total = self.grading.total(k) if k else None
+            if total is None or is_zero(a):
+                continue
+            if self.degree.get(a) != k:
+                raise _NotHomogeneousError
+            terms.append(emit_reshape(self.b, self.row_sum(self.env[a], total), value.shape))
+        return self.sum(terms) if terms else Lit.zero(value)
 
     # ------------------------------------------------------------------------------------------------------ products
 
@@ -303,10 +320,10 @@ class _RowBuilder:
         return x if x.aval.shape[0] == 1 else emit_expand_dims(self.b, self.b.one(ReduceSum((0,)), x), (0,))
 
 
-@cache
+@lru_cache(256)
 def _rows_of(aval: Aval) -> LinearCall:
-    """Return the map of a stack to its rows, each with its axis. Its adjoint stacks: that of slices would add them, each
-    with zeros for all other rows."""
+    """Return the map of a stack to its rows, each with its axis. Its adjoint stacks; that of slices would add arrays as
+    large as the stack."""
     take, stack = Builder(), Builder()
     x = take.input(aval)
     n = aval.shape[0]
@@ -316,41 +333,28 @@ def _rows_of(aval: Aval) -> LinearCall:
 
 
 def graded(
-    jaxpr: Jaxpr, direction: range, n_results: int, grading: Grading, numbers: Sequence[float] | Aval
+    jaxpr: Jaxpr, direction: range, n_results: int, grading: Grading, numbers: Sequence[float], given: Aval | None
 ) -> Jaxpr | None:
-    """Return the program of the results and of the operator, for each of them: (operands, numbers) -> (results,
+    """Return the program of the results and of the operator, for each of them: (operands, factors) -> (results,
     operator). None if an equation has bodies, or no rule.
 
     `jaxpr` computes the results and their coefficients 1 to K along a direction, the operands of `direction`, which get
-    an axis for the variables in front. `numbers` are p_t t! for the terms t of the operator, or the type of their
-    vector, which is then the last operand.
+    an axis for the variables in front. `numbers` are p_t t! for the terms t of the operator. `given` is the type of a
+    vector of further factors of the terms, the last operand; None if there is none.
 
     Law:  coefficient k is homogeneous of degree k in the direction.
     Cost: `grading.n_rows` values for each value.
     """
     b = Builder()
     n_variables = len(grading.variables)
-    operands = [
-        b.input(v.aval.stacked(n_variables, 0) if k in direction else v.aval) for k, v in enumerate(jaxpr.ins)
-    ]
-    given = b.input(numbers) if isinstance(numbers, Aval) else None
-    known = None if isinstance(numbers, Aval) else tuple(numbers)
-    rows = _RowBuilder(grading, _Numbers(known, given), b)
+    operands = [b.input(v.aval.stacked(n_variables, 0) if k in direction else v.aval) for k, v in enumerate(jaxpr.ins)]
+    factors = None if given is None else b.input(given)
+    rows = _RowBuilder(grading, _Numbers(tuple(numbers), factors), b)
     rows.env.update(zip(jaxpr.ins, operands, strict=True))
     rows.degree.update({jaxpr.ins[k]: 1 for k in direction})
     try:
         rows.equations(jaxpr)
+        values, totals = jaxpr.outs[:n_results], [rows.total(jaxpr.outs[i::n_results]) for i in range(n_results)]
     except _NotHomogeneousError:
         return None
-    values, totals = jaxpr.outs[:n_results], list[Atom]()
-    for i, value in enumerate(values):
-        terms: list[Atom] = []
-        for k in range(1, grading.order + 1):
-            a, total = jaxpr.outs[k * n_results + i], grading.total(k)
-            if total is None or is_zero(a):
-                continue
-            if rows.degree.get(a) != k:
-                return None
-            terms.append(emit_reshape(b, rows.row_sum(rows.env[a], total), value.aval.shape))
-        totals.append(rows.sum(terms) if terms else Lit.zero(value.aval))
     return dce(b.build([*[rows.env.get(a, a) for a in values], *totals], jaxpr.name))
