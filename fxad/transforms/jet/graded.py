@@ -24,7 +24,7 @@ Products of rows are single equations on slices: XLA reads a slice in place, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import combinations
 from math import factorial, prod
 from operator import itemgetter
@@ -320,7 +320,6 @@ class _RowBuilder:
         return x if x.aval.shape[0] == 1 else emit_expand_dims(self.b, self.b.one(ReduceSum((0,)), x), (0,))
 
 
-@lru_cache(256)
 def _rows_of(aval: Aval) -> LinearCall:
     """Return the map of a stack to its rows, each with its axis. Its adjoint stacks; that of slices would add arrays as
     large as the stack."""
