@@ -57,6 +57,7 @@ from fxad.core.flags import flags_or
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
+from fxad.dtypes import FLOATING
 from fxad.ir import (
     Atom,
     Aval,
@@ -99,7 +100,7 @@ def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags, composed: bool = False) -> tupl
 
     `nonzero` marks for each operand the coefficients 1 to K that are operands; the others are zero. K, the order, is
     the length of each mask. The coefficients of an operand are adjacent, after all operands. The second value marks the
-    coefficients of the results alike. `composed`: the series of a function of one number is composed of its
+    coefficients of the results alike. `composed`: the series of a function of one real number is composed of its
     derivatives: fewer products of coefficients, and more of values.
 
     Law:    coefficient k is the k-th derivative in t at 0, divided by k!; of order 1 it is `jvp`, the same object.
@@ -422,8 +423,10 @@ class _SeriesBuilder(Emitter):
     # ------------------------------------------------------------------------------------------------- compositions
 
     def _is_curve(self, prim: Primitive, operands: SeriesAtoms) -> bool:
-        """Return True for a function of one number at a series that is not x_0 + t."""
-        return isinstance(prim, Unary) and operands[0] not in self._lines.values()
+        """Return True for a function of one real number at a series that is not x_0 + t. `abs` of a complex number has
+        no derivative in it."""
+        (x, *_) = operands
+        return isinstance(prim, Unary) and x.aval.dtype in FLOATING and x not in self._lines.values()
 
     def _by_composition(self, prim: Primitive, operands: SeriesAtoms, source: Source) -> _Compute:
         """f(x) = sum of a_m (x_1 t + x_2 t^2 + ...)^m, where a_m are the coefficients of f(x_0 + t).
