@@ -282,8 +282,8 @@ class _Operator:
     ) -> tuple[Any, list[Any]]:
         """Return the value, and parts of the operator: by series along directions, or by two Laplacians."""
         if plan.twice and self.estimate is None:
-            value, total = _laplacian_twice(inner)(*moving)
-            return value, [total]
+            first, total = _laplacian_twice(inner)(*moving)
+            return first, [total]
         value: Any = None
         totals: list[Any] = []
         for directions in plan.directions:
@@ -319,7 +319,7 @@ class _Operator:
         n = sum([x.size for x in moving])
         unit_rows = _Identity(n) if len(grading.variables) == n else np.eye(n)[list(grading.variables)]
         args = (*moving, *_split(unit_rows, moving, unit), *factors)
-        program = Program(
+        program: Program[..., Any] = Program(
             rows,
             tree.flatten((args, {}))[1],
             tree.tuple_structure(inner.out_tree, inner.out_tree),
