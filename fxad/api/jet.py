@@ -88,7 +88,9 @@ def jet(
             order = _length(series)
         order = check_order("jet", order)
         given = order if given is None and series is None else _length(series) if given is None else given
-        transformed: Callable[..., object] = _jet(before_differentiation(f), order, _check_given(given, order))
+        transformed: Callable[..., object] = jet_of_program(
+            before_differentiation(f), order, _check_given(given, order)
+        )
         return (
             transformed
             if primals is None and series is None
@@ -123,7 +125,7 @@ def _jet_of_function(
     statics = static_arguments(f"jet of {function_name(f)}", f, static_argnums, static_argnames)
     program, primals, kwargs = trace_at_values("jet", f, statics, primals, kwargs, orders=order)
     fitted = tuple([with_number_tangents(program, primals, c) for c in coefficients])
-    return _jet(program, order, len(fitted))(primals, fitted, **kwargs)
+    return jet_of_program(program, order, len(fitted))(primals, fitted, **kwargs)
 
 
 def check_order(what: str, order: object) -> int:
@@ -160,11 +162,12 @@ def _series_tuple(series: object) -> tuple[Any, ...]:
     return tuple(series)
 
 
-def _jet(program: Program[..., object], order: int, given: int) -> Program[..., Any]:
+def jet_of_program(program: Program[..., object], order: int, given: int, composed: bool = False) -> Program[..., Any]:
+    """Return the program of a series. `composed`: see `transforms.jet`."""
     args, kwargs = program.args_tree, program.kwargs_tree
     flags = operand_flags(program, inexact_positional(program))
     pattern = tuple([tuple([m and k < given for k in range(order)]) for m in flags])
-    fused, has = series_of_jaxpr(program.jaxpr, pattern)
+    fused, has = series_of_jaxpr(program.jaxpr, pattern, composed)
     n_bound, n_args, n_in, moving = len(program.bound), args.num_leaves, len(program.jaxpr.ins), sum(flags)
     # operands: bound, args, kwargs, coefficients by operand -> bound, args, coefficients by order, kwargs
     by_order = [n_in + i * given + k for k in range(given) for i in range(moving)]

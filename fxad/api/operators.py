@@ -1,11 +1,14 @@
-"""Linear differential operators: `laplacian`, `biharmonic`, `operator`, from Taylor series along directions.
+"""Linear differential operators: `laplacian`, `biharmonic`, `operator`, from Taylor series.
 
-A derivative of order k is a sum of k-th derivatives along directions v, which are coefficients of Taylor series:
+There are two ways, and the one that carries fewer values is taken. By monomials: a series of order k along one
+direction is expanded in the elements of the direction, so each mixed derivative is carried once, and of those of high
+degree the sums that the operator needs (`transforms/jet/graded.py`). By directions, as for Laplacians, for loops and for
+estimates: a derivative of order k is a sum of k-th derivatives along directions v, which are coefficients of series:
 
     d^a f = 2^-k sum over b <= a of (-1)^|b| C(a, b) y_k(a - 2 b),      k = |a|,
 
-where y_k(v) is coefficient k of f(x + v t), and C(a, b) is the product of binomial coefficients (polarisation). So
-every operator is a weighted sum over directions. `vmap` computes the series for all directions, and `collapse` moves
+where y_k(v) is coefficient k of f(x + v t), and C(a, b) is the product of binomial coefficients (polarisation). The
+operator is then a weighted sum over directions. `vmap` computes the series for all directions, and `collapse` moves
 the sum towards the arguments: the highest coefficient is carried as one value, and not as one for each direction.
 """
 
@@ -21,11 +24,12 @@ import numpy as np
 
 from fxad import lax, numpy as fnp, random, transforms
 from fxad.api.chosen_arguments import ChosenArguments
-from fxad.api.jet import jet
+from fxad.api.jet import jet, jet_of_program
 from fxad.api.lift import before_differentiation, check_function, lift
 from fxad.api.vmap import vmap
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Size
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
 from fxad.ir import Aval, NDArray
@@ -38,6 +42,7 @@ from fxad.tracing.static_args import Argnums
 from fxad.tracing.trace import trace
 from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
 from fxad.transforms.jet.directions import sparse_directions
+from fxad.transforms.jet.graded import Grading, factorials, graded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +72,9 @@ def collapse(f: Callable[..., object]) -> object:
     return lift("collapse", f, lambda p: p.replace(_collapsed(p).jaxpr))
 
 
+# Rows for monomials are used up to so many products of rows, for one product of values of each two degrees: each is an
+# equation for XLA to compile. A biharmonic of n variables has about 2.5 n^2: 70 for n = 5, 216 for n = 9.
+_MOST_PRODUCTS: Final = 200
 # The passes for the program of an operator. `collapse` alone is a pass for any program.
 COLLAPSE: Final[Passes] = (
     Pass("inline", transforms.inline),
@@ -159,6 +167,28 @@ def _weights_of(terms: Sequence[Sequence[tuple[float, Any]]]) -> NDArray | Array
     return varying + fnp.asarray(constant, dtype) if constant.any() else varying
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How an operator is computed. From `terms`, the coefficients of the derivatives, if rows for monomials are fewer
+    values than series along the `directions`; `twice`: in place of series, as the Laplacian of the Laplacian."""
+
+    constant: Any
+    directions: Sequence[_Directions]
+    terms: Mapping[_MultiIndex, Any] | None = None
+    twice: bool = False
+
+    @property
+    def n_values(self) -> int:
+        """The number of values that series along the directions carry for each value."""
+        return 1 + sum([1 + (d.order - 1) * _n_rows(d.rows) for d in self.directions])
+
+
+def _n_rows(rows: Any) -> int:
+    n: int = rows.n if isinstance(rows, _Identity) else rows.shape[0]
+    return n
+
+
 # ------------------------------------------------------------------------------------------------------ the programs
 
 
@@ -179,7 +209,7 @@ class _Operator:
         self,
         what: str,
         argnums: Argnums,
-        plan: Callable[[int, tuple[Any, ...], dict[str, Any]], tuple[Any, Sequence[_Directions]]],
+        plan: Callable[[int, tuple[Any, ...], dict[str, Any]], _Plan],
         with_value: bool,
         estimate: _Estimate | None,
     ) -> None:
@@ -232,30 +262,73 @@ class _Operator:
     ) -> Any:
         of_chosen = chosen.function(args, kwargs)
         moving, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
-        n = sum([x.size for x in moving])
-        constant, plans = self.plan(n, args, kwargs)
+        plan = self.plan(sum([x.size for x in moving]), args, kwargs)
 
         def of_moving(*values: Any) -> Any:
             return of_chosen(*tree.unflatten(structure, values))
 
         inner = trace(of_moving, *moving)
+        found = self._of_monomials(inner, moving, plan, unit)
+        value, totals = self._of_directions(inner, moving, plan, unit) if found is None else found
+        if plan.constant is not None:
+            totals.append(tree.map(lambda y: y * fnp.asarray(plan.constant, y.dtype), value))
+        total = totals[0] if totals else tree.map(fnp.zeros_like, value)
+        for other in totals[1:]:
+            total = tree.map(lambda a, b: a + b, total, other)
+        return (value, total) if self.with_value else total
+
+    def _of_directions(
+        self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
+    ) -> tuple[Any, list[Any]]:
+        """Return the value, and parts of the operator: by series along directions, or by two Laplacians."""
+        if plan.twice and self.estimate is None:
+            first, total = _laplacian_twice(inner)(*moving)
+            return first, [total]
         value: Any = None
         totals: list[Any] = []
-        for directions in plans:
+        for directions in plan.directions:
             directions = self._sampled(directions)
             series = jet(inner, order=directions.order, given=1)
             run = partial(_series_along, series, tuple(moving))
             value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, moving, unit))
             for k, weights in directions.weights.items():
                 totals.append(tree.map(partial(_weighted_sum, weights), coefficients[k - 1]))
-        if value is None:
-            value = inner(*moving)
-        if constant is not None:
-            totals.append(tree.map(lambda y: y * fnp.asarray(constant, y.dtype), value))
-        total = totals[0] if totals else tree.map(fnp.zeros_like, value)
-        for other in totals[1:]:
-            total = tree.map(lambda a, b: a + b, total, other)
-        return (value, total) if self.with_value else total
+        return inner(*moving) if value is None else value, totals
+
+    def _of_monomials(
+        self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
+    ) -> tuple[Any, list[Any]] | None:
+        """Return the value and the operator, by rows for monomials; None if directions carry no more, or if there are
+        too many products, or an equation without a rule."""
+        if self.estimate is not None or not plan.terms or len(plan.terms) > _MOST_PRODUCTS:
+            return None
+        terms = {tuple([i for i, p in index for _ in range(p)]): c for index, c in plan.terms.items()}
+        grading = Grading.least(tuple(terms))
+        if (grading.n_rows >= plan.n_values and not plan.twice) or grading.n_products > _MOST_PRODUCTS:
+            return None
+        given = [c for c in terms.values() if isinstance(c, Array)]
+        numbers = [factorials(t) * (1.0 if given or isinstance(c, Array) else c) for t, c in terms.items()]
+        factors = [fnp.stack([fnp.asarray(c, given[0].dtype) for c in terms.values()])] if given else []
+        series = jet_of_program(before_differentiation(inner), grading.order, 1, composed=True)
+        jaxpr = transforms.simplify(transforms.cse(transforms.inline(series.jaxpr)))
+        direction = range(len(jaxpr.ins) - len(moving), len(jaxpr.ins))
+        of_factors = Aval(factors[0].shape, factors[0].dtype) if factors else None
+        rows = graded(jaxpr, direction, len(inner.out_avals), grading, numbers, of_factors)
+        if rows is None:
+            return None
+        n = sum([x.size for x in moving])
+        unit_rows = _Identity(n) if len(grading.variables) == n else np.eye(n)[list(grading.variables)]
+        args = (*moving, *_split(unit_rows, moving, unit), *factors)
+        program: Program[..., Any] = Program(
+            rows,
+            tree.flatten((args, {}))[1],
+            tree.tuple_structure(inner.out_tree, inner.out_tree),
+            series.bound,
+            ("x",) * len(args),
+            series.name,
+        )
+        value, total = program(*args)
+        return value, [total]
 
     def _sampled(self, directions: _Directions) -> _Directions:
         """Return random rows in place of all, drawn with equal probability, with weights whose mean is that of all."""
@@ -329,22 +402,34 @@ def _laplacian(
 ) -> object:
     estimate = _estimate(what, samples, key)
 
-    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+    def plan(n: int, *_: object) -> _Plan:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
-            return None, [_Directions(2, signs, {2: 2 / estimate.samples})]
+            return _Plan(None, [_Directions(2, signs, {2: 2 / estimate.samples})])
         if weights is None:
             return _laplacian_plan(n)
         by_element = 2 * _flat_weights(what, weights, n)
-        return None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})]
+        return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})])
 
     # of all directions at random, only with weights
     sampled = estimate if weights is not None else None
     return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
 
 
-def _laplacian_plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
-    return None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})]
+def _laplacian_plan(n: int, *_: object) -> _Plan:
+    return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})])
+
+
+def _laplacian_twice(program: Program[..., Any]) -> Program[..., Any]:
+    """Return the program of the value and of the Laplacian of the Laplacian."""
+    every = tuple(range(len(program.in_avals)))
+    laplacian_of = _Operator("biharmonic", every, _laplacian_plan, True, None)
+    both = laplacian_of(before_differentiation(laplacian_of(program)))
+    m = len(program.out_avals)
+    outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :])
+    jaxpr = transforms.dce(both.jaxpr.with_outs(outs))
+    out_tree = tree.tuple_structure(program.out_tree, program.out_tree)
+    return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, both.name)
 
 
 def _flat_weights(what: str, weights: Any, n: int) -> Any:
@@ -434,28 +519,18 @@ def value_and_laplacian(
 def _biharmonic(
     what: str, f: Any, argnums: Argnums, samples: int | None, key: ArrayLike | None, with_value: bool
 ) -> object:
-    def plan(n: int, *_: object) -> tuple[Any, Sequence[_Directions]]:
+    estimate = _estimate(what, samples, key)
+
+    def plan(n: int, *_: object) -> _Plan:
+        # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
+        twice = n not in (0, 1, 2)
+        if estimate is None and isinstance(n, Size):
+            return _Plan(None, (), twice=True)
         terms: dict[_MultiIndex, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
-        return None, _plan(terms, n)
+        return _Plan(None, () if twice and estimate is None else _plan(terms, n), terms, twice)
 
-    estimate = _estimate(what, samples, key)
-    along_directions = _Operator(what, argnums, plan, with_value, estimate)
-    laplacian_of = _Operator(what, argnums, _laplacian_plan, True, None)
-
-    def transform(program: Program[..., object]) -> Program[..., Any]:
-        n = sum([program.in_avals[k].size for k in ChosenArguments.by_number(what, program, argnums).leaves])
-        if estimate is not None or n in (0, 1, 2):
-            return along_directions(program)
-        # (n + 2)^2 values are carried for each value of f. Series of order 4 in n^2 directions carry 3 n^2 + 2.
-        both = laplacian_of(before_differentiation(laplacian_of(program)))
-        m = len(program.out_avals)
-        outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :]) if with_value else both.jaxpr.outs[3 * m :]
-        jaxpr = transforms.dce(both.jaxpr.with_outs(outs))
-        out_tree = tree.tuple_structure(program.out_tree, program.out_tree) if with_value else program.out_tree
-        return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, f"{what}_{program.name}")
-
-    return lift(what, f, transform, 4, argnums)
+    return lift(what, f, _Operator(what, argnums, plan, with_value, estimate), 4, argnums)
 
 
 @overload
@@ -473,7 +548,8 @@ def biharmonic(
 
     With `samples` and a `key` it is an estimate without bias, from so many of the n^2 directions, chosen at random.
 
-    Cost:   as the Laplacian of the Laplacian: (n + 2)^2 values for each value of `f`, for n elements.
+    Cost:   (n + 1) (n + 4) / 2 values for each value of `f`, for n elements: each mixed second derivative once. With
+            loops in `f`, and for n > 8, as the Laplacian of the Laplacian: (n + 2)^2.
     Raises: as `laplacian`.
     """
     return _biharmonic("biharmonic", f, argnums, samples, key, False)
@@ -517,7 +593,7 @@ def _operator(
         return _of_function(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
-    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[_Directions]]:
+    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
         sparse: dict[_MultiIndex, Any] = {}
         for index, powers in indices.items():
             if len(powers) != n:
@@ -529,7 +605,7 @@ def _operator(
             value = coefficient(*args, **kwargs) if callable(coefficient) else coefficient
             sparse[tuple([(i, p) for i, p in enumerate(powers) if p])] = _scalar(what, index, value)
         constant = sparse.pop((), None)
-        return constant, _plan(sparse, n)
+        return _Plan(constant, _plan(sparse, n), sparse)
 
     return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), order, argnums)
 
@@ -616,9 +692,9 @@ def operator(
     of their leaves). A coefficient is a number, or a function of the arguments of `f` that gives one. With `samples` and
     a `key` it is an estimate without bias, from so many directions, chosen at random.
 
-    Rule:   mixed derivatives by polarisation: see `fxad.api.operators`. Directions that several terms share are
-            computed once.
-    Cost:   a Taylor series for each direction, the highest coefficient once (`collapse`).
+    Rule:   each mixed derivative once, or by polarisation: see `fxad.api.operators`.
+    Cost:   of order 2 and n elements, n + 2 values for each value of `f`; of order 4, at most (n + 1) (n + 4) / 2. With
+            loops in `f`, or many terms, a Taylor series for each direction, the highest coefficient once (`collapse`).
     Raises: ArgumentError for what is no multi-index, or has another length; as `laplacian`.
     """
     return _operator("operator", f, terms, argnums, samples, key, False)

@@ -24,28 +24,33 @@ _ORDER = 3
 @law
 def check_jet(case: Case) -> None:
     """Check that the coefficients are those of nested forward mode, along a curve of degree 3, along a straight line,
-    and along a curve some of whose coefficients are zero. Of order 1, the program is that of `jvp`."""
+    and along a curve some of whose coefficients are zero, also by compositions. Of order 1, the program is that of
+    `jvp`."""
     program, args, flags = case.program, case.args, differentiable_flags(case)
     if not any(flags):
         return
     if jet(program, tuple([(m,) for m in flags]))[0] is not jvp(program, flags)[0]:
         fail("jet of order 1 is not jvp", program)
     some = np.random.default_rng(case.seed).random((len(flags), _ORDER)) < 0.5
-    for given in (np.ones_like(some), np.arange(_ORDER) < np.ones_like(some), some):
+    for given, composed in (
+        (np.ones_like(some), False), (np.arange(_ORDER) < np.ones_like(some), False), (some, False), (some, True),
+    ):  # fmt: skip
         pattern = tuple([tuple([m and bool(g) for g in row]) for m, row in zip(flags, given, strict=True)])
-        check_series(program, args, pattern, case.seed)
+        check_series(program, args, pattern, case.seed, composed)
 
 
-def check_series(program: Jaxpr, args: HostArrays, pattern: CoefficientFlags, seed: int = 0) -> None:
-    """Check that coefficients of order 0 to 3 are those of nested forward mode. `pattern`: see `jet`."""
-    series = check_transform(lambda f: jet(f, pattern)[0], program)
+def check_series(
+    program: Jaxpr, args: HostArrays, pattern: CoefficientFlags, seed: int = 0, composed: bool = False
+) -> None:
+    """Check that coefficients of order 0 to 3 are those of nested forward mode. `pattern`, `composed`: see `jet`."""
+    series = check_transform(lambda f: jet(f, pattern, composed)[0], program)
     rows = _random_series(program.in_avals, pattern, seed)
     given = [c for row, marks in zip(rows, pattern, strict=True) for c in select_by_flags(row, marks)]
     outs = iter(run(series, [*args, *given]))
     values = [next(outs) for _ in program.outs]
     if problem := differ(values, run(program, args), slack=program_tolerance(program, args)):
         fail(f"jet changed the results: {problem}", program, args, series)
-    has = jet(program, pattern)[1]
+    has = jet(program, pattern, composed)[1]
     have = [[next(outs) if m else np.zeros_like(v) for m in marks] for v, marks in zip(values, has, strict=True)]
     want = nested(program, args, rows, [any(marks) for marks in pattern])
     tolerance = 1e2 * program_tolerance(program, args)

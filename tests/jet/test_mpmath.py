@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any, Final
 
 import mpmath
@@ -11,6 +12,7 @@ import pytest
 
 import fxad as fx
 from fxad import dtypes, lax, numpy as fnp
+from fxad.api.jet import jet_of_program
 from fxad.core.builder import single_equation
 from fxad.core.interpreter import run
 from fxad.ir import Aval, Primitive
@@ -124,28 +126,33 @@ def test_every_elementwise_primitive_is_here() -> None:
 
 @pytest.mark.parametrize("kind", [k for k in ALL if k.name in FUNCTIONS], ids=lambda kind: kind.name)
 def test_coefficients(kind: type[Primitive]) -> None:
+    """By the tangent rule or a row, and by the composition of a series and the derivatives at its first value."""
     function, intervals = FUNCTIONS[kind.name]
     rng = np.random.default_rng([ord(c) for c in kind.name])
     scalar = Aval((), dtypes.float64)
     program = single_equation(_primitive(kind), [scalar] * len(intervals))
     moves = [low < high for low, high in intervals]
-    series, has = jet(program, tuple([(m, *[False] * (ORDER - 1)) for m in moves]))
-    for _ in range(3):
-        values = [rng.uniform(low, high) for low, high in intervals]
-        slopes = [rng.uniform(0.5, 1.5) if m else 0.0 for m in moves]
-        outs = run(
-            series, [np.asarray(x) for x in values] + [np.asarray(s) for s, m in zip(slopes, moves, strict=True) if m]
-        )
-        higher = iter(outs[1:])
-        have = [float(outs[0]), *[float(next(higher)) if m else 0.0 for m in has[0]]]
-        with mpmath.workdps(40):
-            want = [float(c) for c in mpmath.taylor(_along(function, values, slopes), 0, ORDER + 1)]
-        # the condition: how coefficient k changes with the operands, and with the coefficients before it
-        for k in range(ORDER + 1):
-            condition = (
-                abs(want[k]) + (k + 1) * abs(want[k + 1]) * max(map(abs, values)) + 0.1 * max(map(abs, want[: k + 1]))
+    for composed in (False, True) if issubclass(kind, Unary) else (False,):
+        series, has = jet(program, tuple([(m, *[False] * (ORDER - 1)) for m in moves]), composed)
+        for _ in range(3):
+            values = [rng.uniform(low, high) for low, high in intervals]
+            slopes = [rng.uniform(0.5, 1.5) if m else 0.0 for m in moves]
+            outs = run(
+                series,
+                [np.asarray(x) for x in values] + [np.asarray(s) for s, m in zip(slopes, moves, strict=True) if m],
             )
-            assert abs(have[k] - want[k]) <= 1e-13 * condition, (k, have[k], want[k], values)
+            higher = iter(outs[1:])
+            have = [float(outs[0]), *[float(next(higher)) if m else 0.0 for m in has[0]]]
+            with mpmath.workdps(40):
+                want = [float(c) for c in mpmath.taylor(_along(function, values, slopes), 0, ORDER + 1)]
+            # the condition: how coefficient k changes with the operands, and with the coefficients before it
+            for k in range(ORDER + 1):
+                condition = (
+                    abs(want[k])
+                    + (k + 1) * abs(want[k + 1]) * max(map(abs, values))
+                    + 0.1 * max(map(abs, want[: k + 1]))
+                )
+                assert abs(have[k] - want[k]) <= 1e-13 * condition, (k, have[k], want[k], values)
 
 
 def _softplus(x: Number) -> Number:
@@ -186,8 +193,9 @@ EXTREME: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Number], Numbe
 @pytest.mark.parametrize("name", EXTREME)
 def test_coefficients_at_extreme_points(name: str) -> None:
     f, function, points = EXTREME[name]
-    series = fx.jet(fx.trace(f, fx.Spec((), "float64")), order=5, given=1)
-    for x in points:
+    program = fx.trace(f, fx.Spec((), "float64"))
+    ways = [fx.jet(program, order=5, given=1), jet_of_program(program, 5, 1, composed=True)]
+    for x, series in product(points, ways):
         value, higher = fx.interpret(series, (np.float64(x),), ((np.float64(1.0),),))
         with mpmath.workdps(80):
             want = np.array([float(c) for c in mpmath.taylor(function, mpmath.mpf(x), 5)])
@@ -206,10 +214,11 @@ def test_coefficients_at_extreme_points(name: str) -> None:
 def test_rows_of_curves_with_all_coefficients_keep_their_digits(prim: Primitive, f: Any, x: float) -> None:
     """Each coefficient, also where the function is close to its limit, or to a point where an even derivative is 0."""
     curve = (0.5, -0.3, 0.2, 0.7, -0.1, 0.05, 0.3, 0.2)
-    series, has = jet(single_equation(prim, (Aval((), dtypes.float64),)), ((True,) * ORDER,))
-    first, *higher = [float(y) for y in run(series, [np.asarray(a) for a in (x, *curve)])]
-    found = [first, *[higher.pop(0) if m else 0.0 for m in has[0]]]
     with mpmath.workdps(60):
         powers = list(enumerate(map(mpmath.mpf, (x, *curve))))
         exact = mpmath.taylor(lambda t: f(sum([c * t**k for k, c in powers])), 0, ORDER)
+    for composed in (False, True):
+        series, has = jet(single_equation(prim, (Aval((), dtypes.float64),)), ((True,) * ORDER,), composed)
+        first, *higher = [float(y) for y in run(series, [np.asarray(a) for a in (x, *curve)])]
+        found = [first, *[higher.pop(0) if m else 0.0 for m in has[0]]]
         np.testing.assert_allclose(found, [float(y) for y in exact], rtol=1e-14)

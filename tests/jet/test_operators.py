@@ -134,14 +134,6 @@ def test_biharmonic_in_several_dimensions(n: int) -> None:
         np.testing.assert_allclose(value[name], f(x, s)[name], rtol=1e-12)
 
 
-def test_biharmonic_carries_the_second_derivatives_once() -> None:
-    """For n elements: (n + 2)^2 values. So no product has n^2 rows beside two others with n."""
-    w = fnp.asarray(RNG.normal(size=(7, 9)))
-    program = fx.biharmonic(fx.trace(lambda x: fnp.tanh(fnp.tanh(x @ w) @ w.T).sum(), fx.Spec((7,), "float64")))
-    rows = [int(np.prod(shape[:-1])) for shape in sizes(program, "dot_general") if shape[-1:] == (9,)]
-    assert sum(rows) <= 9**2
-
-
 def partial_derivative(f: Callable[..., Any], i: int) -> Callable[..., Any]:
     return lambda x: fx.grad(f)(x)[i]
 

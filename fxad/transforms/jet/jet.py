@@ -42,10 +42,13 @@ main @jet_sin(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[], f32[], f32[]) {
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from itertools import product
+from math import factorial, prod
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.builder import Builder
@@ -54,6 +57,7 @@ from fxad.core.flags import flags_or
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
+from fxad.dtypes import FLOATING
 from fxad.ir import (
     Atom,
     Aval,
@@ -75,6 +79,7 @@ from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.custom_rules import Function, Rules
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
+from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.ad.jvp import ForwardBuilder, check_differentiable, jvp
 from fxad.transforms.jet.rows import ROWS, Emitter, OneOrder
@@ -89,13 +94,14 @@ SeriesAtoms: TypeAlias = "tuple[SeriesAtom, ...]"
 
 
 @by_value
-def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags) -> tuple[Jaxpr, CoefficientFlags]:
+def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags, composed: bool = False) -> tuple[Jaxpr, CoefficientFlags]:
     """Return the Taylor coefficients of the results: (operands, coefficients of operands) -> (results, coefficients of
     results).
 
     `nonzero` marks for each operand the coefficients 1 to K that are operands; the others are zero. K, the order, is
     the length of each mask. The coefficients of an operand are adjacent, after all operands. The second value marks the
-    coefficients of the results alike.
+    coefficients of the results alike. `composed`: the series of a function of one real number is composed of its
+    derivatives: fewer products of coefficients, and more of values.
 
     Law:    coefficient k is the k-th derivative in t at 0, divided by k!; of order 1 it is `jvp`, the same object.
     Cost:   at most quadratic in K for each equation of the program and of its tangent rules, where these rules lead to
@@ -107,7 +113,7 @@ def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags) -> tuple[Jaxpr, CoefficientFlag
         fused, has = jvp(jaxpr, tuple([m for (m,) in nonzero]))
         return fused, tuple([(m,) for m in has])
     check_differentiable(jaxpr, tuple(map(any, nonzero)), "jet")
-    s = _SeriesBuilder(order)
+    s = _SeriesBuilder(order, composed)
     env: dict[Atom, SeriesAtom] = dict(zip(jaxpr.ins, s.builder.inputs(jaxpr.in_avals), strict=True))
     for v, marks in zip(jaxpr.ins, nonzero, strict=True):
         if any(marks):
@@ -169,12 +175,14 @@ _Compute: TypeAlias = Callable[[_SeriesNode, int], OneOrder]
 class _SeriesBuilder(Emitter):
     """Builds the program of the coefficients."""
 
-    def __init__(self, order: int) -> None:
+    def __init__(self, order: int, composed: bool) -> None:
         self.builder: Final = Builder()
         self.order: Final = order
+        self.composed: Final = composed
         self._equations: dict[tuple[object, ...], tuple[Var, ...]] = {}
         self._nodes: dict[tuple[object, ...], _SeriesNode] = {}
         self._tangent_programs: dict[tuple[object, ...], tuple[Jaxpr, Flags]] = {}
+        self._lines: dict[Atom, SeriesValue] = {}  # x_0 + t, by x_0
 
     # ------------------------------------------------------------------------------------------ atoms of the program
 
@@ -289,6 +297,8 @@ class _SeriesBuilder(Emitter):
         if not any(has):
             return self.emit(prim, *[self.at_zero(a) for a in operands])
         match rule:
+            case SeriesRule.ROW | SeriesRule.TANGENT if self.composed and self._is_curve(prim, operands):
+                compute = self._by_composition(prim, operands, source)
             case SeriesRule.ROW:
                 compute = self._by_row(partial(ROWS[type(prim)].series, self, prim), operands)
             case SeriesRule.AFFINE:
@@ -410,6 +420,57 @@ class _SeriesBuilder(Emitter):
 
         return compute
 
+    # ------------------------------------------------------------------------------------------------- compositions
+
+    def _is_curve(self, prim: Primitive, operands: SeriesAtoms) -> bool:
+        """Return True for a function of one real number at a series that is not x_0 + t. `abs` of a complex number has
+        no derivative in it."""
+        (x, *_) = operands
+        return isinstance(prim, Unary) and x.aval.dtype in FLOATING and x not in self._lines.values()
+
+    def _by_composition(self, prim: Primitive, operands: SeriesAtoms, source: Source) -> _Compute:
+        """f(x) = sum of a_m (x_1 t + x_2 t^2 + ...)^m, where a_m are the coefficients of f(x_0 + t).
+
+        So coefficient k is a sum over the partitions of k: for (2, 1, 1), it is 3 a_3 x_2 x_1^2. A partition is divided
+        into two parts of similar sums, so that those with a common one share a product: x_2 (a_2 x_2 + 3 a_3 x_1^2).
+        """
+        (x,) = operands
+
+        def power(parts: _Parts) -> Atom:
+            if len(parts) == 1:
+                c = self.coefficient(x, parts[0])
+                assert c is not None
+                return c
+            left, right = _halves(parts)
+            return self.emit(MUL, power(left), power(right))[0]
+
+        def compute(_: _SeriesNode, k: int) -> OneOrder:
+            first = self.at_zero(x)
+            if k == 0:
+                return self.emit(prim, first)
+            line = self._lines.get(first)
+            if line is None:
+                one = Lit.of(1, first.aval)
+                line = self._lines[first] = self.leaf(first.aval, [first, one, *[None] * (self.order - 1)])
+            (f,) = self.apply(prim, (line,), source)
+            groups: dict[_Parts, list[tuple[Atom, _Parts]]] = {}
+            for parts in _partitions(k, k):
+                slope = self.coefficient(f, len(parts))
+                if slope is not None and all([self.coefficient(x, p) is not None for p in parts]):
+                    groups.setdefault(_halves(parts)[0], []).append((self.scaled(slope, _orders_of(parts)), parts))
+            terms: list[Atom] = []
+            for left, members in groups.items():
+                if len(members) == 1:
+                    ((slope, parts),) = members
+                    terms.append(self.emit(MUL, power(parts), slope)[0])
+                    continue
+                inner = self.sum([self.emit(MUL, power(_halves(parts)[1]), slope)[0] for slope, parts in members])
+                assert inner is not None
+                terms.append(self.emit(MUL, power(left), inner)[0])
+            return (self.sum(terms),)
+
+        return compute
+
     # --------------------------------------------------------------------------------------------- the tangent rule
 
     def _by_tangent(self, prim: Primitive, operands: SeriesAtoms, varies: Flags, source: Source) -> _Compute:
@@ -489,7 +550,7 @@ class _SeriesBuilder(Emitter):
             cs = self._up_to(self.order, operands)
             pattern = tuple([tuple([c is not None for c in higher]) for _, higher in cs])
             programs = [prim.body, *[prim.complete(rule.body, over_stack) for rule in prim.rules.batch]]
-            jets = [jet(program, pattern) for program in programs]
+            jets = [jet(program, pattern, self.composed) for program in programs]
             union = _union([has for _, has in jets])
             bodies = [_with_pattern(program, has, union) for program, has in jets]
             batch = [replace(r, body=body) for r, body in zip(prim.rules.batch, bodies[1:], strict=True)]
@@ -528,7 +589,7 @@ class _SeriesBuilder(Emitter):
     ) -> list[list[Atom | None]]:
         layout = prim.layout
         operands = [tuple([c is not None for c in higher]) for _, higher in values]
-        operands, results, jets = _series_of_bodies(layout, operands, order)
+        operands, results, jets = _series_of_bodies(layout, operands, order, self.composed)
         bodies = [
             _expanded_body(layout, k, *jets[k], operands, results) if k in jets else body.jaxpr
             for k, body in enumerate(layout.bodies)
@@ -549,7 +610,7 @@ class _SeriesBuilder(Emitter):
 
 
 def _series_of_bodies(
-    layout: Layout, operands: list[Flags], order: int
+    layout: Layout, operands: list[Flags], order: int, composed: bool
 ) -> tuple[list[Flags], list[Flags], dict[int, tuple[Jaxpr, CoefficientFlags]]]:
     """Return the coefficients that operands and results have, and the series of the bodies.
 
@@ -561,7 +622,8 @@ def _series_of_bodies(
         results = [zero] * sum([g.size for g in layout.results])
         jets: dict[int, tuple[Jaxpr, CoefficientFlags]] = {}
         for k in layout.running:
-            jets[k] = jet(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
+            pattern = tuple([operands[p] for p in layout.operand_indices(k)])
+            jets[k] = jet(layout.bodies[k].jaxpr, pattern, composed)
             for place, marks in zip(layout.result_indices(k), jets[k][1], strict=True):
                 if place is not None:
                     results[place] = flags_or(results[place], marks)
@@ -610,6 +672,40 @@ def _with_pattern(series: Jaxpr, has: CoefficientFlags, wants: CoefficientFlags)
         coefficients = [next(given) if m else Lit.zero(out.aval) for m in own]
         higher += [c for c, m in zip(coefficients, marks, strict=True) if m]
     return series.with_outs((*series.outs[:n], *higher))
+
+
+# --------------------------------------------------------------------------------------------------------- partitions
+
+# A partition of a number: its parts, in decreasing order.
+_Parts: TypeAlias = tuple[int, ...]
+
+
+def _partitions(k: int, most: int) -> list[_Parts]:
+    """Return the partitions of k into parts that are at most `most`."""
+    if k == 0:
+        return [()]
+    return [(part, *rest) for part in range(min(k, most), 0, -1) for rest in _partitions(k - part, part)]
+
+
+def _orders_of(parts: _Parts) -> int:
+    """Return the number of different orders of the parts."""
+    return factorial(len(parts)) // prod([factorial(parts.count(p)) for p in set(parts)])
+
+
+def _halves(parts: _Parts) -> tuple[_Parts, _Parts]:
+    """Return the parts as two groups. The first has the greatest sum up to one half, then the fewest parts."""
+    counts = Counter(parts)
+    chosen = [Counter(dict(zip(counts, n, strict=True))) for n in product(*[range(c + 1) for c in counts.values()])]
+    least = min([c for c in chosen if 2 * _sum_of(c) <= sum(parts)], key=lambda c: (-_sum_of(c), c.total()))
+    return _in_order(least), _in_order(counts - least)
+
+
+def _sum_of(parts: Counter[int]) -> int:
+    return sum([p * n for p, n in parts.items()])
+
+
+def _in_order(parts: Counter[int]) -> _Parts:
+    return tuple(sorted(parts.elements(), reverse=True))
 
 
 # ------------------------------------------------------------------------------------------------- kinds of equations
