@@ -15,6 +15,8 @@ from typing import Final, cast, final
 import numpy as np
 import optree
 
+from fxad.errors import FxadError
+
 _COMPARED_BY_BITS: Final = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
 NEEDS_EXACT_KEY: Final = _COMPARED_BY_BITS | {tuple}
@@ -78,13 +80,13 @@ def _exact_value(static: Hashable) -> Hashable:
         return repr(static)
     elif isinstance(static, optree.PyTreeSpec):
         return static, tuple(_keys_of_mappings(static))
-    return static
+    return _ByOwnHash(static) if isinstance(kind.__eq__, FunctionType) else static
 
 
 @final
 class _ByOwnHash:
-    """A dataclass with its own hash and the generated equality, which cannot tell whether two arrays are equal. Then
-    two instances differ, so each has its program."""
+    """A value of a class with its own hash, and an equality that may not tell whether two arrays are equal. Then two
+    instances differ, so each has its program."""
 
     __slots__ = ("value",)
 
@@ -96,7 +98,7 @@ class _ByOwnHash:
             return NotImplemented
         try:
             return self.value is other.value or bool(self.value == other.value)
-        except ValueError:  # the truth value of an array
+        except (ValueError, FxadError):  # the truth value of an array
             return False
 
     def __hash__(self) -> int:
