@@ -364,7 +364,8 @@ class CumProd(MonoidScan):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         previous = predecessors(ctx, y, self.axis, self.reverse, self.identity(x.aval.dtype))
-        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse, skip_zeros=True), x, ctx.lin_one(MUL, t, previous))
+        recurrence = LinearRecurrence(self.axis, self.reverse, skip_zeros=True)
+        return (y,), ctx.lin(recurrence, x, ctx.lin_one(MUL, t, previous))
 
 
 class CumExtremum(MonoidScan):
@@ -459,9 +460,7 @@ class CumLogSumExp(Cumulative):
         empty, is_nan = ctx.one(EQ, y, Lit.of(-np.inf, y.aval)), ctx.one(NE, y, y)
         zero, nan = Lit.zero(y.aval), Lit.of(np.nan, y.aval)
         total, *parts = [emit_where(ctx, is_nan, zero, part) for part in (y, previous, x)]
-        old, new = [
-            emit_where(ctx, empty, zero, ctx.one(EXP, subtract_or_zero(ctx, part, total))) for part in parts
-        ]
+        old, new = [emit_where(ctx, empty, zero, ctx.one(EXP, subtract_or_zero(ctx, part, total))) for part in parts]
         # the first infinite element decides the sum
         decided = ctx.one(EQ, previous, Lit.of(np.inf, y.aval))
         old = emit_where(ctx, is_nan, nan, old)

@@ -315,8 +315,9 @@ def stft(
 ) -> tuple[Array, Array, Array]:
     """Return frequencies, times and the short-time Fourier transform.
 
-    Type:   `scaling` is "spectrum", where squares are powers, or "psd", where they are densities. `window` is the name of a window of `scipy.signal.get_window`, as in "hann" or ("kaiser", 8.0), or its
+    Type:   `window` is the name of a window of `scipy.signal.get_window`, as in "hann" or ("kaiser", 8.0), or its
             values. `boundary` extends the signal by half a segment: "zeros", "even", "odd", "constant" or None.
+            `scaling` is "spectrum", where squares are powers, or "psd", where they are densities.
     Raises: ParameterError, ShapeError.
     """
     freqs, times, spectrum = _spectra(
