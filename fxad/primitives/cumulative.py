@@ -134,8 +134,8 @@ def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals:
 @primitive
 class LinearRecurrence(LinearInOne):
     """y[0] = b[0], then y[i] = a[i] y[i - 1] + b[i] along `axis`; from the end with `reverse`. The first factor is not
-    used: the result is b[0] if it is infinite or nan. With `skip_zeros` the product of a factor and a previous result of
-    0 is 0, also if the factor is infinite or nan.
+    used: the result is b[0] if it is infinite or nan. With `skip_zeros` the product of a factor and a previous result
+    of 0 is 0, also if the factor is infinite or nan.
 
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
