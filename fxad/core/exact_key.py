@@ -15,8 +15,6 @@ from typing import Final, cast, final
 import numpy as np
 import optree
 
-from fxad.errors import FxadError
-
 _COMPARED_BY_BITS: Final = frozenset({float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128})
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
 NEEDS_EXACT_KEY: Final = _COMPARED_BY_BITS | {tuple}
@@ -98,7 +96,7 @@ class _ByOwnHash:
             return NotImplemented
         try:
             return self.value is other.value or bool(self.value == other.value)
-        except (ValueError, FxadError):  # the truth value of an array
+        except ValueError:  # the truth value of an array
             return False
 
     def __hash__(self) -> int:
