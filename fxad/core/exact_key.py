@@ -78,13 +78,13 @@ def _exact_value(static: Hashable) -> Hashable:
         return repr(static)
     elif isinstance(static, optree.PyTreeSpec):
         return static, tuple(_keys_of_mappings(static))
-    return static
+    return _ByOwnHash(static) if isinstance(kind.__eq__, FunctionType) else static
 
 
 @final
 class _ByOwnHash:
-    """A dataclass with its own hash and the generated equality, which cannot tell whether two arrays are equal. Then
-    two instances differ, so each has its program."""
+    """A value of a class with its own hash, and an equality that may not tell whether two arrays are equal. Then two
+    instances differ, so each has its program."""
 
     __slots__ = ("value",)
 

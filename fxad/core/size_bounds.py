@@ -138,8 +138,10 @@ def _bound_with_function(rest: int, c: int, function: SizeFunction, depth: int, 
         # of b times the whole: b * (a // b) is between a - b + 1 and a
         low = lower(rest * b + (a if c < 0 else a - b + 1) * c)
         return None if low is None else -(-low // b)
-    if c < 0 and at_least(a, 0) and at_least(b, 1):
-        return lower(rest + a * c)  # a // b <= a
+    if at_least(b, 1) and at_least(a if c < 0 else a * -1, 0):
+        return lower(rest + a * c)  # a // b <= a for a >= 0, and a <= a // b for a <= 0
+    if at_least(b, 1) and c < 0 and at_least(a * -1, 0):
+        return lower(rest)  # a // b <= 0
     return None
 
 

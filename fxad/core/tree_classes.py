@@ -186,7 +186,14 @@ def dataclass(cls: type[T]) -> type[T]:
     ...     b: object
     >>> leaves(Layer(w=1, b=2))
     [1, 2]
+
+    Raises: ArgumentError for what is no class.
     """
+    if not isinstance(cls, type):
+        raise ArgumentError(
+            f"tree.dataclass: takes a class, got {described(cls)}: {shown(cls)}",
+            remedy="decorate a class; a field is made static by fxad.tree.static",
+        )
     frozen = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)  # type: ignore[arg-type]  # it is a dataclass now
     children = tuple(f.name for f in fields if not f.metadata.get("static"))

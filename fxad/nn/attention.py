@@ -76,7 +76,8 @@ def dot_product_attention(
             second is the logarithm of the sum of the exponentials of the scores, [B,T,N], in the dtype of `key`; scores
             where attention is not allowed are a large negative number. It has a derivative, which JAX sets to 0.
     Rule:   scores and weights are computed at least in float32. A query without an allowed key attends to all keys
-            equally.
+            equally. A key that no query may read, and a query without an allowed key, may contain nan: neither results
+            nor derivatives of the others depend on it.
     Raises: ShapeError, ParameterError.
     Source: Vaswani et al., Attention Is All You Need, https://arxiv.org/abs/1706.03762; grouped heads: Ainslie et al.,
             https://arxiv.org/abs/2305.13245
@@ -163,12 +164,17 @@ def _attention(
     if k_lengths is not None:
         inside = _before_end(k_lengths, s).reshape(b, s, 1, 1)
         k, v = fnp.where(inside, k, 0), fnp.where(inside, v, 0)
+    allowed = _attention_mask(t, s, mask, q_lengths, k_lengths, is_causal, window)
+    if allowed is not None and (mask is not None or window is not None or (is_causal and t != s)):
+        pairs = allowed.any(1)
+        read, reads = [fnp.expand_dims(pairs.any(axis), (2, 3)) for axis in (1, 2)]
+        k, v = _finite_where_unread(k, read), _finite_where_unread(v, read)
+        q = _finite_where_unread(q, reads)
     wide = fnp.promote_types(q.dtype, np.float32)
     grouped = q.reshape(b, t, groups, n // groups, h)
     scores = fnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide).reshape(b, n, t, s) * scale
     if bias is not None:
         scores = (scores + bias).astype(scores.dtype)
-    allowed = _attention_mask(t, s, mask, q_lengths, k_lengths, is_causal, window)
     if allowed is not None:
         scores = fnp.where(allowed, scores, _LARGE * float(fnp.finfo(scores.dtype).max))
     weights = softmax(scores).astype(k.dtype).reshape(b, groups, n // groups, t, s)
@@ -177,6 +183,12 @@ def _attention(
         out = fnp.where(_before_end(q_lengths, t).reshape(b, t, 1, 1), out, 0)
     out = out.astype(q.dtype)
     return (out, logsumexp(scores, -1).transpose(0, 2, 1).astype(k.dtype)) if return_residual else (out,)
+
+
+def _finite_where_unread(x: Array, read: Array) -> Array:
+    """Return x with 0 for nan and infinities at positions that no allowed pair reads. Finite elements are kept: a query
+    without an allowed key attends to all keys."""
+    return fnp.where(read | fnp.isfinite(x), x, 0)
 
 
 def _attention_mask(

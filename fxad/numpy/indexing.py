@@ -155,12 +155,16 @@ def compress(
 # ----------------------------------------------------------------------------------------------------- flat and not
 
 
-def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:
+def unravel_index(indices: ArrayLike, shape: int | Sequence[int], order: str = "C") -> tuple[Array, ...]:
     """Return the index along each axis for indices into the flattened array.
+
+    The array is flattened in row-major order, or column-major with `order="F"`.
 
     Rule:   negative indices count from the end; indices out of range are clamped.
     """
     sizes = as_shape((shape,) if isinstance(shape, int) else shape)
+    if column_major("unravel_index", order):
+        return apply_op_all("unravel_index", index_arrays.unravel_index, (indices,), sizes[::-1])[::-1]
     return apply_op_all("unravel_index", index_arrays.unravel_index, (indices,), sizes)
 
 

@@ -15,7 +15,7 @@ from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import where
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.cumulative import cumprod, cumsum
-from fxad.numpy.reductions import count_share, reduce_masked, times_share
+from fxad.numpy.reductions import count_share, reduce_masked, std, times_share, var
 from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
@@ -230,11 +230,15 @@ def nanvar(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
     *,
     correction: float | Array | None = None,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
-    `correction` (or `ddof`); nan if that is not positive."""
+    `correction` (or `ddof`); nan if that is not positive. A `mean` that is given broadcasts to the array."""
+    if mean is not None:
+        array, kept = _without_nans("nanvar", a, where)
+        return var(array, axis, dtype, out, ddof, keepdims, correction=correction, where=kept, mean=mean)
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
         part = count_share("nanvar", a, axis, keepdims, where, correction, ddof, isnan(a))
         return times_share(nanvar(a, axis, dtype, out, None, keepdims, where), part)
@@ -250,15 +254,26 @@ def nanstd(
     ddof: float | Array | None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
     *,
     correction: float | Array | None = None,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
+    if mean is not None:
+        array, kept = _without_nans("nanstd", a, where)
+        return std(array, axis, dtype, out, ddof, keepdims, correction=correction, where=kept, mean=mean)
     if isinstance(ddof, Tracer) or isinstance(correction, Tracer):
         part = count_share("nanstd", a, axis, keepdims, where, correction, ddof, isnan(a))
         return times_share(nanstd(a, axis, dtype, out, None, keepdims, where), sqrt(part))
     subtracted = degrees_of_freedom("nanstd", correction, ddof)
     return _reduced("nanstd", _std, a, axis, dtype, out, keepdims, None, where, subtracted)
+
+
+def _without_nans(name: str, a: ArrayLike, mask: ArrayLike | None) -> tuple[Array, Array]:
+    """Return an array with 0 in place of nans, and a mask of its other elements."""
+    array = as_array(name, a)
+    kept = ~isnan(array)
+    return _replace_nan(array, 0), kept if mask is None else kept & as_array(name, mask, 6)
 
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax
+from fxad.core.sizes import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import as_array, number_or_array
 from fxad.numpy.binary import clip, divide, remainder, where
@@ -341,24 +342,30 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
     b = as_array("kaiser", beta, 1)
     if b.ndim:
         raise ShapeError(f"kaiser: beta must be one number, got {b.aval}")
-    return jit_composite(_kaiser, n, b if b.dtype in dtypes.FLOATING else b.astype(dtypes.float32))
+    b = b if b.dtype in dtypes.FLOATING else b.astype(dtypes.float32)
+    return _kaiser(n, b) if type(n) is Size else jit_composite(_kaiser, n, b)
 
 
 def _point_count(name: str, M: int) -> int:
+    if type(M) is Size:
+        return M
     M = to_int(name, "the number of points", M)
     return max(int(M), 0)
 
 
 def _window_function(name: str, M: int) -> Array:
     n = _point_count(name, M)
+    if type(n) is Size:
+        return where(as_array(name, n) == 1, 1, _window_values(n, name))
     return ones((n,)) if n <= 1 else jit_composite(_window_values, n, name)
 
 
 def _window_values(n: int, name: str) -> Array:
     k = lax.iota(dtypes.float64, n)
-    turn = 2 * math.pi / (n - 1) * k
+    steps = _step_count(n)
+    turn = 2 * math.pi / steps * k
     if name == "bartlett":
-        out = 1 - abs(k * (2 / (n - 1)) - 1)
+        out = 1 - abs(k * (2 / steps) - 1)
     elif name == "blackman":
         out = 0.42 - 0.5 * cos(turn) + 0.08 * cos(2 * turn)
     else:
@@ -367,11 +374,22 @@ def _window_values(n: int, name: str) -> Array:
     return out.astype(dtypes.float32)
 
 
+def _step_count(n: int) -> float | Array:
+    """Return the number of steps between n points; 1 for a size of 1 that is not known while a program is traced."""
+    if type(n) is not Size:
+        return n - 1
+    count = as_array("window", n).astype(dtypes.float64)
+    return where(count > 1, count - 1, 1)
+
+
 def _kaiser(n: int, beta: Array) -> Array:
-    if n <= 1:
+    if type(n) is not Size and n <= 1:
         return full((n,), 1, beta.dtype)
-    b, middle = beta.astype(dtypes.float64), (n - 1) / 2
+    b, steps = beta.astype(dtypes.float64), _step_count(n)
+    middle = steps / 2
     off = (lax.iota(dtypes.float64, n) - middle) / middle
+    if type(n) is Size:
+        off = where(as_array("kaiser", n) == 1, 0, off)
     return (i0(b * sqrt(clip(1 - off * off, 0))) / i0(b)).astype(beta.dtype)
 
 

@@ -105,6 +105,15 @@ def compose_affine(emit: Emit, left: Atoms, right: Atoms) -> Atoms:
     return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
 
 
+def compose_affine_of_zeros(emit: Emit, left: Atoms, right: Atoms) -> Atoms:
+    """Return the map y -> right(left(y)) for maps y -> a y + b, where c * 0 is 0 for every factor c of `right`. The
+    product of the factors is an ordinary one: it is nan if one of them is."""
+    (a, b), (c, d) = left, right
+    zero = Lit.zero(b.aval)
+    product = emit_where(emit, emit.one(EQ, b, zero), zero, emit.one(MUL, c, b))
+    return emit.one(MUL, a, c), emit.one(ADD, product, d)
+
+
 def _all_finite(emit: Emit, x: Atom) -> Atom:
     """Return True if no element is infinite or nan."""
     return emit.one(ReduceAnd(tuple(range(x.aval.ndim))), emit.one(EQ, emit.one(SUB, x, x), Lit.zero(x.aval)))
@@ -125,11 +134,13 @@ def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals:
 @primitive
 class LinearRecurrence(LinearInOne):
     """y[0] = b[0], then y[i] = a[i] y[i - 1] + b[i] along `axis`; from the end with `reverse`. The first factor is not
-    used: the result is b[0] if it is infinite or nan.
+    used: the result is b[0] if it is infinite or nan. With `skip_zeros` the product of a factor and a previous result
+    of 0 is 0, also if the factor is infinite or nan.
 
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
-          of da[i] y[i - 1].
+          of da[i] y[i - 1]. Tangents and cotangents have `skip_zeros`: an element that comes before all that is read
+          has a cotangent of 0, and nan behind it does not matter.
     Cost: one pass. A long axis is computed in blocks, unless the product of the factors of a block is infinite or nan.
     Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
@@ -139,6 +150,7 @@ class LinearRecurrence(LinearInOne):
     takes: ClassVar[frozenset[DType]] = SUMMED & dtypes.INEXACT
     axis: int
     reverse: bool
+    skip_zeros: bool = False
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_same_type(self, self.axis, self.takes, *check_count(self, avals, 2))
@@ -148,7 +160,8 @@ class LinearRecurrence(LinearInOne):
         a, b = [np.moveaxis(as_accumulated(x), self.axis, 0) for x in args]
         y = b.copy()
         for previous, i in pairwise(range(len(b))[:: -1 if self.reverse else 1]):
-            y[i] = a[i] * y[previous] + b[i]
+            product = a[i] * y[previous]
+            y[i] = (np.where(y[previous] == 0, 0, product) if self.skip_zeros else product) + b[i]
         return (np.moveaxis(y, 0, self.axis).astype(args[0].dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -159,7 +172,8 @@ class LinearRecurrence(LinearInOne):
 
     def _lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValue:
         # y[i] is b of the composition of the maps 0 to i; y -> a y + b, then y -> c y + d, is y -> c a y + (c b + d)
-        operation = CumulativeOperation(self.name, compose_affine, (1.0, 0.0), self.reverse)
+        compose = compose_affine_of_zeros if self.skip_zeros else compose_affine
+        operation = CumulativeOperation(self.name, compose, (1.0, 0.0), self.reverse)
         b = Builder()
         at_once = b.build(_cumulate_at_once(b, operation, self._maps(b, b.inputs((x, x))), self.axis)[1:], self.name)
         blocks = _block_count(x.shape, self.axis)
@@ -197,7 +211,7 @@ class LinearRecurrence(LinearInOne):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)
-        return ctx(LinearRecurrence(axis_after_insert(self.axis, at), self.reverse), *args), (at,)
+        return ctx(replace(self, axis=axis_after_insert(self.axis, at)), *args), (at,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, b), (ta, tb) = primals, tangents
@@ -205,12 +219,12 @@ class LinearRecurrence(LinearInOne):
         if not isinstance(ta, Zero):
             previous = predecessors(ctx, y, self.axis, self.reverse, Lit.zero(y.aval.with_shape(())))
             tb = ctx.add(tb, ctx.lin_one(MUL, ta, previous))
-        return (y,), ctx.lin(self, a, tb)
+        return (y,), ctx.lin(replace(self, skip_zeros=True), a, tb)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         (a,) = others
         following = predecessors(emit, a, self.axis, not self.reverse, Lit.zero(x.with_shape(())))
-        return emit.one(LinearRecurrence(self.axis, not self.reverse), following, ct)
+        return emit.one(LinearRecurrence(self.axis, not self.reverse, skip_zeros=True), following, ct)
 
 
 @primitive_family
@@ -350,7 +364,8 @@ class CumProd(MonoidScan):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         previous = predecessors(ctx, y, self.axis, self.reverse, self.identity(x.aval.dtype))
-        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), x, ctx.lin_one(MUL, t, previous))
+        recurrence = LinearRecurrence(self.axis, self.reverse, skip_zeros=True)
+        return (y,), ctx.lin(recurrence, x, ctx.lin_one(MUL, t, previous))
 
 
 class CumExtremum(MonoidScan):
@@ -418,7 +433,8 @@ class CumLogSumExp(Cumulative):
     """log of the sum of exp of the elements up to each along `axis`; from the end with `reverse`. Nothing overflows.
 
     Type: x float, not float8.
-    Rule: dy[i] = w dy[i - 1] + (1 - w) dx[i] with w = exp(y[i - 1] - y[i]), which lies in [0, 1].
+    Rule: dy[i] = w dy[i - 1] + (1 - w) dx[i] with w = exp(y[i - 1] - y[i]), which lies in [0, 1]. Of several infinite
+          elements the first has the tangent.
     Cost: one pass.
     Source: stablehlo.while
     """
@@ -439,13 +455,18 @@ class CumLogSumExp(Cumulative):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         previous = predecessors(ctx, y, self.axis, self.reverse, self.identity(x.aval.dtype))
-        # while the sum is 0, the tangent is 0
-        empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
-        old, new = [
-            emit_where(ctx, empty, Lit.zero(y.aval), ctx.one(EXP, subtract_or_zero(ctx, part, y)))
-            for part in (previous, x)
-        ]
-        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))
+        # while the sum is 0, the tangent is 0. A sum that is nan has a slope of nan, which is a constant: where it is
+        # not read, the second derivative would multiply nan and 0
+        empty, is_nan = ctx.one(EQ, y, Lit.of(-np.inf, y.aval)), ctx.one(NE, y, y)
+        zero, nan = Lit.zero(y.aval), Lit.of(np.nan, y.aval)
+        total, *parts = [emit_where(ctx, is_nan, zero, part) for part in (y, previous, x)]
+        old, new = [emit_where(ctx, empty, zero, ctx.one(EXP, subtract_or_zero(ctx, part, total))) for part in parts]
+        # the first infinite element decides the sum
+        decided = ctx.one(EQ, previous, Lit.of(np.inf, y.aval))
+        old = emit_where(ctx, is_nan, nan, old)
+        new = emit_where(ctx, is_nan, nan, emit_where(ctx, decided, zero, new))
+        recurrence = LinearRecurrence(self.axis, self.reverse, skip_zeros=True)
+        return (y,), ctx.lin(recurrence, old, ctx.lin_one(MUL, t, new))
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering

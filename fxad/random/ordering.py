@@ -157,6 +157,8 @@ def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: st
 def _count_below(totals: Array, x: Array) -> Array:
     """Return the number of ascending totals below each x, by bisection."""
     (count,) = totals.shape
+    if type(count) is Size:  # the number of rounds is not known
+        return fnp.minimum(fnp.searchsorted(totals, x), fnp.asarray(count) - 1)
     position = fnp.zeros(x.shape, dtypes.int32)
     for bit in reversed(range(count.bit_length())):
         further = position + (1 << bit)

@@ -311,16 +311,18 @@ def stft(
     boundary: str | None = "zeros",
     padded: bool = True,
     axis: int = -1,
+    scaling: str = "spectrum",
 ) -> tuple[Array, Array, Array]:
-    """Return frequencies, times and the short-time Fourier transform, with the scaling of SciPy's default.
+    """Return frequencies, times and the short-time Fourier transform.
 
     Type:   `window` is the name of a window of `scipy.signal.get_window`, as in "hann" or ("kaiser", 8.0), or its
             values. `boundary` extends the signal by half a segment: "zeros", "even", "odd", "constant" or None.
+            `scaling` is "spectrum", where squares are powers, or "psd", where they are densities.
     Raises: ParameterError, ShapeError.
     """
     freqs, times, spectrum = _spectra(
-        "stft", x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis, boundary,
-        padded,
+        "stft", x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided,
+        _transform_scaling("stft", scaling), axis, boundary, padded,
     )  # fmt: skip
     return freqs, times, spectrum
 
@@ -383,6 +385,7 @@ def istft(
     boundary: bool = True,
     time_axis: int = -1,
     freq_axis: int = -2,
+    scaling: str = "spectrum",
 ) -> tuple[Array, Array]:
     """Return times and the signal of a short-time Fourier transform: the inverse of `stft` with the same arguments.
 
@@ -407,13 +410,25 @@ def istft(
     _check_segments("istft", size, overlap, length)
     real = spectrum.real.dtype if spectrum.dtype in dtypes.COMPLEX else dtypes.float32
     values = _window_values("istft", window, size).astype(real)
-    signal = jit_composite(_overlap_add, spectrum, values, size, overlap, length, input_onesided, boundary)
-    time = fnp.arange(signal.shape[-1]).astype(values.dtype) / as_array("istft", fs).astype(values.dtype)
+    rate = as_array("istft", fs).astype(values.dtype)
+    density = _transform_scaling("istft", scaling) == "density"
+    signal = jit_composite(
+        _overlap_add, spectrum, values, rate, size, overlap, length, input_onesided, boundary, density
+    )
+    time = fnp.arange(signal.shape[-1]).astype(values.dtype) / rate
     return time, fnp.moveaxis(signal, -1, at[1] - (at[0] < at[1]))
 
 
 def _overlap_add(
-    spectrum: Array, window: Array, size: int, overlap: int, length: int, onesided: bool, boundary: bool
+    spectrum: Array,
+    window: Array,
+    rate: Array,
+    size: int,
+    overlap: int,
+    length: int,
+    onesided: bool,
+    boundary: bool,
+    density: bool,
 ) -> Array:
     spectrum = fnp.swapaxes(spectrum, -1, -2)  # [..., times, frequencies]
     segments = (fnp.fft.irfft(spectrum, length) if onesided else fnp.fft.ifft(spectrum, length))[..., :size]
@@ -421,12 +436,20 @@ def _overlap_add(
     places = _segments(count, step, size)
     total = size + (count - 1) * step
     empty = fnp.zeros((*segments.shape[:-2], total), segments.dtype)
-    # stft divides by the sum of the window
-    signal = empty.at[..., places].add(segments * window * window.sum())
+    # stft divides by this
+    scale = fnp.sqrt(rate * (window**2).sum()) if density else window.sum()
+    signal = empty.at[..., places].add(segments * window * scale)
     norm = fnp.zeros(total, window.dtype).at[places].add(fnp.broadcast_to(window**2, places.shape))
     if boundary:
         signal, norm = signal[..., size // 2 : total - size // 2], norm[size // 2 : total - size // 2]
     return signal / fnp.where(norm > 1e-10, norm, 1)
+
+
+def _transform_scaling(name: str, scaling: str) -> str:
+    """Return the scaling of `_spectra` for that of a transform. Raises: ParameterError."""
+    if not is_word(scaling, ("psd", "spectrum")):
+        raise ParameterError(f"{name}: scaling {shown(scaling, 40)}", remedy='use "psd" or "spectrum"')
+    return "density" if scaling == "psd" else "spectrum"
 
 
 def _averaged(
@@ -558,7 +581,8 @@ def _segment_spectra(
 
     first = transformed(x)
     if y is None:
-        return fnp.swapaxes(first / window.sum(), -1, -2)
+        scale = fnp.sqrt(rate * (window**2).sum()) if scaling == "density" else window.sum()
+        return fnp.swapaxes(first / scale, -1, -2)
     power = fnp.conj(first) * (first if y is x else transformed(y))
     scale = 1 / (rate * (window**2).sum()) if scaling == "density" else 1 / window.sum() ** 2
     power = power * scale

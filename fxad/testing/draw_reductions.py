@@ -106,7 +106,9 @@ def _cumulative(kind: type[CumSum | CumProd | CumMax | CumMin | CumLogSumExp | L
         shape, axis = shape_and_axis(draw)
         shape = draw(with_long_axis(shape, axis, 20))
         aval = Aval(shape, dtype_of(draw, kind.takes, smooth))
-        prim = kind(axis, draw(st.booleans()))
+        reverse = draw(st.booleans())
+        skips = kind is LinearRecurrence and draw(st.booleans())
+        prim = LinearRecurrence(axis, reverse, skip_zeros=True) if skips else kind(axis, reverse)
         exact = kind in (CumMax, CumMin) and not smooth
         return prim, [(aval, SPECIAL if exact else ORDINARY)] * (2 if kind is LinearRecurrence else 1)
 

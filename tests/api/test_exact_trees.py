@@ -24,6 +24,7 @@ from fxad import lax, tree, tree_util
 from fxad.core.dataclasses import frozen_dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.tree import flatten_exactly
+from fxad.errors import ArgumentError
 
 
 class Letter(enum.Enum):
@@ -233,6 +234,54 @@ def _program_through_a_file(d: dict[str, Any]) -> Any:
 def test_functions_see_the_order_of_keys(name: str) -> None:
     for d in (D1, D2, D1):
         np.testing.assert_array_equal(ORDERED[name](d), in_order(d))
+
+
+ONE_THEN_TWO = {
+    "cond": lambda: lax.cond(False, lambda: D1, lambda: D2),
+    "switch": lambda: lax.switch(1, [lambda: D1, lambda: D2]),
+    "scan": lambda: lax.scan(lambda c, _: (D2, None), D1, None, length=1)[0],
+    "while_loop": lambda: lax.while_loop(lambda c: c["a"] < 0, lambda c: D2, D1),
+    "fori_loop": lambda: lax.fori_loop(0, 1, lambda _, c: D2, D1),
+    "map": lambda: tree.map(lambda a, _: a, D1, D2),
+    "associative_scan": lambda: lax.associative_scan(lambda a, _: dict(reversed(a.items())), _batch(D1)),
+}
+
+
+@pytest.mark.parametrize("name", ONE_THEN_TWO)
+def test_of_two_orders_the_first_is_that_of_the_result(name: str) -> None:
+    """Of `true_fun`, of the first branch, of the initial carry, of the first tree."""
+    assert [*ONE_THEN_TWO[name]()] == [*D1] == [*reversed(D2)]
+
+
+@tree.register_static
+class ComparedByArrays:
+    """A static value whose equality is an array."""
+
+    def __init__(self, weights: Any) -> None:
+        self.weights = weights
+
+    def __eq__(self, other: object) -> Any:
+        return isinstance(other, ComparedByArrays) and self.weights == other.weights
+
+    def __hash__(self) -> int:
+        return len(self.weights)
+
+
+@pytest.mark.parametrize("keywords", [{}, {"static_argnums": 0}])
+def test_static_values_whose_equality_is_an_array(keywords: Any) -> None:
+    """Two of them cannot be told to be equal, so each has its own program."""
+    f: Any = fx.jit(lambda s, x: x * s.weights.sum(), **keywords)
+    for n in (2.0, 3.0):
+        for _ in range(2):
+            assert f(ComparedByArrays(np.arange(n)), np.float64(2.0)) == n * (n - 1)
+
+
+@pytest.mark.parametrize("value", [3, None, len])
+def test_a_dataclass_of_what_is_no_class(value: Any) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        tree.dataclass(value)
+    assert "tree.dataclass: takes a class, got " in str(raised.value)
+    assert "decorate a class; a field is made static by fxad.tree.static" in str(raised.value)
 
 
 VALUE_AND_GRAD: Any = fx.jit(fx.value_and_grad(lambda d: in_order(d).sum()))

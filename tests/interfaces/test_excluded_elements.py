@@ -34,6 +34,11 @@ def attention(x: Any) -> Any:
     return nn.dot_product_attention(*HEADS * padded, query_seq_lengths=HALF, key_value_seq_lengths=HALF)
 
 
+def masked_attention(x: Any) -> Any:
+    out = nn.dot_product_attention(*HEADS * x[:, None, None], mask=KEPT & COLUMN, local_window_size=3)
+    return out[:, KEPT]
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "softmax": lambda x: nn.softmax(x, where=KEPT),
     "log_softmax": lambda x: nn.log_softmax(x, where=KEPT)[KEPT],
@@ -46,6 +51,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "logsumexp": lambda x: special.logsumexp(x, where=KEPT),
     "logsumexp of weight 0": lambda x: special.logsumexp(x, b=KEPT.astype(np.float32)),
     "attention": attention,
+    "attention with a mask": masked_attention,
     "segment_sum": lambda x: ops.segment_sum(x, SEGMENTS, 2),
     "bincount": lambda x: fnp.bincount(np.array([0, 7, 1, 7]), x, length=2),
     "select": lambda x: fnp.select([KEPT], [fnp.sqrt(fnp.where(KEPT, x, 1))], 0.0),

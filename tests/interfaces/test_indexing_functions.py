@@ -79,6 +79,7 @@ def test_compress_and_extract() -> None:
 def test_flat_and_not() -> None:
     i = np.array([[0, 11], [5, 7]])
     check(lambda i: fnp.unravel_index(i, (3, 4)), lambda i: np.unravel_index(i, (3, 4)), i, dtype=False)
+    check(lambda i: fnp.unravel_index(i, (3, 4), "F"), lambda i: np.unravel_index(i, (3, 4), "F"), i, dtype=False)
     check(lambda i: fnp.unravel_index(i, 12), lambda i: np.unravel_index(i, 12), i, dtype=False)
     check(
         lambda i: fnp.unravel_index(i, (3, 4)), lambda _: (np.array([2, 2, 0]), np.array([3, 3, 0])),

@@ -30,6 +30,8 @@ def test_against_numpy(name: str, axis: int | None) -> None:
         same(name, X, axis=axis, keepdims=True)
     if name in ("nanvar", "nanstd"):
         same(name, X, axis=axis, ddof=1)
+        same(name, X, axis=axis, mean=np.float64(0.5), keepdims=True)
+        same(name, X, axis=axis, mean=np.nanmean(X, 1, keepdims=True), where=X[:1] > 0)
 
 
 def test_places() -> None:

@@ -171,6 +171,7 @@ def test_short_time_transforms(given: dict[str, Any], boundary: str | None) -> N
     calls: list[tuple[Any, Any]] = [
         (lambda: signal.stft(T, **more), them.signal.stft(T, **more)),
         (lambda: signal.stft(T.T, **more, axis=0), them.signal.stft(T.T, **more, axis=0)),
+        (lambda: signal.stft(T, **more, scaling="psd"), them.signal.stft(T, **more, scaling="psd")),
     ]
     if boundary is not None and not given.get("detrend"):
         again = {k: v for k, v in given.items() if k != "return_onesided"}
@@ -179,6 +180,10 @@ def test_short_time_transforms(given: dict[str, Any], boundary: str | None) -> N
         calls += [
             (lambda: signal.istft(spectrum, **again)[1], them.signal.istft(spectrum, **again)[1]),
             (lambda: signal.istft(spectrum[0], **again), them.signal.istft(spectrum[0], **again)),
+            (
+                lambda: signal.istft(spectrum[0], **again, scaling="psd"),
+                them.signal.istft(spectrum[0], **again, scaling="psd"),
+            ),
             (lambda: signal.istft(spectrum, **again)[1][:, :300], T),  # the inverse
             (lambda: signal.istft(turned, **again, **places)[1], them.signal.istft(turned, **again, **places)[1]),
         ]
@@ -463,6 +468,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "they satisfy 0 <= noverlap < nperseg <= nfft"),
     (lambda: signal.csd(V, V, scaling="none"), ParameterError, "csd: scaling 'none'",
      'use "density" or "spectrum"'),
+    (lambda: signal.stft(V, scaling="density"), ParameterError, "stft: scaling 'density'", 'use "psd" or "spectrum"'),
     (lambda: signal.csd(V, V, average="mode"), ParameterError, "csd: average 'mode'", 'use "mean" or "median"'),
     (lambda: signal.stft(V, boundary="wrap"), ParameterError, "stft: boundary 'wrap'",
      'use "zeros", "even", "odd", "constant" or None'),

@@ -236,6 +236,22 @@ def test_a_probability_of_truncnorm_is_at_most_1() -> None:
     assert np.isnan(np.asarray(stats.truncnorm.cdf(np.nan, 5.0, 6.0)))
 
 
+def test_a_probability_of_truncnorm_keeps_its_digits_near_1_and_of_a_narrow_interval() -> None:
+    """The true values are those of mpmath, with 400 digits."""
+    for y, a, b, below, above, slope in (
+        (1.9999, -2, 2, -5.657049087347245e-06, -12.08261099288866, 0.05657630794987663),
+        (9, -3, 10, -1.1300376430135709e-19, -43.62686582231608, 1.029366897515673e-18),
+        (2.99999, -3, 3, -4.44391264662819e-08, -16.929145551062042, 0.0044439794042172185),
+        (5.999, 5, 6, -2.13334196778155e-05, -10.755246382574176, 0.021397705052218673),
+        (10, 9, np.inf, -6.751894870697195e-05, -9.603136037180356, 0.0006818356572564899),
+        (-0.9999999, -1, 2, -17.33686784036489, -2.9559288064284718e-08, 10000000.505263533),
+        (20, -np.inf, np.inf, -2.7536241186062337e-89, -203.91715537109727, 5.520948362159764e-88),
+    ):
+        found = stats.truncnorm.logcdf(np.float64(y), a, b), stats.truncnorm.logsf(np.float64(y), a, b)
+        found += (fx.grad(lambda y, a=a, b=b: stats.truncnorm.logcdf(y, a, b))(np.float64(y)),)
+        np.testing.assert_allclose(found, (below, above, slope), rtol=1e-13)
+
+
 def test_statistics_of_all_elements_keep_every_axis() -> None:
     """Regression: with `keepdims` and axis None the result had one axis."""
     x = np.array([[1, 2, 2], [2, 3, 4]])

@@ -112,6 +112,10 @@ def test_windows() -> None:
             close(getattr(fnp, name)(n), getattr(np, name)(n).astype(np.float32))
         close(fnp.kaiser(n, 3.5), np.kaiser(n, 3.5).astype(np.float32))
         close(fnp.kaiser(n, np.float64(3.5)), np.kaiser(n, 3.5))
+    functions = fnp.bartlett, fnp.blackman, fnp.hamming, fnp.hanning, lambda n: fnp.kaiser(n, 3.5)
+    named = fx.trace(lambda x: fnp.stack([f(x.shape[0]) for f in functions]), fx.Spec("n"))
+    for n in (0, 1, 2, 7):
+        close(fx.specialize(named, n=n)(np.zeros(n, np.float32)), np.stack([np.asarray(f(n)) for f in functions]))
     slope = fx.grad(lambda b: fnp.kaiser(6, b).sum())(fnp.asarray(2.0, "float64"))
     h = 1e-6
     assert abs(float(slope) - (np.kaiser(6, 2 + h).sum() - np.kaiser(6, 2 - h).sum()) / (2 * h)) < 1e-6

@@ -39,7 +39,6 @@ NOWHERE: Mapping[str, str] = {
 }
 # Further keyword arguments that single functions do not have.
 ABSENT: Mapping[str, str] = {
-    "numpy.nanstd": "mean", "numpy.nanvar": "mean",
     "numpy.einsum": "out", "numpy.modf": "out",
     "numpy.save": "allow_pickle", "numpy.linalg.matrix_rank": "tol",
     "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",

@@ -359,3 +359,44 @@ def test_values_that_are_not_read(name: str) -> None:
         want = np.stack([np.asarray(row[j]) for row in rows])
         assert np.isfinite(want).all()
         np.testing.assert_allclose(have[j], want)
+
+
+CUMULATIVE: Final[dict[str, Callable[[Any], Any]]] = {
+    "cumsum": fnp.cumsum,
+    "cumprod": fnp.cumprod,
+    "cumlogsumexp": lax.cumlogsumexp,
+    "linear_recurrence": lambda x: lax.linear_recurrence(x, x),
+}
+
+
+@pytest.mark.parametrize("n", [6, 3000])
+@pytest.mark.parametrize("name", sorted(CUMULATIVE))
+def test_elements_behind_the_last_result_that_is_read(name: str, n: int) -> None:
+    """Results that are not read, or have weight 0, put no nan into the gradient of the elements before them. Neither
+    does the derivative of that gradient. A long axis is computed in blocks."""
+    f, read = CUMULATIVE[name], n // 2
+    weights = np.where(np.arange(n) < read, np.linspace(1.0, 2.0, n), 0.0)
+
+    def derivatives(total: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        slope = fx.grad(lambda x: fnp.sum(total(x)))
+        curvature = fx.grad(lambda x: fnp.sum(slope(x)[:read] * weights[:read]))
+        return lambda x: fnp.stack([slope(x)[:read], curvature(x)[:read]])
+
+    def of_all(x: Any) -> Any:
+        sliced = derivatives(lambda x: f(x)[:read] * weights[:read])
+        return sliced(x), derivatives(lambda x: f(x) * weights)(x), fx.vmap(sliced)(x[None])[0]
+
+    x = np.linspace(0.99, 1.01, n)
+    want = fx.jit(derivatives(lambda x: f(x) * weights[:read]))(x[:read])
+    assert np.isfinite(want).all()
+    run = fx.jit(of_all)
+    for bad in (np.nan, np.inf, -np.inf):
+        x[read + 1] = bad
+        for have in run(x):
+            np.testing.assert_allclose(have, want, rtol=1e-11, atol=1e-11, err_msg=str(bad))
+
+
+def test_the_first_infinity_has_the_slope_of_a_cumulative_logsumexp() -> None:
+    x = np.array([1.0, np.inf, 2.0, np.inf, -np.inf])
+    np.testing.assert_array_equal(fx.jacfwd(lax.cumlogsumexp)(x)[1:], np.tile([0.0, 1, 0, 0, 0], (4, 1)))
+    np.testing.assert_array_equal(fx.jacrev(lax.cumlogsumexp)(x)[1:], np.tile([0.0, 1, 0, 0, 0], (4, 1)))

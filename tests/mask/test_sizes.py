@@ -155,6 +155,9 @@ def test_assumptions_decide() -> None:
     assert N < 2**31
     assert M - M // 2 >= 1
     assert -(-N // 8) >= 0
+    assert -(-N // M) >= 0
+    assert -N // M <= 0
+    assert M + -N // M >= M - N
     assert M.bit_length() >= 1
     assert N.bit_length() <= N
     assert at_least(N * M, 0)

@@ -59,7 +59,8 @@ def cond(
 
     `pred` is a bool, or a real number, which is true if it is not 0. Both functions are always traced, also if it is a
     Python bool. Their results must have the same structure and types; a bare Python number takes the dtype of the other
-    function's result. They may close over arrays and tracers.
+    function's result. They may close over arrays and tracers. If dicts differ in the order of their keys, the result has
+    the order of `true_fun`.
     Operands and results are any pytrees of arrays; `operand=` is a single one by keyword, as in JAX.
 
     `batched` selects the vmap rule for a `pred` that varies: with "select" both functions run for all examples and
@@ -86,7 +87,7 @@ def cond(
     else:
         array = asarray(cast("Array", pred))
         index = _to_index(array if aval.dtype is dtypes.bool_ else array != 0)
-    return _bind_cond("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched)
+    return _bind_cond("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched, first=1)
 
 
 def _with_operand(what: str, operand: object, operands: tuple[object, ...]) -> tuple[object, ...]:
@@ -119,7 +120,7 @@ def switch(
 ) -> R:
     """Return `branches[index](*operands)`, decided at run time; an index out of range is clamped.
 
-    `index` is one integer of any integer dtype. For the rest see `cond`.
+    `index` is one integer of any integer dtype. The result has the dicts of the first branch. For the rest see `cond`.
 
     Raises: ParameterError without branches; DTypeError, ShapeError for an `index` that is not one integer; the errors
             of `cond`.
@@ -193,7 +194,10 @@ def _bind_cond(
     roles: Sequence[str],
     operands: tuple[object, ...],
     batched: str,
+    first: int = 0,
 ) -> R:
+    """Bind the functions, in the order of their indices. The dicts of the results have their keys in the order of those
+    of function `first`."""
     if not isinstance(batched, str) or batched not in (SELECT, LOOP):
         raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
@@ -210,7 +214,7 @@ def _bind_cond(
     named = [f"{r} {b.name}" for r, b in zip(roles, bodies, strict=True)]
     jaxprs, captured = common_operands(_unify_results(what, bodies, named))
     outs = bind(Cond(jaxprs, batched), index, *captured, *leaves)
-    return cast("R", bodies[0].out_tree.unflatten(outs))
+    return cast("R", bodies[first].out_tree.unflatten(outs))
 
 
 def _unify_results(what: str, bodies: Sequence[TracedFunction], named: Sequence[str]) -> list[TracedFunction]:

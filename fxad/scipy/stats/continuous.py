@@ -379,13 +379,31 @@ def _log_probability_between(a: Array, b: Array) -> Array:
     top = lax.log_ndtr(high)
     empty = (low >= high) | (top == -math.inf)
     below = lax.log_ndtr(low) - fnp.where(empty, 0, top)
-    return fnp.where(empty, -math.inf, top + fnp.log1p(-fnp.exp(below)))
+    # between near ends the difference has no digits: the integral of the Taylor series around their middle m
+    width = b - a
+    m = fnp.where(empty, 0, a + 0.5 * width)
+    narrow = ~empty & (width * (1 + fnp.abs(m)) < 0.03)
+    h, m = fnp.where(narrow, width, 1), fnp.where(narrow, m, 0)
+    h2, m2, mh2 = h * h, m * m, (m * h) ** 2
+    more = (mh2 - h2) / 24 + (mh2 * (mh2 - 6 * h2) + 3 * h2 * h2) / 1920
+    by_series = fnp.log(h) - 0.5 * (m2 + math.log(2 * math.pi)) + fnp.log1p(more)
+    wide = fnp.where(narrow, -1, below)
+    return fnp.where(empty, -math.inf, fnp.where(narrow, by_series, top + fnp.log1p(-fnp.exp(wide))))
 
 
-def _truncnorm_log_probability(low: Array, high: Array, a: Array, b: Array) -> Array:
-    """Return the logarithm of the probability between low and high of a normal variable between a and b; 0 at most."""
-    log = _log_probability_between(low, high) - _log_probability_between(a, b)
-    return fnp.where(log > 0, 0, log)
+def _truncnorm_logs(y: Array, a: Array, b: Array) -> tuple[Array, Array]:
+    """Return the logarithms of the probabilities below and above y of a normal variable between a and b."""
+    whole = _log_probability_between(a, b)
+    below, above = _log_probability_between(a, y) - whole, _log_probability_between(y, b) - whole
+    return _log_by_rest(below, above), _log_by_rest(above, below)
+
+
+def _log_by_rest(log: Array, rest: Array) -> Array:
+    """Return the logarithm of a probability, that of the rest where it is nearer to 1: a difference of logarithms has
+    no digits there."""
+    near = (log > rest) & (rest > -math.inf)
+    by_rest = fnp.log1p(-fnp.exp(fnp.where(near, rest, -1)))
+    return fnp.where(near, by_rest, fnp.where(log > 0, 0, log))
 
 
 truncnorm: Final = Continuous(
@@ -393,10 +411,10 @@ truncnorm: Final = Continuous(
     ("a", "b"),
     log_density=lambda y, a, b: _norm_logpdf(y) - _log_probability_between(a, b),
     functions={
-        "logcdf": lambda y, a, b: _truncnorm_log_probability(a, y, a, b),
-        "logsf": lambda y, a, b: _truncnorm_log_probability(y, b, a, b),
-        "cdf": lambda y, a, b: fnp.exp(_truncnorm_log_probability(a, y, a, b)),
-        "sf": lambda y, a, b: fnp.exp(_truncnorm_log_probability(y, b, a, b)),
+        "logcdf": lambda y, a, b: _truncnorm_logs(y, a, b)[0],
+        "logsf": lambda y, a, b: _truncnorm_logs(y, a, b)[1],
+        "cdf": lambda y, a, b: fnp.exp(_truncnorm_logs(y, a, b)[0]),
+        "sf": lambda y, a, b: fnp.exp(_truncnorm_logs(y, a, b)[1]),
     },
     support=lambda a, b: (a, b),
     inside=lambda a, _: a,
