@@ -160,6 +160,13 @@ def test_a_value_that_is_used_elsewhere_is_computed() -> None:
     assert fx.collapse(program).jaxpr is program.jaxpr
 
 
+def test_the_number_of_equal_slices_may_be_beyond_the_dtype() -> None:
+    """70,000 is no float16, but 70,000 times 1e-3 is one."""
+    x = np.array([1e-3, 2e-4], np.float16)
+    total = fx.collapse(lambda x: fnp.broadcast_to(x, (70_000, 2)).sum(0))(x)
+    np.testing.assert_allclose(np.asarray(total, np.float64), 70_000 * x.astype(np.float64), rtol=1e-3)
+
+
 def test_weights_of_slices_are_kept() -> None:
     def weighted(w: Any, c: Any, xs: Any) -> Any:
         return ((xs @ w) * c[:, None]).sum(0)

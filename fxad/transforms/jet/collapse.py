@@ -11,7 +11,7 @@ The sum of a product over a batch axis of both factors is a product over this ax
 over examples is the gradient of the batch. The sum of a result of a loop, of branches or of a `remat` is computed
 inside: a carry is summed if each step needs its sum alone.
 
-Rounding: terms are added in another order.
+Rounding: terms are added in another order, and before they are multiplied, so a sum may leave the range of float16.
 
 In the example, the products of all examples with `w` become one product.
 
@@ -306,8 +306,7 @@ class _Collapse:
 
         With a carry as a sum in the step before, the bodies need its operand as the same sum. So `sums` is a fixpoint,
         from above: it begins with all sums that are wanted, and those of carries that a step needs in another form are
-        removed until none is. A carry whose result nothing reads may be a sum or not. The first round leaves its result
-        out, and shows what the steps read it for.
+        removed until none is.
         """
         prim = eqn.prim
         if not isinstance(prim, HigherOrder) or not _may_sum_inside(prim.layout):
@@ -319,20 +318,20 @@ class _Collapse:
             for q, role in enumerate(layout.result_roles)
             if (form := self._sum_inside(eqn, forms[q], role, bodies)) is not None
         }
-        for_steps_only = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
-        while sums:
-            summing, needed = _summing_equation(layout, sums, {*for_steps_only, *undecided}, bodies)
-            is_fixpoint = not for_steps_only
+        # a carry whose result nothing reads may be a sum or not: it is one if the steps read it for that sum alone
+        unread = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
+        if sums and unread:
+            _, needed = _summing_equation(layout, sums, {*unread, *undecided}, bodies)
             for p, q in layout.carries.items():
-                forms_in_steps = needed.get(p, set())
-                if q in sums and not forms_in_steps <= {sums[q]}:
-                    del sums[q]
-                    is_fixpoint = False
-                elif q in for_steps_only and isinstance(only := _only(forms_in_steps), _SumOverAxis):
+                if q in unread and isinstance(only := _only(needed.get(p, set())), _SumOverAxis):
                     sums[q] = only
-            if is_fixpoint:
+        while sums:
+            summing, needed = _summing_equation(layout, sums, undecided, bodies)
+            refuted = [q for p, q in layout.carries.items() if q in sums and not needed.get(p, set()) <= {sums[q]}]
+            if not refuted:
                 return summing
-            for_steps_only.clear()
+            for q in refuted:
+                del sums[q]
         return None
 
     def _sum_inside(self, eqn: Eqn, wanted: set[_Form], role: Role, bodies: _BodiesWithWeights) -> _SumOverAxis | None:
@@ -566,12 +565,13 @@ class _Emission:
 
     def _copies(self, a: Atom, count: int, form: _SumOverAxis) -> Atom:
         """Return the sum of `count` equal slices."""
-        b = self.b
+        b, dtype = self.b, a.aval.dtype
+        x = emit_convert(b, a, dtypes.float32) if dtype is dtypes.float16 else a  # 70,000 is no float16
         if form.weights is not None:
             weights = self._value(form.weights)
-            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), emit_convert(b, weights, a.aval.dtype))
-            return b.one(MUL, a, emit_broadcast(b, total, a.aval.shape, ()))
-        return a if count == 1 else b.one(MUL, a, Lit.of(count, a.aval))
+            total = b.one(ReduceSum(tuple(range(weights.aval.ndim))), emit_convert(b, weights, x.aval.dtype))
+            return emit_convert(b, b.one(MUL, x, emit_broadcast(b, total, a.aval.shape, ())), dtype)
+        return a if count == 1 else emit_convert(b, b.one(MUL, x, Lit.of(count, x.aval)), dtype)
 
     @with_enough_stack
     def _sum_of(self, a: Atom, form: _SumOverAxis) -> Atom:

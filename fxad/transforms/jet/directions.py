@@ -187,7 +187,8 @@ class _DirectionSplitter:
         axis, to = self.along_directions(eqn, operands)
         if to is None:
             return None
-        # the operands of the equation for one direction: of those with directions, the type only
+        # The operands of the equation for one direction. In `x / y`, where x has directions and y: f32[7, 3] has equal
+        # slices for the 7 of them, they are a zero, for the type of a part of x, and the slice y[0].
         fixed: list[Atom] = []
         for a, x, at in zip(eqn.ins, operands, to.axes, strict=True):
             if x is not None:
@@ -207,7 +208,7 @@ class _DirectionSplitter:
             for part, c in x.parts.items():
                 lost = [k for k, a in enumerate(part) if a is not None and not result_axes[a]]
                 wide, array = self.with_own(x, part, c, lost)
-                moved = tuple([None if a is None else result_axes[a][0] for a in wide])
+                moved = tuple([None if a is None else result_axes[a][0] for a in wide])  # an axis goes to one axis
                 by_operand = arrays.setdefault(moved, {})
                 by_operand[p] = self.sum(by_operand.get(p), array)
         dims = next(x.dims for x in operands if x is not None)

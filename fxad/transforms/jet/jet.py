@@ -237,6 +237,7 @@ class _SeriesBuilder(Emitter):
         found = node.at.get(k)
         if found is None:
             source, self.builder.source = self.builder.source, node.source
+            # coefficient k may need a lower one of the same node, after which it is still being computed
             outer, node.being_computed = node.being_computed, True
             found = node.compute(node, k)
             node.being_computed = outer
@@ -491,13 +492,14 @@ class _SeriesBuilder(Emitter):
                 found = outs[: len(has)], [next(tangents) if m else None for m in has]
             return found
 
-        # A user's rule computes the results too. If it calls its own function for them, that call is emitted as it is.
-        results_by_rule = isinstance(prim, CallWithRules)
+        # A user's rule computes the results too. If it calls its own function of the same operands for them, it asks
+        # this node for coefficient 0 again, and the second request is answered by the function itself.
+        ask_rule = isinstance(prim, CallWithRules)
 
         def compute(_: _SeriesNode, k: int) -> OneOrder:
-            nonlocal results_by_rule
-            if k == 0 and results_by_rule:
-                results_by_rule = False
+            nonlocal ask_rule
+            if k == 0 and ask_rule:
+                ask_rule = False
                 return tuple([self.at_zero(out) for out in results_and_tangents()[0]])
             if k == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
