@@ -1,8 +1,9 @@
 """Programs in files: `save` and `load`.
 
 A file contains the program as text, the trees of its arguments and results, its names, the arrays that it closes over,
-and the user's lines of its equations. It contains no user code and no pickle. Reading a file runs no code except the registered functions that rebuild
-the classes of its trees and, if the user passes `trusted`, the import of their modules.
+and the user's lines of its equations. It contains no user code and no pickle. Reading a file runs no code except the
+registered functions that rebuild the classes of its trees and, if the user passes `trusted`, the import of their
+modules.
 """
 
 from __future__ import annotations

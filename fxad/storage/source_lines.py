@@ -1,8 +1,8 @@
 """The user's lines of a program, as a section of a file.
 
 A program in text has no lines, and its digest does not depend on them. So they stand in a section of their own: for
-each equation, in the order of the text, its line with those that called it. Each file of the user is named with a digest
-of its text, so a reader knows whether the text is that of the program.
+each equation, in the order of the text, its line with those that called it. Each file of the user is named with a
+digest of its text, so a reader knows whether the text is that of the program.
 """
 
 from __future__ import annotations

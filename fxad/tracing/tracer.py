@@ -313,8 +313,8 @@ class Trace:
     """
 
     __slots__ = (
-        "_with_tangents", "builder", "calls", "captured", "copies", "elements", "frames", "name", "outer", "scalar_operands",
-        "scope",
+        "_with_tangents", "builder", "calls", "captured", "copies", "elements", "frames", "name", "outer",
+        "scalar_operands", "scope",
     )  # fmt: skip
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:

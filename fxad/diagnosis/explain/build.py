@@ -99,9 +99,7 @@ def page_of(
         _program_section(s.equations),
     ]
     found = verdict(s, held, time, digits, compared)
-    return Page(
-        executable.program.name, found.findings, held.rows, tuple(time), tuple(sections), found.problems
-    )
+    return Page(executable.program.name, found.findings, held.rows, tuple(time), tuple(sections), found.problems)
 
 
 # ------------------------------------------------------------------------------------------------------------ identity

@@ -8,7 +8,18 @@ from typing import Final, final, overload
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, Times, Unknown, UpTo
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, distinct_jaxprs, source_locations
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    HigherOrder,
+    Jaxpr,
+    Primitive,
+    SourceLocation,
+    Var,
+    distinct_jaxprs,
+    source_locations,
+)
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark
 from fxad.transforms.costs import number_of_runs
@@ -216,7 +227,6 @@ class _Runs:
                 self.unbounded.add(inner)
             if loops or body in self.in_loop:
                 self.in_loop.setdefault(inner, line if loops else self.in_loop[body])
-
 
     def _note_way(self, body: Jaxpr, inner: Jaxpr, line: SourceLocation | None, runs: int) -> None:
         """Note that runs of a body pass a line of the body around it, and the lines on the way to that."""

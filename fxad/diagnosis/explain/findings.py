@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, recomputes
+from fxad.diagnosis.explain.origins import TRANSPOSED
 from fxad.diagnosis.explain.page import Findings
 from fxad.diagnosis.explain.problems import Problem, ranked
 from fxad.diagnosis.explain.rows import Callers, ExplainedProgram, Memory, MemoryRow, TimeRow, callers_of
@@ -32,8 +33,9 @@ from fxad.units.compile_time import milliseconds
 _NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
 _ACCURATE: Final = 100.0  # unit roundoffs: results with a smaller error have no cause worth a line
 _LARGE: Final = 0.1  # of the memory, of values of one line that are stored
-_SEVERAL: Final = 0.25  # of several values, against one: each has to be stored less, as at any line of a derivative
-_MOST_OF_IT: Final = 0.5  # of the memory, of values of one line that are not
+_SMALL: Final = 1 << 14  # bytes that no one misses
+_SEVERAL: Final = 0.15  # of several values, against one: each has to be stored less, as at any line of a derivative
+_MOST_OF_IT: Final = 0.5  # of the temporaries, of one value that is not stored
 _SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
 
 
@@ -195,7 +197,7 @@ def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: _Place) -
     size, largest = sum([r.bytes for r in rows]), max(rows, key=lambda r: r.bytes)
     whole = max(1, s.stats.peak_bytes, s.stats.temp_bytes)
     severity = max(largest.bytes, _SEVERAL * size) / whole
-    if size < _LARGE * whole or s.stats.temp_bytes < _LARGE * s.stats.argument_bytes:
+    if size < _SMALL or size < _LARGE * whole or s.stats.temp_bytes < _LARGE * s.stats.argument_bytes:
         return None
     kept = sum([r.bytes for r in rows if r.stored]) >= size / 2
     loop = None if largest.number is None else s.equations[largest.number].in_loop
@@ -205,7 +207,9 @@ def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: _Place) -
         remedy = f"compute it again: fx.remat around the body of the loop of {line_text(loop)}"
     elif kept:
         remedy = "compute it again: fx.remat around the function of the line; or set compile(budget=...)"
-    elif size < _MOST_OF_IT * whole:  # values that the next equations read, or cotangents, must be somewhere
+    elif (
+        largest.bytes < _MOST_OF_IT * s.stats.temp_bytes
+    ):  # values that the next equations read, or cotangents, must be somewhere
         return None
     else:
         remedy = "compute it in blocks: lax.map(f, xs, batch_size=...)"
@@ -447,6 +451,8 @@ def wide_values(s: ExplainedProgram) -> list[Found]:
             widening.setdefault(e.line, (e, wide[0]))
     if not widening:
         return []
+    # those of the program before those of its derivative, which follow from them
+    order = sorted(widening, key=lambda line: TRANSPOSED in widening[line][0].body.name)
     program = s.executable.program
     brought = [f"{program.operand_path(k)} is {a}" for k, a in enumerate(program.jaxpr.in_avals) if _is_wide(a.dtype)]
     cause = f" ({', '.join(brought[:_NAMED])})" if brought else ""
@@ -462,7 +468,8 @@ def wide_values(s: ExplainedProgram) -> list[Found]:
         else "give the value there a dtype of 32 bits"
     )
     out = []
-    for line, (e, aval) in widening.items():
+    for line in order:
+        e, aval = widening[line]
         text = f"{line_text(line)} makes a value 64-bit: {aval}{cause}"
         cost = f"{amount(wide_bytes / 2)} more to write a call; {100 * severity:.0f} % of what it writes has 64 bits"
         problem = None if out else Problem(text, cost, remedy, severity, "source", line, e.number)

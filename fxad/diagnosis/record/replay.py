@@ -12,7 +12,15 @@ import numpy as np
 from fxad.api.reference import interpret
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.record.call_file import FIRST_VERSION, SUFFIX, CallFile, CallWriter, read_call, recorded_names, sequence
+from fxad.diagnosis.record.call_file import (
+    FIRST_VERSION,
+    SUFFIX,
+    CallFile,
+    CallWriter,
+    read_call,
+    recorded_names,
+    sequence,
+)
 from fxad.diagnosis.record.recording import describe_call, digest_of, sections_of
 from fxad.diagnosis.record.stand_ins import Statistics, stand_in
 from fxad.diagnosis.record.versions import differences, versions
