@@ -358,7 +358,7 @@ def test_a_saved_program_keeps_its_lines_and_the_text_while_it_is_the_same(tmp_p
     explained = run("-m", "fxad.explain", "model.fxad")
     assert "fnp" not in explained
     assert "model.py: its text is not here, or is another one than when the program was saved" in explained
-    assert re.search(r"^ .* 5  in scaled$", explained, re.MULTILINE)
+    assert re.search(r" 5  in scaled$", explained, re.MULTILINE)
 
 
 def test_a_program_can_be_saved_without_lines(tmp_path: Path) -> None:
