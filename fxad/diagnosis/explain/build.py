@@ -352,7 +352,8 @@ def _source_section(
             shown = sorted({k for n in wanted for k in range(n - _CONTEXT, n + _CONTEXT + 1) if 0 < k <= len(text)})
         else:
             blocks.append(f"{file}: its text is not here, or is another one than when the program was saved")
-        rows, numbers = [], []
+        rows: list[tuple[str, ...]] = []
+        numbers: list[int | None] = []
         before = 0
         for k in shown[:left]:
             if text and before and k > before + 1:

@@ -467,7 +467,7 @@ def wide_values(s: ExplainedProgram) -> list[Found]:
         if brought
         else "give the value there a dtype of 32 bits"
     )
-    out = []
+    out: list[Found] = []
     for line in order:
         e, aval = widening[line]
         text = f"{line_text(line)} makes a value 64-bit: {aval}{cause}"
