@@ -46,9 +46,11 @@ from fxad.core.flags import Flags as Flags
 from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
 from fxad.core.source_info import (
+    Calls as Calls,
     Source as Source,
     SourceLocation as SourceLocation,
     source_location as source_location,
+    source_locations as source_locations,
     source_text as source_text,
 )
 from fxad.core.weak import WeakTable

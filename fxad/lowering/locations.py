@@ -6,10 +6,9 @@ table of a code object is read once for all its lines.
 
 from __future__ import annotations
 
-from types import CodeType
 from typing import final
 
-from fxad.ir import Source, SourceLocation
+from fxad.ir import Source, SourceLocation, source_locations
 from fxad.lowering.mlir_text import string_literal
 
 
@@ -32,7 +31,7 @@ class Locations:
         elif isinstance(source, SourceLocation):
             key = (function, prim, source, 0, source.scope)
         else:
-            key = (function, prim, id(source[0]), source[1], source[2] if len(source) == 3 else "")
+            key = (function, prim, id(source[0]), source[1], source[2] if len(source) == 4 else "")
         text = self._alias.get(key)
         if text is None:
             text = self._alias[key] = f" loc(#L{len(self._rows)})"
@@ -46,27 +45,9 @@ class Locations:
     def definitions(self) -> str:
         """Return all locations, one a line: operation name, then the user's function, then file and line."""
         rows = self._rows.values()
-        places = _resolve([source for _, source in rows])
+        places = source_locations([source for _, source in rows])
         lines = []
         for k, ((name, _), at) in enumerate(zip(rows, places, strict=True)):
             inner = "" if at is None else f"({string_literal(at.function)}({string_literal(at.file)}:{at.line}:0))"
             lines.append(f"#L{k} = loc({string_literal(name)}{inner})\n")
         return "".join(lines)
-
-
-def _resolve(sources: list[Source]) -> list[SourceLocation | None]:
-    """Return `fxad.ir.source_location` of many sources: one sweep over each line table instead of one per source."""
-    out: list[SourceLocation | None] = [s if isinstance(s, SourceLocation) else None for s in sources]
-    by_code: dict[int, tuple[CodeType, list[tuple[int, int]]]] = {}
-    for k, source in enumerate(sources):
-        if source is not None and not isinstance(source, SourceLocation):
-            code, offset = source[:2]
-            by_code.setdefault(id(code), (code, []))[1].append((offset, k))
-    for code, wanted in by_code.values():
-        lines = iter(sorted(wanted))
-        offset, k = next(lines)
-        for _, end, line in code.co_lines():
-            while offset < end:
-                out[k] = SourceLocation(code.co_filename, line or code.co_firstlineno, code.co_qualname)
-                offset, k = next(lines, (1 << 62, -1))
-    return out

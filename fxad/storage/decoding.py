@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -39,8 +39,7 @@ def decode(
     """
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):
-        sections_text = ", ".join(names)[:_MAX_SHOWN] or "none"
-        raise FileFormatError(f"{what} is damaged: its sections are {sections_text}", remedy=SAVE_AGAIN)
+        raise_other_sections(what, sections)
     description, jaxpr = _read_description(what, sections[0]), _parse_program(what, sections[1], primitives, sources)
     at = sections[0].start
     if jaxpr.digest != description["digest"]:
@@ -62,6 +61,12 @@ def decode(
     if ins.num_leaves != len(jaxpr.ins) - len(bound) or outs.num_leaves != len(jaxpr.outs) or not _is_call_tree(ins):
         raise_damaged(what, at, "the trees do not fit the program")
     return Program(jaxpr, ins, outs, bound, tuple(description["names"]), description["name"]), description
+
+
+def raise_other_sections(what: str, sections: Sequence[FileSection]) -> NoReturn:
+    """Raise FileFormatError for a file with other sections than those of a program."""
+    names = ", ".join([s.name for s in sections])[:_MAX_SHOWN] or "none"
+    raise FileFormatError(f"{what} is damaged: its sections are {names}", remedy=SAVE_AGAIN)
 
 
 _MAX_SHOWN: Final = 120

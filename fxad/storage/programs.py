@@ -1,8 +1,9 @@
 """Programs in files: `save` and `load`.
 
-A file contains the program as text, the trees of its arguments and results, its names, and the arrays that it closes
-over. It contains no user code and no pickle. Reading a file runs no code except the registered functions that rebuild
-the classes of its trees and, if the user passes `trusted`, the import of their modules.
+A file contains the program as text, the trees of its arguments and results, its names, the arrays that it closes over,
+and the user's lines of its equations. It contains no user code and no pickle. Reading a file runs no code except the
+registered functions that rebuild the classes of its trees and, if the user passes `trusted`, the import of their
+modules.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 from fxad.core import tree, tree_classes
 from fxad.errors import ArgumentError, FileFormatError, described, shown
 from fxad.storage import arrays
-from fxad.storage.decoding import decode
+from fxad.storage.decoding import decode, raise_other_sections
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
+from fxad.storage.source_lines import LINES, check_number_of_lines, has_lines, lines_section, sources_of_section
 from fxad.support.atomic_file import write_whole
 from fxad.text import OwnPrimitives, vocabulary
 from fxad.tracing.array import Array
@@ -29,7 +31,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 KIND: Final = "fxad program"
-VERSION: Final = 1  # a change of the format increments it; there is a reader for each old version
+VERSION: Final = 2  # a change of the format increments it; there is a reader for each old version
+_WITHOUT_LINES: Final = 1  # the version of a file without lines of the user, which older readers know
 
 
 @runtime_checkable
@@ -41,8 +44,13 @@ class HasProgram(Protocol[P, R_co]):
         """The program that was compiled."""
 
 
-def save(program: Program[P, R] | HasProgram[P, R] | object, path: str | os.PathLike[str]) -> None:
+def save(
+    program: Program[P, R] | HasProgram[P, R] | object, path: str | os.PathLike[str], *, lines: bool = True
+) -> None:
     """Write a program to a file, atomically. Of an executable, only its program is written.
+
+    The file names the user's lines of the equations, with the paths of their files, unless `lines` is False. They are
+    no part of the program: `jaxpr.digest` is the same.
 
     An instance of a registered class, such as a `Sparse` matrix or a `Pattern`, is written by `fxad.tree.save`.
 
@@ -65,7 +73,11 @@ def save(program: Program[P, R] | HasProgram[P, R] | object, path: str | os.Path
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
     absolute = path_to_write("save", path)
-    write_whole(absolute, pack(KIND, VERSION, encode("save", traced, {})), 0o666)
+    sections = encode("save", traced, {})
+    if lines and has_lines(traced.jaxpr):
+        write_whole(absolute, pack(KIND, VERSION, [*sections, lines_section(traced.jaxpr)]), 0o666)
+    else:
+        write_whole(absolute, pack(KIND, _WITHOUT_LINES, sections), 0o666)
 
 
 def load(
@@ -91,8 +103,17 @@ def load(
     content = _read(what, absolute)
     if not has_header(content, KIND) and arrays.is_instance(absolute):
         return arrays.load(absolute, trusted=trusted)
-    _, sections = unpack(what, content, KIND, VERSION)
-    return decode(what, sections, trusted, vocabulary("load", primitives))[0]
+    version, sections = unpack(what, content, KIND, VERSION)
+    known = vocabulary("load", primitives)
+    if version == _WITHOUT_LINES:
+        return decode(what, sections, trusted, known)[0]
+    if not sections or sections[-1].name != LINES:
+        raise_other_sections(what, sections)
+    of_lines = sections[-1]
+    sources = sources_of_section(what, of_lines)
+    program = decode(what, sections[:-1], trusted, known, sources)[0]
+    check_number_of_lines(what, of_lines, sources, program.jaxpr)
+    return program
 
 
 def _read(what: str, path: str) -> bytes:

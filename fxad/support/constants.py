@@ -16,6 +16,7 @@ from typing import Final
 
 FLOPS_PER_MICROSECOND: Final = 5e4
 BYTES_PER_MICROSECOND: Final = 4e3  # written
+HOST_MICROSECONDS: Final = 100.0  # a call of the host: a step of a loop with `io_callback`, less one without
 
 # --------------------------------------------------------------- compile time of XLA, in milliseconds of processor time
 

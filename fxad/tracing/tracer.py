@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final, Literal, NoReturn, SupportsIndex, cast, final
 
 import numpy as np
@@ -36,6 +36,7 @@ from fxad.errors import (
 from fxad.ir import (
     Atom,
     Aval,
+    Calls,
     Eqn,
     Jaxpr,
     Lit,
@@ -98,6 +99,23 @@ def _source(frame: FrameType) -> Source:
             return None
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
+
+
+_MOST_CALLS: Final = 8  # that an equation notes
+_MOST_FRAMES: Final = 64  # of them and of fxad between them
+
+
+def _calls_of(frame: FrameType, base: FrameType | None) -> Calls:
+    """Return the calls of the user's functions that lead from `base` to a frame, from the inside out."""
+    calls: list[tuple[CodeType, int]] = []
+    caller = frame.f_back
+    for _ in range(_MOST_FRAMES):
+        if caller is None or caller is base or len(calls) == _MOST_CALLS:
+            break
+        if not is_internal[(code := caller.f_code).co_filename]:
+            calls.append((code, caller.f_lasti))
+        caller = caller.f_back
+    return tuple(calls)
 
 
 class Tracer(Array):
@@ -295,8 +313,8 @@ class Trace:
     """
 
     __slots__ = (
-        "_with_tangents", "builder", "captured", "copies", "elements", "frames", "name", "outer", "scalar_operands",
-        "scope",
+        "_with_tangents", "builder", "calls", "captured", "copies", "elements", "frames", "name", "outer",
+        "scalar_operands", "scope",
     )  # fmt: skip
 
     def __init__(self, name: str, base: FrameType, outer: Trace | None) -> None:
@@ -312,6 +330,7 @@ class Trace:
         # by id, scalars of NumPy
         self.scalar_operands: dict[int, np.generic] = {} if outer is None else outer.scalar_operands
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
+        self.calls: Calls = ()  # the calls of `frames.last`, which stands still in them as long as it runs
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
@@ -333,9 +352,13 @@ class Trace:
             if caller is None:
                 return OUTSIDE
             frame = caller
-        if frame is not self.frames.last and frame not in self.frames:
-            return OUTSIDE
-        return (code, frame.f_lasti, self.scope) if self.scope else (code, frame.f_lasti)
+        if frame is not self.frames.last:
+            if frame not in self.frames:
+                return OUTSIDE
+            self.calls = _calls_of(frame, base)
+        if self.calls or self.scope:
+            return code, frame.f_lasti, self.scope, self.calls
+        return code, frame.f_lasti
 
     def staging(self) -> bool:
         return active_trace() is not None

@@ -325,7 +325,50 @@ def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
     fx.save(executable().program, file)
     run = subprocess.run([sys.executable, "-m", "fxad.explain", str(file)], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("explain grad_loss")
-    assert "A recorded call (fx.record) has them." in run.stdout
+    assert "return fnp.sum(fnp.tanh(x @ w) ** 2)" in run.stdout
+
+
+MODEL = """import fxad as fx
+import fxad.numpy as fnp
+
+def scaled(x):
+    return fnp.sin(x @ x)
+
+def model(x):
+    return scaled(x) + scaled(2 * x)
+
+fx.save(fx.trace(model, fx.Spec((64, 64), "float32")), "model.fxad")
+"""
+
+
+def test_a_saved_program_keeps_its_lines_and_the_text_while_it_is_the_same(tmp_path: Path) -> None:
+    """Another process reads them. The line of a helper names its callers, with their shares."""
+    source = tmp_path / "model.py"
+
+    def run(*words: str) -> str:
+        command = [sys.executable, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    source.write_text(MODEL)
+    run("model.py")
+    explained = run("-m", "fxad.explain", "model.fxad")
+    assert "    return fnp.sin(x @ x)" in explained
+    assert re.search(r"model.py:5 in scaled +model.py:8 in model 100 %", explained)
+    source.write_text(MODEL.replace("sin", "cos"))
+    explained = run("-m", "fxad.explain", "model.fxad")
+    assert "fnp" not in explained
+    assert "model.py: its text is not here, or is another one than when the program was saved" in explained
+    assert re.search(r" 5  in scaled$", explained, re.MULTILINE)
+
+
+def test_a_program_can_be_saved_without_lines(tmp_path: Path) -> None:
+    program = fx.trace(lambda x: fnp.sin(x) * 7.25, fx.Spec((3,), np.float32))
+    digest = program.jaxpr.digest
+    fx.save(program, tmp_path / "with")
+    fx.save(program, tmp_path / "without", lines=False)
+    assert b"test_page.py" in (tmp_path / "with").read_bytes()
+    assert b"test_page.py" not in (tmp_path / "without").read_bytes()
+    assert fx.load(tmp_path / "with").jaxpr.digest == fx.load(tmp_path / "without").jaxpr.digest == digest
 
 
 def long_program(equations: int) -> Any:

@@ -29,9 +29,22 @@ def at(problem: str) -> str:
     return f"planted.py:{planted.line_of(problem)} "
 
 
+def worst(page: Any, *parts: str) -> None:
+    """The worst problem of a page has these parts, and a cost and a remedy, and is first in its text."""
+    problem = page.problems[0]
+    assert all(part in problem.sentence for part in parts), str(problem)
+    assert problem.cost
+    assert problem.remedy
+    assert list(page.problems) == sorted(page.problems, key=lambda p: -p.severity)
+    first = " ".join(page.text().split())
+    assert f"worst first: 1. {problem.sentence} cost: {problem.cost} remedy: {problem.remedy}" in first
+
+
 def test_a_retrace_at_each_step() -> None:
     with fx.cache.private():
-        line = line_of_verdict(fx.explain(planted.retrace()), "again")
+        page = fx.explain(planted.retrace())
+    worst(page, "decayed was compiled 2 times", at("retrace"))
+    line = line_of_verdict(page, "again")
     assert "decayed was compiled 2 times" in line
     assert "0.05:f32[8,32] vs 0.1:f32[8,32]" in line
     assert at("retrace") in line
@@ -39,13 +52,17 @@ def test_a_retrace_at_each_step() -> None:
 
 
 def test_a_float64_leak() -> None:
-    line = line_of_verdict(fx.explain(planted.float64_leak()), "waste")
+    page = fx.explain(planted.float64_leak())
+    worst(page, f"{at('float64')}in leaking makes a value 64-bit")
+    line = line_of_verdict(page, "waste")
     assert f"{at('float64')}in leaking makes a value 64-bit: f64[4,16,32]" in line
     assert "closed-over array 1 is f64[32]" in line
 
 
 def test_a_missed_donation() -> None:
-    line = line_of_verdict(fx.explain(planted.missed_donation()), "waste")
+    page = fx.explain(planted.missed_donation())
+    worst(page, "params['layers'][0]['down']", "as that of planted.py:", "they can be donated")
+    line = line_of_verdict(page, "waste")
     assert "params['layers'][0]['down'], params['layers'][0]['up']" in line
     assert "can be donated: results have their types, and reuse" in line
     remedy = "(jit(f, donate=(0, 1)), or compile(donate=(0, 1)), if nothing reads them after the call)"
@@ -54,7 +71,9 @@ def test_a_missed_donation() -> None:
 
 
 def test_a_remat_inside_another() -> None:
-    line = line_of_verdict(fx.explain(planted.nested_remat()), "again")
+    page = fx.explain(planted.nested_remat())
+    worst(page, "in feed_forward runs 3 times (a remat inside another)")
+    line = line_of_verdict(page, "again")
     assert "in feed_forward runs 3 times (a remat inside another): dot_general is computed again" in line
     assert at("outer remat") in line
     assert at("inner remat") in line
@@ -62,6 +81,7 @@ def test_a_remat_inside_another() -> None:
 
 def test_a_residual_that_is_half_of_the_memory() -> None:
     page = fx.explain(planted.large_residual())
+    worst(page, f"{at('residual')}in iteration, called from planted.py:", f"stores f32[{4 * planted.STEPS},4,16,32]")
     line = line_of_verdict(page, "memory")
     first = line.split("; ")[0]
     assert f"temporaries: {at('residual')}in iteration" in first
@@ -73,7 +93,9 @@ def test_a_residual_that_is_half_of_the_memory() -> None:
 
 
 def test_a_host_call_in_a_loop() -> None:
-    line = line_of_verdict(fx.explain(planted.host_call()), "time")
+    page = fx.explain(planted.host_call())
+    worst(page, f"{at('host call')}in one", "calls the host 10 times in the loop of planted.py")
+    line = line_of_verdict(page, "time")
     assert f"{at('host call')}in one calls the host 10 times in the loop of planted.py" in line
 
 
@@ -81,6 +103,7 @@ def test_catastrophic_cancellation() -> None:
     """The error is one of the sums before; the difference is what makes it large."""
     lowered = planted.cancellation()
     page = fx.explain(lowered, digits=fx.rounding_errors(lowered.program, planted.far_from_zero()))
+    worst(page, f"{at('cancellation')}in variance: cancellation of 4 digits")
     line = line_of_verdict(page, "digits")
     assert "of their digits, about " in line
     assert f"; {at('cancellation')}in variance: cancellation of 4 digits; " in line

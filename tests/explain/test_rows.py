@@ -60,6 +60,26 @@ def test_rows_of_benchmark_models_add_up(make: Callable[[], Model]) -> None:
     check_rows(gradient(make()))
 
 
+def test_rows_of_a_helper_name_the_lines_that_call_it() -> None:
+    def helper(x: Any) -> Any:
+        return fnp.sin(x)
+
+    def inner(x: Any, _: Any) -> tuple[Any, None]:
+        return helper(helper(x)), None
+
+    def calling(x: Any) -> Any:
+        y = helper(x)
+        return lax.scan(inner, y, None, length=3)[0]
+
+    page = fx.explain(fx.trace(calling, fx.Spec((64, 64), np.float32)))
+    first = helper.__code__.co_firstlineno
+    rows = [r for r in page.time if r.line is not None and r.line.line == first + 1]
+    called = {(line.line - first, r.runs): share for r in rows for line, share in r.callers}
+    assert called == {(4, 3): 1.0, (7, 1): 1.0}
+    assert f"test_rows.py:{first + 1} in helper" in page.text()
+    assert f"test_rows.py:{first + 4} in inner 86 %, test_rows.py:{first + 7} in calling 14 %" in page.text()
+
+
 def network(w: Any, x: Any) -> Any:
     for _ in range(4):
         x = fx.remat(lambda x: fnp.tanh(x @ w))(x)

@@ -22,7 +22,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
 from fxad.errors import ArgumentError, FileFormatError
-from fxad.storage.file_format import FileSection, pack
+from fxad.storage.file_format import FileSection, pack, unpack
 from fxad.storage.tree_structure import structure_from_json, structure_to_json
 from fxad.support.atomic_file import FOLLOWING, open_file
 from fxad.testing import programs
@@ -289,10 +289,11 @@ def test_descriptions_of_no_key_are_refused(key: Any) -> None:
 def test_the_file_can_be_read_by_people(tmp_path: Path, nothing_remembered: None) -> None:
     fx.save(fx.trace(lambda x: fnp.sin(x) * 2.0, X), tmp_path / "f")
     lines = (tmp_path / "f").read_text().splitlines()
-    assert lines[0] == "fxad program 1"
+    assert lines[0] == "fxad program 2"
     assert lines[1].startswith("program ")
     assert "main @<lambda>(%arg0: f32[3]) -> (f32[3]) {" in [re.sub('"', "", line) for line in lines]
     assert any(["sin %arg0" in line for line in lines])
+    assert ' "equations": [0, 0]' in lines
 
 
 def test_objects_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
@@ -440,9 +441,20 @@ def test_messages_say_what_and_where(tmp_path: Path) -> None:
     )
     assert message(whole[:at]).startswith(f"is damaged: byte {text}: section text has ")
     assert message(b"PK\3\4") == "is not what fxad wrote: it does not begin with 'fxad program' and a version"
-    assert message(whole.replace(b"program 1", b"program 2", 1)) == "is of version 2, this fxad reads versions up to 1"
+    assert message(whole.replace(b"program 2", b"program 3", 1)) == "is of version 3, this fxad reads versions up to 2"
     assert message(whole.replace(b"\ntext ", b"\ntext!", 1)).endswith("the heading of a section is malformed")
     assert message(b"fxad program 1\n") == "is damaged: its sections are none"
+    assert message(whole.replace(b"program 2", b"program 1", 1)) == "is damaged: its sections are program, text, lines"
+    assert message(whole[: whole.rindex(b"lines ")]) == "is damaged: its sections are program, text"
+    _, sections = unpack("test", whole, "fxad program", 2)
+    for content, problem in (
+        (b"{}", "section lines does not list lines: KeyError('files')"),
+        (b'{"files": [], "lines": [[0, 1, "f", "", []]], "equations": []}', "0 is no number from 0 to -1"),
+        (b'{"files": [["f", 1]], "lines": [], "equations": []}', "1 is no text"),
+        (b'{"files": [], "lines": [], "equations": []}', "section lines has 0 lines, the program 1 equations"),
+    ):
+        changed = pack("fxad program", 2, [*sections[:-1], FileSection("lines", content)])
+        assert problem in message(b"".join(changed))
 
 
 def message_of_a_changed_file(
@@ -453,7 +465,7 @@ def message_of_a_changed_file(
     whole = path.read_bytes()
     head = json.loads(whole[whole.index(b"{") : whole.index(b"\n}") + 2])
     change(head)
-    body = text or whole[whole.index(b"main ") :][:-1]
+    body = text or unpack("test", whole, "fxad program", 2)[1][1].content
     sections = [FileSection("program", json.dumps(head).encode()), FileSection("text", body)]
     path.write_bytes(b"".join(pack("fxad program", 1, sections + [FileSection("array", bytes(4))] * arrays)))
     e = refused(FileFormatError, lambda: fx.load(path))
@@ -513,9 +525,9 @@ def test_version_1_loads() -> None:
 
 
 def test_version_1_is_written(tmp_path: Path) -> None:
-    """If the format changes, it needs a new version, and a reader for the old one."""
+    """If the format changes, it needs a new version, and a reader for the old one. Version 2 adds lines."""
     # in a process of its own: another test may keep equal programs with other names alive
-    save = f"from tests.files.test_files import fx, golden; fx.save(golden(), {str(tmp_path / 'f')!r})"
+    save = f"from tests.files.test_files import fx, golden; fx.save(golden(), {str(tmp_path / 'f')!r}, lines=False)"
     process(tmp_path / "unused", save)
     assert (tmp_path / "f").read_bytes() == GOLDEN.read_bytes()
 

@@ -128,7 +128,7 @@ def sections_of(random: Random, data: bytes, kind: str) -> bytes:
     """Returns sections with one of them mutated, repeated or removed, and correct checksums; or mutated bytes."""
     if random.random() < 0.2:
         return bytes_of(random, data)
-    version, sections = unpack("test", data, kind, 1)
+    version, sections = unpack("test", data, kind, 2)
     k = random.choice((0, 0, 0, *range(len(sections))))
     chosen = sections[k]
     choice = random.random()

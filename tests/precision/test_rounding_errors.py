@@ -15,8 +15,9 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, scipy
 from fxad.core.interpreter import run
-from fxad.ir import Jaxpr
+from fxad.ir import HigherOrder, Jaxpr
 from fxad.testing.precision_laws import interpreted_table
+from fxad.transforms.precision.rounding import Wants, weighted_errors
 from tests.precision.kernels import KERNELS, InArrays, InMpmath, Kernel
 
 SCALAR = fx.Spec((), "float32")
@@ -346,3 +347,37 @@ def test_a_shadow_run_in_double_double_finds_errors_of_float64() -> None:
     bessel = fx.shadow(fx.trace(bessel_minus_one, fx.Spec((), "float64")), 0.5)
     assert bessel.approximate
     assert "in 64 bits:" in str(bessel)
+
+
+def test_an_absolute_value_of_zero_passes_errors_on() -> None:
+    """The difference cancels to 0, where the derivative of abs is 0: the error of the results is that of the root."""
+
+    def root(b: Any, c: Any) -> Any:
+        return fnp.log(fnp.abs(fnp.sqrt(b * b - 4 * c) - b) / 2 + 1e-4)
+
+    b, c = np.float32(12345.6), np.float32(0.7)
+    table = fx.rounding_errors(fx.trace(root, b, c), b, c)
+    wide = float(root(np.float64(b), np.float64(c)))
+    true = abs(float(root(b, c)) - wide) / abs(wide)
+    assert true > 1e-3
+    assert true / 10 < table.relative < 10 * true
+    assert any("cancellation" in cause for r in table for cause in map(str, r.causes))
+
+
+def test_one_adjoint_pass() -> None:
+    """Each product runs forward, once more in float64, and once in the adjoint, which has no products for the weights:
+    fewer than the gradient has."""
+
+    def network(w: Any, x: Any) -> Any:
+        for k in range(4):
+            x = fnp.tanh(x @ w[k])
+        return fnp.sum(x * x)
+
+    program = fx.trace(network, fx.Spec((4, 8, 8), np.float32), fx.Spec((4, 8), np.float32))
+
+    def products(jaxpr: fx.Jaxpr) -> int:
+        inner = [products(body) for prim in jaxpr.prims if isinstance(prim, HigherOrder) for body in prim.bodies]
+        return sum(inner) + sum(prim.name == "dot_general" for prim in jaxpr.prims)
+
+    assert products(fx.grad(program, argnums=(0, 1)).jaxpr) == 12
+    assert products(weighted_errors(program.jaxpr, Wants(squares=False))) == 11

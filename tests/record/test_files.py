@@ -62,11 +62,11 @@ def _is_refused(file: Path, at: int) -> bool:
 
 def forge(file: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Change the description of a call, with a correct checksum."""
-    _, sections = unpack("test", file.read_bytes(), "fxad call", 1)
+    _, sections = unpack("test", file.read_bytes(), "fxad call", 2)
     head = json.loads(sections[0].content)
     edit(head)
     new = FileSection("call", json.dumps(head).encode())
-    file.write_bytes(b"".join(pack("fxad call", 1, [new, *sections[1:]])))
+    file.write_bytes(b"".join(pack("fxad call", 2, [new, *sections[1:]])))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_forged_descriptions(file: Path, edit: Callable[[dict[str, Any]], object
 
 def test_files_of_other_kinds_and_later_versions(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
-    file.write_bytes(b"fxad call 9" + data[len("fxad call 1") :])
-    with pytest.raises(fx.errors.FileFormatError, match=r"is of version 9, this fxad reads versions up to 1"):
+    file.write_bytes(b"fxad call 9" + data[len("fxad call 2") :])
+    with pytest.raises(fx.errors.FileFormatError, match=r"is of version 9, this fxad reads versions up to 2"):
         fx.replay(file)
     for content, problem in (
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from fxad.core import tree
 from fxad.core.diff import side_by_side
-from fxad.diagnosis.explain.equations import Equations, shortened
+from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, shortened
 from fxad.diagnosis.explain.findings import (
     ErrorTable,
     amount,
@@ -43,6 +42,7 @@ from fxad.diagnosis.explain.page import (
 from fxad.diagnosis.explain.picture import curve_picture
 from fxad.diagnosis.explain.profiles import read_profile
 from fxad.diagnosis.explain.rows import (
+    Callers,
     ExplainedProgram,
     Memory,
     MemoryRow,
@@ -57,6 +57,7 @@ from fxad.ir import HigherOrder, Jaxpr, SourceLocation, Var
 from fxad.lowering.jaxlib import jaxlib_version
 from fxad.passes import BEFORE_COMPILATION, Stages
 from fxad.runtime import CompileOptions
+from fxad.storage.source_lines import text_of
 from fxad.support.tables import Table
 from fxad.transforms.memory.residuals import Residuals
 
@@ -64,6 +65,7 @@ _PYTHON: Final = platform.python_version()
 _SOURCE_LINES: Final = 400  # of the user's files
 _CONTEXT: Final = 2  # lines of source before and after one with a cost
 _DIFF_LINES: Final = 80  # of one pass
+_CALLERS: Final = 3  # of a line, that a table names
 _NOWHERE: Final = "no line of the user"
 _DIFF_EQUATIONS: Final = 3000  # of a program whose passes are shown as diffs
 
@@ -88,7 +90,7 @@ def page_of(
     sections = [
         _identity(s),
         _memory_section(s, held),
-        _time_section(time),
+        _time_section(s.equations, time),
         _source_section(s.equations, held.rows, time, digits),
         *([] if digits is None else [_digits_section(digits)]),
         _stages_section(executable.lowered),
@@ -96,9 +98,8 @@ def page_of(
         _residuals_section(held, residuals),
         _program_section(s.equations),
     ]
-    return Page(
-        executable.program.name, verdict(s, held, time, digits, compared), held.rows, tuple(time), tuple(sections)
-    )
+    found = verdict(s, held, time, digits, compared)
+    return Page(executable.program.name, found.findings, held.rows, tuple(time), tuple(sections), found.problems)
 
 
 # ------------------------------------------------------------------------------------------------------------ identity
@@ -211,30 +212,68 @@ def _by_line(rows: Sequence[MemoryRow]) -> Table:
         count[r.line] += 1
     order = sorted(size, key=lambda line: -size[line])
     total = sum([r.bytes for r in rows if r.bytes > 0])
+    called = _called_by([(r.line, r.callers, r.bytes) for r in rows])
     cells = [
         (
             f"{size[k]:,}",
             f"{100 * size[k] / max(1, total):.1f} %",
             str(count[k]),
             line_text(k, _NOWHERE),
+            called.get(k, ""),
         )
         for k in order
     ]
-    return Table(("bytes", "share", "values", "line"), tuple(cells), right=(0, 1, 2))
+    return Table(("bytes", "share", "values", "line", "called by"), tuple(cells), right=(0, 1, 2))
 
 
-def _time_section(time: Sequence[TimeRow]) -> PageSection:
+def _called_by(rows: Iterable[tuple[_Line, Callers, float]]) -> dict[_Line, str]:
+    """Return the lines that call the function of each line, with their shares of its amount, the largest first."""
+    sums: dict[_Line, dict[SourceLocation, float]] = {}
+    for line, callers, n in rows:
+        of_line = sums.setdefault(line, {})
+        for caller, share in callers:
+            of_line[caller] = of_line.get(caller, 0.0) + share * n
+    out = {}
+    for line, of_line in sums.items():
+        total = sum(of_line.values())
+        order = sorted(of_line, key=lambda k: (-of_line[k], k.file, k.line))
+        named = [f"{line_text(k)} {100 * of_line[k] / total:.0f} %" for k in order[:_CALLERS]] if total else []
+        more = [f"{len(order) - _CALLERS} more"] if len(order) > _CALLERS else []
+        out[line] = ", ".join([*named, *more])
+    return out
+
+
+def _with_calls(equations: Equations, rows: Iterable[tuple[int | None, float]]) -> dict[tuple[str, int], float]:
+    """Return the amount of each line with that of the functions and bodies that it calls. Rows have the number of an
+    equation and an amount."""
+    sums: dict[int, float] = _sums([(number, n) for number, n in rows if number is not None])
+    out: dict[tuple[str, int], float] = {}
+    for number, n in sums.items():
+        shares: dict[tuple[str, int], float] = {}
+        for line, share in equations.lines_on_the_way(equations[number]).items():
+            at = _number(line)
+            shares[at] = max(share, shares.get(at, 0.0))
+        for at, share in shares.items():
+            out[at] = out.get(at, 0.0) + share * n
+    return out
+
+
+def _time_section(equations: Equations, time: Sequence[TimeRow]) -> PageSection:
     total = sum([r.seconds for r in time]) or 1.0
     columns = [r.seconds for r in time], [r.flops for r in time], [float(r.bytes) for r in time]
     seconds, flops, size = (_sums([(r.line, n) for r, n in zip(time, column, strict=True)]) for column in columns)
     order = sorted(seconds, key=lambda line: -seconds[line])
+    called = _called_by([(r.line, r.callers, r.seconds) for r in time])
+    through = _with_calls(equations, [(r.number, r.seconds) for r in time])
     lines = [
         (
             duration(seconds[k]),
             f"{100 * seconds[k] / total:.1f} %",
+            f"{100 * through.get(_number(k), seconds[k]) / total:.1f} %",
             f"{flops[k]:.3g}",
             f"{size[k]:,.0f}",
             line_text(k, _NOWHERE),
+            called.get(k, ""),
         )
         for k in order
     ]
@@ -255,7 +294,8 @@ def _time_section(time: Sequence[TimeRow]) -> PageSection:
         )
         for r in time[:200]
     ]
-    table = Table(("time", "share", "flops", "bytes written", "line"), tuple(lines), right=(0, 1, 2, 3))
+    by_line = ("time", "share", "with calls", "flops", "bytes written", "line", "called by")
+    table = Table(by_line, tuple(lines), right=(0, 1, 2, 3, 4))
     head = ("time", "flops", "bytes written", "runs", "line", "no.", "equation")
     detail = EquationRows(Table(head, tuple(rows), right=(0, 1, 2, 3)), number_at=head.index("no."))
     return PageSection("time", "Time and flops", (how, table, detail))
@@ -280,50 +320,66 @@ def _number(line: _Line) -> tuple[str, int]:
 def _source_section(
     equations: Equations, held: Sequence[MemoryRow], time: Sequence[TimeRow], digits: ErrorTable | None
 ) -> PageSection:
-    """Return the lines of the user with their costs in the margin, those of loops and other bodies, and those around
-    them."""
+    """Return the lines of the user with their costs in the margin, those of loops and other bodies, those that call
+    them, and those around them. Where the text is not that of the program, the lines stand alone."""
     size = _sums([(_number(r.line), r.bytes) for r in held])
     seconds = _sums([(_number(t.line), t.seconds) for t in time])
     flops = _sums([(_number(t.line), t.flops) for t in time])
+    through = _with_calls(equations, [(t.number, t.seconds) for t in time])
     lost = {} if digits is None else {_number(x.line): x for x in errors_by_line(digits)}
     bodies = {_number(e.line) for e in equations if isinstance(e.eqn.prim, HigherOrder)}
-    costs = {*size, *seconds, *lost, *bodies} - {("", 0)}
+    costs = {*size, *seconds, *through, *lost, *bodies} - {("", 0)}
+    first: dict[tuple[str, int], ExplainedEquation] = {}
+    digests: dict[str, str] = {}
+    functions: dict[tuple[str, int], str] = {}
+    for e in equations:
+        first.setdefault(_number(e.line), e)
+        for line in () if e.line is None else (e.line, *e.line.callers):
+            functions.setdefault(_number(line), line_text(line).partition(" ")[2])
+            if e.line is not None and e.line.digest:
+                digests[line.file] = line.digest
     files = Counter[str]()
-    for file, line in costs:
-        files[file] += int(size.get((file, line), 0))
+    for file, number in costs:
+        files[file] += int(size.get((file, number), 0))
     blocks: list[PageBlock] = []
     left = _SOURCE_LINES
-    margin = ("bytes", "flops", "time", *([] if digits is None else ["error"]), "line")
+    margin = ("bytes", "flops", "time", "with calls", *([] if digits is None else ["error"]), "line")
     for file in sorted(files, key=lambda f: (-files[f], f)):
-        wanted = sorted({line for f, line in costs if f == file})
-        shown = sorted({k for line in wanted for k in range(line - _CONTEXT, line + _CONTEXT + 1) if k > 0})
-        text = linecache.getlines(file)
-        rows = []
+        wanted = sorted({k for f, k in costs if f == file})
+        text = text_of(file, digests.get(file, ""))
+        shown = wanted
+        if text:
+            shown = sorted({k for n in wanted for k in range(n - _CONTEXT, n + _CONTEXT + 1) if 0 < k <= len(text)})
+        else:
+            blocks.append(f"{file}: its text is not here, or is another one than when the program was saved")
+        rows: list[tuple[str, ...]] = []
+        numbers: list[int | None] = []
         before = 0
-        for k in shown:
-            if k > len(text) or left <= 0:
-                continue
-            if before and k > before + 1:
+        for k in shown[:left]:
+            if text and before and k > before + 1:
                 rows.append((*[""] * len(margin), "..."))
+                numbers.append(None)
             at = file, k
+            of_calls = through.get(at, 0.0) > 1.001 * seconds.get(at, 0.0)
             rows.append(
                 (
                     f"{size[at]:,.0f}" if size.get(at) else "",
                     f"{flops[at]:.3g}" if flops.get(at) else "",
                     duration(seconds[at]) if seconds.get(at) else "",
+                    duration(through[at]) if of_calls else "",
                     *([] if digits is None else [f"{lost[at].error:.1e}" if at in lost and lost[at].error else ""]),
                     str(k),
-                    text[k - 1].rstrip("\n"),
+                    text[k - 1].rstrip("\n") if text else functions.get(at, ""),
                 )
             )
-            before, left = k, left - 1
+            numbers.append(first[at].number if at in first else None)
+            before = k
+        left -= len(shown[:left])
         if rows:
             table = Table((*margin, file), tuple(rows), right=tuple(range(len(margin))))
-            blocks.append(SourceLines(table))
-        else:
-            blocks.append(f"{file}: its text is not here")
+            blocks.append(SourceLines(file, table, tuple(numbers)))
     if not blocks:
-        blocks.append("No equation has a line: a file of fx.save has none. A recorded call (fx.record) has them.")
+        blocks.append("No equation has a line: a program of a text, or a file saved with lines=False, has none.")
     return PageSection("source", "Source", tuple(blocks))
 
 
@@ -504,6 +560,7 @@ def comparison(before: Page, after: Page, old: Jaxpr, new: Jaxpr) -> Page:
         after.memory,
         after.time,
         (section, *after.sections),
+        after.problems,
     )
 
 

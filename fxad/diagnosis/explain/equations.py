@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, final, overload
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, Times, Unknown, UpTo
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, distinct_jaxprs, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    Eqn,
+    HigherOrder,
+    Jaxpr,
+    Primitive,
+    SourceLocation,
+    Var,
+    distinct_jaxprs,
+    source_locations,
+)
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark
 from fxad.transforms.costs import number_of_runs
@@ -42,16 +53,17 @@ class ExplainedEquation:
 class Equations(Sequence[ExplainedEquation]):
     """All equations of some programs, each distinct body once, the outermost first."""
 
-    __slots__ = ("_by_line", "_by_name", "_policies", "_producers", "_rows", "bodies", "labels")
+    __slots__ = ("_alike", "_by_line", "_by_name", "_policies", "_producers", "_rows", "_runs", "bodies", "labels")
 
     def __init__(self, programs: Sequence[tuple[Jaxpr, int]]) -> None:
         """Number the equations of programs, each of which runs a number of times."""
         bodies = _bodies([p for p, _ in programs])
         self.bodies = tuple(bodies)
         self.labels = printing.labels(bodies[::-1])
-        walk = _Runs(bodies, programs)
+        walk = self._runs = _Runs(bodies, programs)
         self._rows: list[ExplainedEquation] = []
         self._by_line: dict[tuple[str, str, int], list[ExplainedEquation]] = {}
+        self._alike: dict[tuple[str, str, int], dict[tuple[Aval, ...], list[ExplainedEquation]]] = {}
         self._by_name: dict[tuple[str, str], list[ExplainedEquation]] = {}
         self._producers: dict[tuple[Jaxpr, Atom], ExplainedEquation] = {}
         self._policies: dict[Jaxpr, dict[Atom, str]] = {}
@@ -102,6 +114,34 @@ class Equations(Sequence[ExplainedEquation]):
         kept = self._policies[e.body]
         return next((kept[v] for v in e.eqn.outs if v in kept), "")
 
+    def callers(self, e: ExplainedEquation) -> Mapping[SourceLocation, float]:
+        """Return the lines that call the function, or the body, of the line of an equation, each with its share of the
+        runs; without the line itself."""
+        if e.line is None:
+            return {}
+        if e.line.callers:
+            return {e.line.callers[0]: 1.0}
+        sites = self._runs.sites.get(e.body, {})
+        total = sum(sites.values())
+        return {line: n / total for line, n in sites.items() if n and line != e.line}
+
+    def lines_on_the_way(self, e: ExplainedEquation) -> Mapping[SourceLocation, float]:
+        """Return all lines on the way to an equation, its own included, each with the share of the runs that pass
+        it."""
+        own = () if e.line is None else (e.line, *e.line.callers)
+        return {**self._runs.ways[e.body], **dict.fromkeys(own, 1.0)}
+
+    def alike(self, e: ExplainedEquation) -> Sequence[ExplainedEquation]:
+        """Return the equations of a line with one primitive and one type, which XLA's names do not tell apart."""
+        if e.line is None:
+            return (e,)
+        key = e.eqn.prim.name, e.line.file, e.line.line
+        if key not in self._alike:
+            groups = self._alike[key] = {}
+            for x in self._by_line[key]:
+                groups.setdefault(tuple([v.aval for v in x.eqn.outs]), []).append(x)
+        return self._alike[key][tuple([v.aval for v in e.eqn.outs])]
+
     def find(self, operation: str, line: SourceLocation | None, kind: str) -> ExplainedEquation | None:
         """Return the equation that an operation of XLA comes from: `operation` is the path of functions and the
         primitive, `kind` the type of the result."""
@@ -143,9 +183,10 @@ def _policies(body: Jaxpr) -> dict[Atom, str]:
 
 @final
 class _Runs:
-    """How often bodies run, and the lines of their equations."""
+    """How often bodies run, and the lines of their equations. `sites` are the lines that call a body, each with the
+    runs that it causes; `ways` all lines on the way to it, each with the share of the runs that pass it."""
 
-    __slots__ = ("again", "in_loop", "lines", "runs", "unbounded")
+    __slots__ = ("again", "in_loop", "lines", "runs", "sites", "unbounded", "ways")
 
     def __init__(self, bodies: Sequence[Jaxpr], programs: Sequence[tuple[Jaxpr, int]]) -> None:
         self.runs = dict.fromkeys(bodies, 0)
@@ -153,10 +194,15 @@ class _Runs:
         self.in_loop: dict[Jaxpr, SourceLocation | None] = {}
         self.unbounded: set[Jaxpr] = set()
         self.lines: dict[Jaxpr, list[SourceLocation | None]] = {}
+        self.sites: dict[Jaxpr, dict[SourceLocation, float]] = {}
+        self.ways: dict[Jaxpr, dict[SourceLocation, float]] = {body: {} for body in bodies}
         callers: dict[Jaxpr, SourceLocation | None] = {}
         for program, n in programs:
             self.runs[program] += n
         for body in bodies:
+            ways, runs = self.ways[body], self.runs[body]
+            for at in ways:
+                ways[at] /= max(1, runs)
             lines = self.lines[body] = _lines(body, callers.get(body))
             for eqn, line in zip(body.eqns, lines, strict=True):
                 if isinstance(eqn.prim, HigherOrder):
@@ -175,16 +221,28 @@ class _Runs:
                 continue
             self.runs[inner] += n * self.runs[body]
             self.again[inner] += n * (self.runs[body] if again else self.again[body])
+            self._note_way(body, inner, line, n * self.runs[body])
             loops = isinstance(runs, Times | UpTo | Unknown | InParallel) or n > 1
             if isinstance(runs, Unknown) or body in self.unbounded:
                 self.unbounded.add(inner)
             if loops or body in self.in_loop:
                 self.in_loop.setdefault(inner, line if loops else self.in_loop[body])
 
+    def _note_way(self, body: Jaxpr, inner: Jaxpr, line: SourceLocation | None, runs: int) -> None:
+        """Note that runs of a body pass a line of the body around it, and the lines on the way to that."""
+        own = () if line is None else (line, *line.callers)
+        for at in own[:1]:
+            sites = self.sites.setdefault(inner, {})
+            sites[at] = sites.get(at, 0) + runs
+        passed = {**self.ways[body], **dict.fromkeys(own, 1.0)}
+        ways = self.ways[inner]
+        for at, share in passed.items():
+            ways[at] = ways.get(at, 0.0) + share * runs
+
 
 def _lines(body: Jaxpr, caller: SourceLocation | None) -> list[SourceLocation | None]:
     """Return the line of each equation; of one without a line that of the nearest one."""
-    lines = [source_location(e.source) for e in body.eqns]
+    lines = source_locations([e.source for e in body.eqns])
     if None not in lines:
         return lines
     of: dict[Atom, SourceLocation | None] = {}

@@ -1,6 +1,6 @@
-"""The verdict: five lines that say what is worth a change.
+"""The verdict: the problems, the worst first, and five lines about memory, time, what repeats, waste and digits.
 
-Each finding names a line of the user, the amount, and what to do. A line without a finding says so.
+Each finding names a line of the user and the amount. A line without a finding says so.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Final, Protocol, TypeAlias, final, runtime_checkable
 from fxad.core.dataclasses import dataclass
 from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, recomputes
+from fxad.diagnosis.explain.origins import TRANSPOSED
 from fxad.diagnosis.explain.page import Findings
-from fxad.diagnosis.explain.rows import ExplainedProgram, Memory, MemoryRow, TimeRow
+from fxad.diagnosis.explain.problems import Problem, ranked
+from fxad.diagnosis.explain.rows import Callers, ExplainedProgram, Memory, MemoryRow, TimeRow, callers_of
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.lower import aliases
@@ -23,11 +25,17 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.runtime import active_cache
+from fxad.support.constants import HOST_MICROSECONDS
 from fxad.tracing.program import Argument, Program
 from fxad.transforms.costs import Fusion, compile_cost, microseconds
+from fxad.units.compile_time import milliseconds
 
 _NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
 _ACCURATE: Final = 100.0  # unit roundoffs: results with a smaller error have no cause worth a line
+_LARGE: Final = 0.1  # of the memory, of values of one line that are stored
+_SMALL: Final = 1 << 14  # bytes that no one misses
+_SEVERAL: Final = 0.15  # of several values, against one: each has to be stored less, as at any line of a derivative
+_MOST_OF_IT: Final = 0.5  # of the temporaries, of one value that is not stored
 _SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
 
 
@@ -87,18 +95,47 @@ def verdict(
     time: Sequence[TimeRow],
     digits: ErrorTable | None,
     compared: Jaxpr | None = None,
-) -> tuple[Findings, ...]:
+) -> Verdict:
     """Return what was found about memory, time, what repeats, what is wasted, digits. `compared` is the program that
     this one is compared with: it is no trace of the same function that was compiled again."""
-    again = [*recomputed(s.equations), *compiled_again(s, compared)]
-    waste = [*wide_values(s), *stored_twice(memory), *missed_donations(s)]
-    return (
-        Findings("memory", tuple(_memory(s, memory))),
-        Findings("time", tuple(_time(s, time) or ["nothing runs"])),
-        Findings("again", tuple(again or ["nothing is computed or compiled again"])),
-        Findings("waste", tuple(waste or ["none found"])),
-        Findings("digits", tuple(_digits(s, digits))),
+    stored, seconds = _memory(s, memory), _time(s, time)
+    again = [*recomputed(s.equations, time), *compiled_again(s, time, compared)]
+    waste = [*wide_values(s), *stored_twice(s, memory), *missed_donations(s)]
+    lost = _digits(s, digits)
+    everything = [*stored, *seconds, *again, *waste, *lost]
+    return Verdict(
+        (
+            Findings("memory", _texts(stored)),
+            Findings("time", _texts(seconds) or ("nothing runs",)),
+            Findings("again", _texts(again) or ("nothing is computed or compiled again",)),
+            Findings("waste", _texts(waste) or ("none found",)),
+            Findings("digits", _texts(lost)),
+        ),
+        ranked([f.problem for f in everything if f.problem is not None]),
     )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A text of a line of the verdict, empty if a part of another one, and the problem that it is; None if it is
+    none."""
+
+    text: str
+    problem: Problem | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found, by subject, and the problems, the worst first."""
+
+    findings: tuple[Findings, ...]
+    problems: tuple[Problem, ...]
+
+
+def _texts(found: Sequence[Found]) -> tuple[str, ...]:
+    return tuple([f.text for f in found if f.text])
 
 
 def line_text(line: SourceLocation | None, nowhere: str = "no line") -> str:
@@ -127,25 +164,25 @@ def duration(seconds: float) -> str:
 # -------------------------------------------------------------------------------------------------------- memory, time
 
 
-def _memory(s: ExplainedProgram, memory: Memory) -> list[str]:
+def _memory(s: ExplainedProgram, memory: Memory) -> list[Found]:
     temporaries = s.stats.temp_bytes
     if not temporaries:
-        return ["no temporaries"]
+        return [Found("no temporaries")]
     total = sum([r.bytes for r in memory.rows if r.bytes > 0])
     parts = []
     if memory.problem:
-        parts.append(f"no details: {memory.problem}")
+        parts.append(Found(f"no details: {memory.problem}"))
     by_line: dict[_Place, list[MemoryRow]] = {}
     for row in memory.rows:
         if row.bytes > 0 and row.equation:
             by_line.setdefault(row.line, []).append(row)
     order = sorted(by_line, key=lambda line: -sum([r.bytes for r in by_line[line]]))
     for line in order[:_NAMED]:
-        parts.append(_consumer(by_line[line], line, total))
+        parts.append(Found(_consumer(by_line[line], line, total), large_values(s, by_line[line], line)))
     reused = sum([r.bytes for r in memory.rows if r.bytes < 0])
     more = f" and {amount(-reused)} in memory of arguments and results" if reused else ""
-    first, *others = parts or [""]
-    return [f"{amount(temporaries)} of temporaries{more}: {first}", *others]
+    first, *others = parts or [Found("")]
+    return [Found(f"{amount(temporaries)} of temporaries{more}: {first.text}", first.problem), *others]
 
 
 def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
@@ -155,7 +192,48 @@ def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
     return f"{line_text(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
 
 
-def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[str]:
+def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: _Place) -> Problem | None:
+    """Return the problem that the values of a line take a large part of the memory; None if they do not."""
+    size, largest = sum([r.bytes for r in rows]), max(rows, key=lambda r: r.bytes)
+    whole = max(1, s.stats.peak_bytes, s.stats.temp_bytes)
+    severity = max(largest.bytes, _SEVERAL * size) / whole
+    if size < _SMALL or size < _LARGE * whole or s.stats.temp_bytes < _LARGE * s.stats.argument_bytes:
+        return None
+    kept = sum([r.bytes for r in rows if r.stored]) >= size / 2
+    loop = None if largest.number is None else s.equations[largest.number].in_loop
+    if kept and "policy" in largest.reason and "no policy" not in largest.reason:
+        remedy = "keep less: another policy of that remat"
+    elif kept and loop is not None:
+        remedy = f"compute it again: fx.remat around the body of the loop of {line_text(loop)}"
+    elif kept:
+        remedy = "compute it again: fx.remat around the function of the line; or set compile(budget=...)"
+    elif (
+        largest.bytes < _MOST_OF_IT * s.stats.temp_bytes
+    ):  # values that the next equations read, or cotangents, must be somewhere
+        return None
+    else:
+        remedy = "compute it in blocks: lax.map(f, xs, batch_size=...)"
+    verb = "stores" if kept else "makes"
+    values = f"{len(rows)} values such as " if len(rows) > 1 else ""
+    called = _called_from(largest.callers)
+    return Problem(
+        f"{line_text(line)}{called} {verb} {values}{largest.type}: {largest.reason}",
+        f"{amount(size)}, {100 * size / max(1, s.stats.temp_bytes):.0f} % of the temporaries",
+        remedy,
+        severity,
+        "memory",
+        line,
+        largest.number,
+    )
+
+
+def _called_from(callers: Callers) -> str:
+    named = [line_text(line) for line, _ in callers[:2]]
+    more = f" and {len(callers) - 2} more" if len(callers) > 2 else ""
+    return f", called from {', '.join(named)}{more}," if named else ""
+
+
+def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[Found]:
     total = sum([r.seconds for r in time])
     parts = []
     if total:
@@ -164,8 +242,8 @@ def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[str]:
             by_line[r.line] = by_line.get(r.line, 0.0) + r.seconds
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
         shares = [f"{line_text(line)} {100 * by_line[line] / total:.0f} %" for line in order]
-        parts.append(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}")
-    return [*host_calls(s.equations), *parts, *unknown_loops(s.equations, time)]
+        parts.append(Found(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}"))
+    return [*host_calls(s.equations, total), *parts, *map(Found, unknown_loops(s.equations, time))]
 
 
 def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
@@ -176,29 +254,48 @@ def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
     return [f"the steps of the loop of {line_text(line)} are not known: it counts as one" for line in loops][:_NAMED]
 
 
-def host_calls(equations: Equations) -> list[str]:
-    """Return the calls of the host, with their loops."""
+def host_calls(equations: Equations, total: float) -> list[Found]:
+    """Return the calls of the host, with their loops. `total` are the seconds of the program."""
     out = []
     for e in equations:
         if isinstance(e.eqn.prim, CallsHost) and e.runs:
             where = f" in the loop of {line_text(e.in_loop)}" if e.in_loop is not None else ""
             times = "in each step" if e.unbounded else "once" if e.runs == 1 else f"{e.runs:,} times"
-            out.append(
-                f"{line_text(e.line)} calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it"
+            called = _called_from(callers_of(equations, [e]))
+            text = f"calls the host {times}{where} ({e.eqn.prim.name}): the device waits for it"
+            seconds = 1e-6 * HOST_MICROSECONDS * e.runs
+            remedy = (
+                "return the value and use it after the call"
+                if e.in_loop is None
+                else "return the values of the loop, and use them after it; or call every k-th step, with lax.cond"
             )
+            each = "in each step" if e.unbounded else "a call"
+            problem = Problem(
+                f"{line_text(e.line)}{called} {text}",
+                f"about {duration(seconds)} {each}",
+                remedy,
+                seconds / (seconds + total),
+                "time",
+                e.line,
+                e.number,
+            )
+            out.append(Found(f"{line_text(e.line)} {text}", problem))
     return _shortened(out, "calls of the host")
 
 
-def _shortened(findings: list[str], what: str) -> list[str]:
+def _shortened(findings: list[Found], what: str) -> list[Found]:
     more = len(findings) - _NAMED
-    return [*findings[:_NAMED], f"{more} more {what}"] if more > 0 else findings
+    if more <= 0:
+        return findings
+    return [*findings[:_NAMED], Found(f"{more} more {what}"), *[Found("", f.problem) for f in findings[_NAMED:]]]
 
 
 # --------------------------------------------------------------------------------------------------------------- again
 
 
-def recomputed(equations: Equations) -> list[str]:
-    """Return the lines whose equations run again in recomputations, the most expensive first."""
+def recomputed(equations: Equations, time: Sequence[TimeRow]) -> list[Found]:
+    """Return the lines whose equations run again in recomputations, the most expensive first. Two runs are what a
+    `remat` is for; more are a problem."""
     plain, again = Counter[_Operation](), Counter[_Operation]()
     first: dict[_Operation, ExplainedEquation] = {}
     for e in equations:
@@ -217,6 +314,8 @@ def recomputed(equations: Equations) -> list[str]:
     nested = any([recomputes(e.eqn.prim) and e.again for e in equations])
     by = f", by remat of {' and '.join(marks[:_NAMED])}" if marks else ""
     out = []
+    wasted, most, worst = 0.0, 0.0, ""
+    at: tuple[_Place, int | None] = (None, None)
     for line, keys in by_line.items():
         # Sums and products of the derivative may equal one of the line: for them, the least ratio is certain.
         others = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
@@ -230,7 +329,28 @@ def recomputed(equations: Equations) -> list[str]:
         times = f"{total:.3g} times" if total != 2 else "twice"
         text = f"{line_text(line)} runs {times}{inside}: {first[key].eqn.prim.name} is computed again{by}"
         out.append((total <= 2, text))
-    return _shortened([text for _, text in sorted(out, key=lambda x: x[0])], "lines that are computed again")
+        if total > 2:
+            # of each run but the first, what a remat alone would not run
+            share = sum([cost[k] for k in keys]) * (total - 2) / (total - 1)
+            where = line, first[key].number
+            if share > most:
+                most, worst, at = share, text, where
+            wasted += share
+    found = [Found(text) for _, text in sorted(out, key=lambda x: x[0])]
+    if wasted:
+        seconds = 1e-6 * wasted
+        total_seconds = sum([r.seconds for r in time]) or seconds
+        severity = min(1.0, seconds / total_seconds)
+        problem = Problem(
+            worst,
+            f"{duration(seconds)} a call, {100 * severity:.0f} % of the time",
+            "drop one of the two remats, or give the outer one a policy that keeps what the inner one returns",
+            severity,
+            "time",
+            *at,
+        )
+        found[0] = Found(found[0].text, problem)
+    return _shortened(found, "lines that are computed again")
 
 
 def remat_lines(equations: Equations) -> list[str]:
@@ -239,7 +359,7 @@ def remat_lines(equations: Equations) -> list[str]:
     return list(dict.fromkeys([line_text(line) for line in found if line is not None]))
 
 
-def compiled_again(s: ExplainedProgram, compared: Jaxpr | None = None) -> list[str]:
+def compiled_again(s: ExplainedProgram, time: Sequence[TimeRow], compared: Jaxpr | None = None) -> list[Found]:
     """Return why the cache holds several programs of this name, from the first difference to each of them, but for
     `compared`."""
     jaxpr = s.executable.program.jaxpr
@@ -257,7 +377,12 @@ def compiled_again(s: ExplainedProgram, compared: Jaxpr | None = None) -> list[s
         else "pad to a few sizes (fx.bucketed), or keep one dtype"
     )
     count = f"{jaxpr.name} was compiled {len(others) + 1} times"
-    return [f"{count}: the last two differ at {difference}{where}. To compile once, {remedy}"]
+    text = f"{count}: the last two differ at {difference}{where}"
+    compiling = 1e-3 * milliseconds(jaxpr)
+    severity = compiling / (compiling + sum([r.seconds for r in time]))
+    cost = f"about {duration(compiling)} for each new program"
+    problem = Problem(text, cost, remedy, severity, "program", difference.line)
+    return [Found(f"{text}. To compile once, {remedy}", problem)]
 
 
 def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
@@ -273,7 +398,7 @@ def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
 # --------------------------------------------------------------------------------------------------------------- waste
 
 
-def missed_donations(s: ExplainedProgram) -> list[str]:
+def missed_donations(s: ExplainedProgram) -> list[Found]:
     """Return the arguments that have the type of a result, and are not donated, the largest first."""
     program, donated = s.executable.program, {*s.executable.lowered.donate}
     first = len(program.bound)
@@ -288,10 +413,23 @@ def missed_donations(s: ExplainedProgram) -> list[str]:
     missed.sort(key=lambda k: -ins[k].nbytes)
     named = ", ".join([program.paths[k - first] for k in missed[:_NAMED]])
     more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
-    size = amount(sum([ins[k].nbytes for k in missed]))
+    size = sum([ins[k].nbytes for k in missed])
     keys = tuple([a.key for a, _ in by_argument(program, [k - first for k in missed])])
     how = f"jit(f, donate={keys}), or compile(donate={keys}), if nothing reads them after the call"
-    return [f"{named}{more} can be donated: results have their types, and reuse {size} ({how})"]
+    text = f"{named}{more} can be donated: results have their types, and reuse {amount(size)}"
+    severity = size / max(1, s.stats.peak_bytes, size)
+    result = program.jaxpr.outs[possible[missed[0]]]
+    made = next((source_location(e.source) for e in program.jaxpr.eqns if result in e.outs), None)
+    where = f", as that of {line_text(made)}" if made is not None else ""
+    problem = Problem(
+        f"{named}{more} stay in memory beside results of their types{where}: they can be donated",
+        f"{amount(size)}, {100 * severity:.0f} % of the peak",
+        how,
+        severity,
+        "identity",
+        made,
+    )
+    return [Found(f"{text} ({how})", problem)]
 
 
 def by_argument(program: Program[..., object], leaves: Collection[int]) -> list[tuple[Argument, list[str]]]:
@@ -300,7 +438,7 @@ def by_argument(program: Program[..., object], leaves: Collection[int]) -> list[
     return [(a, paths) for a, paths in found if paths]
 
 
-def wide_values(s: ExplainedProgram) -> list[str]:
+def wide_values(s: ExplainedProgram) -> list[Found]:
     """Return the lines where a value of fewer bits becomes one of 64 (128, if complex), and the operands that bring
     such values."""
     widening: dict[_Place, tuple[ExplainedEquation, Aval]] = {}
@@ -313,10 +451,29 @@ def wide_values(s: ExplainedProgram) -> list[str]:
             widening.setdefault(e.line, (e, wide[0]))
     if not widening:
         return []
+    # those of the program before those of its derivative, which follow from them
+    order = sorted(widening, key=lambda line: TRANSPOSED in widening[line][0].body.name)
     program = s.executable.program
     brought = [f"{program.operand_path(k)} is {a}" for k, a in enumerate(program.jaxpr.in_avals) if _is_wide(a.dtype)]
     cause = f" ({', '.join(brought[:_NAMED])})" if brought else ""
-    out = [f"{line_text(line)} makes a value 64-bit: {aval}{cause}" for line, (_, aval) in widening.items()]
+    written, wide_bytes = 1, 0
+    for e in s.equations:
+        if not isinstance(e.eqn.prim, HigherOrder):
+            written += e.runs * sum([v.aval.nbytes for v in e.eqn.outs])
+            wide_bytes += e.runs * sum([v.aval.nbytes for v in e.eqn.outs if _is_wide(v.aval.dtype)])
+    severity = wide_bytes / written
+    remedy = (
+        f"give {brought[0].partition(' is ')[0]} 32 bits, as by .astype('float32')"
+        if brought
+        else "give the value there a dtype of 32 bits"
+    )
+    out: list[Found] = []
+    for line in order:
+        e, aval = widening[line]
+        text = f"{line_text(line)} makes a value 64-bit: {aval}{cause}"
+        cost = f"{amount(wide_bytes / 2)} more to write a call; {100 * severity:.0f} % of what it writes has 64 bits"
+        problem = None if out else Problem(text, cost, remedy, severity, "source", line, e.number)
+        out.append(Found(text, problem))
     return _shortened(out, "lines that make values 64-bit")
 
 
@@ -328,7 +485,7 @@ def _is_narrow(dtype: DType) -> bool:
     return dtype.kind in "fiuc" and not _is_wide(dtype) and dtype.itemsize >= 2
 
 
-def stored_twice(memory: Memory) -> list[str]:
+def stored_twice(s: ExplainedProgram, memory: Memory) -> list[Found]:
     """Return the values that are in memory twice at the peak: the result of one instruction, in two places."""
     places: dict[tuple[str, str], list[MemoryRow]] = {}
     for row in memory.rows:
@@ -338,9 +495,19 @@ def stored_twice(memory: Memory) -> list[str]:
     out = []
     for rows in places.values():
         if len(rows) > 1 and rows[0].bytes >= _SHARE * total:
-            out.append(
-                f"{line_text(rows[0].line)} is stored {len(rows)} times: {rows[0].type}, {amount(rows[0].bytes)} each"
+            row = rows[0]
+            text = f"{line_text(row.line)} is stored {len(rows)} times: {row.type}, {amount(row.bytes)} each"
+            more = (len(rows) - 1) * row.bytes
+            problem = Problem(
+                text,
+                amount(more),
+                "read the old value before the line that writes the new one, so XLA needs no copy",
+                more / max(1, s.stats.peak_bytes),
+                "memory",
+                row.line,
+                row.number,
             )
+            out.append(Found(text, problem))
     return _shortened(out, "values that are stored twice")
 
 
@@ -392,24 +559,50 @@ def percent(share: float) -> str:
     return "" if isnan(share) else f"{100 * share:.0f} %"
 
 
-def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[str]:
+def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[Found]:
     if table is None:
-        return ["not measured (explain(..., digits=fx.rounding_errors(program, *args)))"]
+        return [Found("not measured (explain(..., digits=fx.rounding_errors(program, *args)))")]
     lines = errors_by_line(table)
     if not lines:
-        return ["no rounding errors"]
-    parts = ["the results are exact"]
+        return [Found("no rounding errors")]
+    parts = [Found("the results are exact")]
     if table.relative > 0:
         left = digits_left(table.relative)
         jaxpr = s.executable.program.jaxpr
         of = "" if table.jaxpr is jaxpr else f" of {table.jaxpr.name}"
-        parts = [f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}"]
+        parts = [Found(f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}")]
     worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
-    if table.relative <= _ACCURATE * table.unit_roundoff:  # what is lost there does not matter
+    accurate = table.relative <= _ACCURATE * table.unit_roundoff
+    if accurate:  # what is lost there does not matter
         worst = [r for r in worst if isnan(r.error)]
-    caused = dict.fromkeys([f"{line_text(r.line)}: {', '.join(r.causes)}" for r in worst])
-    parts += _shortened([*caused], "causes")
-    for line in [x for x in lines if x.error > 0][:_NAMED]:
+    caused: dict[str, ErrorRow] = {}
+    for r in worst:
+        caused.setdefault(f"{line_text(r.line)}: {', '.join(r.causes)}", r)
+    parts += _shortened([Found(t, _lost_digits(table, t, r)) for t, r in caused.items()], "causes")
+    for k, line in enumerate([x for x in lines if x.error > 0][:_NAMED]):
         share = f" ({percent(line.share)})" if percent(line.share) else ""
-        parts.append(f"{line_text(line.line)} adds an error of {line.error:.1e}{share}")
+        text = f"{line_text(line.line)} adds an error of {line.error:.1e}{share}"
+        alone = None if k or accurate or worst else _lost_digits(table, text, line)
+        parts.append(Found(text, alone))
     return parts
+
+
+def _lost_digits(table: ErrorTable, text: str, at: ErrorRow | LineErrors) -> Problem | None:
+    """Return the problem that a line loses digits of the results."""
+    whole = -log10(table.unit_roundoff)
+    finite = isfinite(table.relative)
+    lost = min(whole, log10(max(1.0, table.relative / table.unit_roundoff))) if finite else whole
+    severity = lost / whole if table.relative > 0 else 0.0
+    remedy = next((how for word, how in _REMEDIES if any([word in cause for cause in at.causes])), _ROUNDED)
+    return Problem(text, f"{lost:.1f} of the {whole:.1f} digits of the results", remedy, severity, "digits", at.line)
+
+
+_ROUNDED: Final = "compute this line in float64, or add in another order; fx.plan_precision chooses dtypes"
+_REMEDIES: Final = (
+    ("cancellation", "rewrite it without the difference of numbers that are nearly equal, or compute it in float64"),
+    ("overflow", "scale the operands first, as by subtracting their maximum before exp, or compute logarithms"),
+    ("underflow", "scale the operands first, or compute logarithms"),
+    ("not finite", "avoid the operands for which the line is not finite, with where on the operand"),
+    ("infinite derivative", "keep the operand away from the point where the derivative is infinite"),
+    ("ill-conditioned", "regularise the matrix, or compute this line in float64"),
+)

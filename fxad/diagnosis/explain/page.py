@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.diagnosis.explain.problems import Problem
 from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 from fxad.errors import ArgumentError, described, shown
 from fxad.support.atomic_file import write_whole
@@ -55,9 +56,12 @@ class Listing:
 @final
 @dataclass(frozen=True, slots=True)
 class SourceLines:
-    """A table whose last column is source text, with its indentation."""
+    """Lines of a file of the user: a table whose last two columns are the number of the line and its text, with its
+    indentation. `numbers` are those of the first equation of each line, or None."""
 
+    file: str
     table: Table
+    numbers: tuple[int | None, ...]
 
 
 @final
@@ -91,6 +95,11 @@ class Findings:
     subject: str
     found: tuple[str, ...]
 
+    @property
+    def part(self) -> str:
+        """The part of the page that shows it."""
+        return {"again": "program", "waste": "identity"}.get(self.subject, self.subject)
+
     def __str__(self) -> str:
         return f"{self.subject}: {'; '.join(self.found)}"
 
@@ -101,8 +110,8 @@ class Page:
     """The cost of a program, by lines of the user. `html()`, `text()` and `save(path)` show it.
 
     `memory` are the values at the peak, which sum to `executable.memory().temp_bytes`; `time` are the equations, the
-    longest first. `findings` are about five subjects: memory, time, what is computed or compiled again, what is wasted,
-    digits. `verdict` are their lines.
+    longest first. `problems` are the problems, the worst first. `findings` are about five subjects: memory, time, what
+    is computed or compiled again, what is wasted, digits. `verdict` are their lines.
 
     Law: equal programs, options and caches give equal bytes.
     """
@@ -112,6 +121,7 @@ class Page:
     memory: tuple[MemoryRow, ...]
     time: tuple[TimeRow, ...]
     sections: tuple[PageSection, ...]
+    problems: tuple[Problem, ...] = ()
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -120,7 +130,8 @@ class Page:
 
     def text(self) -> str:
         """Return the page as plain text, for terminals. Its sentences are wrapped, its tables are not."""
-        parts = [f"explain {self.name}", "", *map(_findings_text, self.findings), ""]
+        parts = [f"explain {self.name}", "", *_problems_text(self.problems), ""]
+        parts += [*map(_findings_text, self.findings), ""]
         for section in self.sections:
             if not section.folded:
                 parts += [f"{section.title}", "=" * len(section.title), *map(_block_text, section.blocks), ""]
@@ -128,11 +139,13 @@ class Page:
 
     def html(self) -> str:
         """Return the page as one HTML file. It needs no network and no JavaScript, which only sorts tables."""
-        body = [f"<header><h1>{_escaped(self.name)}</h1>", _verdict_html(self.findings), "</header><nav>"]
+        links = _Links(self.sections)
+        body = [f"<header><h1>{_escaped(self.name)}</h1>", _problems_html(self.problems, links)]
+        body += [_verdict_html(self.findings, links), "</header><nav>"]
         body += [f'<a href="#{s.id}">{_escaped(s.title)}</a>' for s in self.sections]
         body.append("</nav><main>")
         for s in self.sections:
-            inner = "".join(map(_block_html, s.blocks))
+            inner = "".join([_block_html(block, links) for block in s.blocks])
             opened = "" if s.folded else " open"
             body.append(
                 f'<section id="{s.id}"><details{opened}><summary><h2>{_escaped(s.title)}</h2></summary>'
@@ -167,6 +180,8 @@ class Page:
         text = import_module("rich.text").Text  # a string would be read as markup: f32[3] as f32
         bold, tables = "bold", options.max_width >= WIDE
         yield text(f"explain {self.name}\n", bold)
+        yield from [text(part) for part in _problems_text(self.problems)]
+        yield text("")
         for about in self.findings:
             yield text(about.subject, bold)
             yield from [text(f"  - {found}") for found in about.found]
@@ -181,6 +196,24 @@ class Page:
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
+
+
+_WORST_FIRST: Final = "What to change, the worst first"
+_NO_PROBLEM: Final = "no problem was found"
+
+
+def _problems_text(problems: Sequence[Problem]) -> list[str]:
+    """Return the problems in lines of a terminal."""
+    lines = [f"{_WORST_FIRST}:"]
+    for k, p in enumerate(problems, 1):
+        head = f"  {k}. "
+        lines.append(_wrapped(p.sentence, head, "     "))
+        lines += [_wrapped(f"{name}: {text}", "     ", "       ") for name, text in _details(p)]
+    return lines if problems else [f"{_WORST_FIRST}: {_NO_PROBLEM}"]
+
+
+def _details(p: Problem) -> tuple[tuple[str, str], ...]:
+    return ("cost", p.cost), ("remedy", p.remedy)
 
 
 def _findings_text(about: Findings) -> str:
@@ -246,24 +279,80 @@ def _escaped(text: str) -> str:
     return escape(_CONTROL.sub("?", text))
 
 
-def _verdict_html(findings: Sequence[Findings]) -> str:
+@final
+class _Links:
+    """Links into a page: from lines of the user to their source text, or to their first equation, and to equations."""
+
+    def __init__(self, sections: Sequence[PageSection]) -> None:
+        blocks = [block for section in sections for block in section.blocks]
+        self.parts = {section.id: section.title for section in sections}
+        self.listed = {n for block in blocks if isinstance(block, Listing) for n, *_ in block.entries}
+        self._of_line: dict[str, str] = {}
+        self._file_number: dict[str, int] = {}
+        files: dict[str, set[str]] = {}
+        for block in blocks:
+            if isinstance(block, SourceLines):
+                self._file_number.setdefault(block.file, len(self._file_number))
+                files.setdefault(os.path.basename(block.file), set()).add(block.file)
+        for block in blocks:
+            if isinstance(block, Listing):
+                for n, _, line, _, _ in block.entries:
+                    self._of_line.setdefault(line, f"e{n}")
+        for block in blocks:
+            if isinstance(block, SourceLines) and len(files[os.path.basename(block.file)]) == 1:
+                for row in block.table.rows:
+                    if row[-2]:
+                        self._of_line[f"{os.path.basename(block.file)}:{row[-2]}"] = self.source_id(block, row[-2])
+
+    def source_id(self, block: SourceLines, line: str) -> str:
+        """Return the id of a line of source text."""
+        return f"s{self._file_number[block.file]}-{line}"
+
+    def linked(self, text: str) -> str:
+        """Return a text as HTML, in which lines of the user are links."""
+        return _LINE.sub(self._link, _escaped(text))
+
+    def _link(self, found: re.Match[str]) -> str:
+        to = self._of_line.get(found[0])
+        return f'<a href="#{to}">{found[0]}</a>' if to is not None else found[0]
+
+
+_LINE: Final = re.compile(r"[^\s,;:()<>&]+:\d+")
+
+
+def _problems_html(problems: Sequence[Problem], links: _Links) -> str:
+    rows = []
+    for p in problems:
+        shown = [f'<a href="#{p.part}">{_escaped(links.parts[p.part])}</a>'] if p.part in links.parts else []
+        if p.number in links.listed:
+            shown.append(f'<a href="#e{p.number}">equation {p.number}</a>')
+        details = "".join([f"<br><b>{name}</b> {links.linked(text)}" for name, text in _details(p)])
+        rows.append(f"<li>{links.linked(p.sentence)}{details}<br><small>{' '.join(shown)}</small></li>")
+    inner = f"<ol>{''.join(rows)}</ol>" if problems else f"<p>{_NO_PROBLEM}</p>"
+    return f'<div class="problems"><h2>{_WORST_FIRST}</h2>{inner}</div>'
+
+
+def _verdict_html(findings: Sequence[Findings], links: _Links) -> str:
     rows = []
     for about in findings:
-        found = "".join([f"<li>{_escaped(part)}</li>" for part in about.found])
-        rows.append(f"<dt>{_escaped(about.subject)}</dt><dd><ul>{found}</ul></dd>")
+        found = "".join([f"<li>{links.linked(part)}</li>" for part in about.found])
+        head = _escaped(about.subject)
+        if about.part in links.parts:
+            head = f'<a href="#{about.part}">{head}</a>'
+        rows.append(f"<dt>{head}</dt><dd><ul>{found}</ul></dd>")
     return f'<dl class="verdict">{"".join(rows)}</dl>'
 
 
-def _block_html(block: PageBlock) -> str:
+def _block_html(block: PageBlock, links: _Links) -> str:
     match block:
         case str():
             return f"<p>{_escaped(block)}</p>"
         case SourceLines():
-            return _table_html(block.table, "source", most=len(block.table.rows))
+            return _source_html(block, links)
         case EquationRows():
-            return _table_html(block.table, number_at=block.number_at)
+            return _table_html(block.table, links, number_at=block.number_at)
         case Table():
-            return _table_html(block)
+            return _table_html(block, links)
         case Picture():
             return (
                 f'<figure><div class="wide">{block.svg}</div><figcaption>{_escaped(block.words)}</figcaption></figure>'
@@ -274,24 +363,49 @@ def _block_html(block: PageBlock) -> str:
             return _listing_html(block)
 
 
-def _table_html(table: Table, kind: str = "sorts", *, most: int = ROWS, number_at: int | None = None) -> str:
-    """Return a table. Those of the kind "sorts" are sorted by a click on a head, if they have heads."""
+def _table_html(table: Table, links: _Links, *, number_at: int | None = None) -> str:
+    """Return a table. It is sorted by a click on a head, if it has heads. On narrow screens a row is a block, and each
+    cell has the name of its column before it."""
+    named = any(table.head)
 
     def cell(k: int, text: str, tag: str) -> str:
-        inner = _escaped(text)
-        if k == number_at and text and tag == "td":
-            inner = f'<a href="#e{inner}">{inner}</a>'
-        return f"<{tag}{' class=n' if k in table.right else ''}>{inner}</{tag}>"
+        inner = links.linked(text) if tag == "td" and "line" in table.head else _escaped(text)
+        if k == number_at and text and tag == "td" and int(text) in links.listed:
+            inner = f'<a href="#e{text}">{text}</a>'
+        label = f' data-h="{_escaped(table.head[k])}"' if named and tag == "td" and text else ""
+        return f"<{tag}{' class=n' if k in table.right else ''}{label}>{inner}</{tag}>"
 
-    more = len(table.rows) - most
-    cells = ["".join([cell(k, c, "td") for k, c in enumerate(row)]) for row in table.rows[:most]]
+    more = len(table.rows) - ROWS
+    cells = ["".join([cell(k, c, "td") for k, c in enumerate(row)]) for row in table.rows[:ROWS]]
     if more > 0:
         cells.append(f'<td colspan="{len(table.head)}">{more:,} more rows</td>')
     head = "".join([cell(k, c, "th") for k, c in enumerate(table.head)])
-    head = f"<thead><tr>{head}</tr></thead>" if any(table.head) else ""
+    head = f"<thead><tr>{head}</tr></thead>" if named else ""
     rows = "".join([f"<tr>{row}</tr>" for row in cells])
-    of_kind = f' class="{kind}"' if head else ""
+    of_kind = ' class="sorts"' if head else ""
     return f'<div class="wide"><table{of_kind}>{head}<tbody>{rows}</tbody></table></div>'
+
+
+def _source_html(block: SourceLines, links: _Links) -> str:
+    """Return source text with costs in its margin. On narrow screens the text stands above its costs."""
+    table, last = block.table, len(block.table.head) - 1
+    heads = "".join([f"<th{' class=n' if k < last else ''}>{_escaped(h)}</th>" for k, h in enumerate(table.head)])
+    rows = []
+    for row, number in zip(table.rows, block.numbers, strict=True):
+        line = _escaped(row[-2])
+        link = f'<a href="#e{number}">{line}</a>' if number in links.listed else line
+        costs = "".join(
+            [
+                f'<td class=n data-h="{_escaped(h)}">{_escaped(c)}</td>' if c else "<td></td>"
+                for h, c in zip(table.head[:-2], row, strict=False)
+            ]
+        )
+        at = f' id="{links.source_id(block, row[-2])}"' if row[-2] else ""
+        rows.append(f"<tr{at}>{costs}<td class=n>{link}</td><td>{_escaped(row[-1])}</td></tr>")
+    return (
+        f'<div class="wide"><table class="source"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _lines_html(block: PreformattedLines) -> str:
@@ -332,8 +446,10 @@ body{margin:0 auto;max-width:1240px;padding:16px;background:var(--page);color:va
 font:15px/1.5 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.15rem;display:inline;margin:0}
 a{color:var(--mark)}
-.verdict{display:grid;grid-template-columns:5.5rem 1fr;gap:.5rem .8rem;background:var(--card)}
-.verdict{border:1px solid var(--line);border-radius:8px;padding:1rem;margin:0}
+.problems,.verdict{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:1rem;margin:0 0 1rem}
+.problems h2{display:block}.problems ol{margin:.5rem 0 0;padding-left:1.4rem}.problems li{margin:.5rem 0}
+.problems b{color:var(--soft);font-weight:600}small a{margin-right:1rem}tr:target{background:var(--bar)}
+.verdict{display:grid;grid-template-columns:5.5rem 1fr;gap:.5rem .8rem}
 dt{font-weight:600;color:var(--mark)}dd{margin:0}dd ul{margin:0;padding-left:1.1rem}
 nav{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:1rem 0}
 section{border-top:1px solid var(--line);padding:.8rem 0}summary{cursor:pointer;margin-bottom:.6rem}
@@ -354,7 +470,14 @@ svg{width:100%;max-width:900px;height:auto;font:11px system-ui,"DejaVu Sans",san
 svg text{fill:var(--ink)}.end{text-anchor:end}.start{text-anchor:start}
 .grid{stroke:var(--line)}.area{fill:var(--area)}.peak{stroke:var(--peak);stroke-width:1.5}.bar{fill:var(--bar)}
 @media (max-width:560px){body{padding:10px;font-size:14px}.verdict{grid-template-columns:1fr;gap:.1rem;padding:.7rem}
-dd{margin-bottom:.5rem}svg{font-size:15px}}
+dd{margin-bottom:.5rem}svg{font-size:15px}
+table,tbody{display:block}thead{display:none}tr{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 .7rem;
+border-bottom:1px solid var(--line);padding:.3rem 0}
+td,.n{border:0;padding:0;min-width:0;max-width:100%;text-align:left;white-space:normal;overflow-wrap:anywhere}
+td:last-child{min-width:0}td:empty{display:none}td[data-h]::before{content:attr(data-h) " ";color:var(--soft)}
+.source tr{gap:0 .6rem}.source td:nth-last-child(2){order:-2;min-width:1.6rem;color:var(--soft)}
+.source td:last-child{order:-1;flex:1 1 80%;white-space:pre-wrap}
+.source td[data-h]{font-size:.8rem}pre{white-space:pre-wrap;overflow-wrap:anywhere}pre span{display:block}}
 """
 
 # Sorts a table by the column whose head is clicked: amounts by value, other cells by text, empty ones last.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, shortened
@@ -21,6 +21,9 @@ from fxad.primitives.fusion import MOVES, VIEWS
 from fxad.runtime import MemoryStats, XlaExecutable
 from fxad.transforms.costs import elements, flops, microseconds
 from fxad.units.plan import UnitPlan
+
+# The lines that called the function of a line, each with its share, the largest first.
+Callers: TypeAlias = tuple[tuple[SourceLocation, float], ...]
 
 _READERS: Final = 3  # lines of readers that a row names
 _LONG: Final = 4  # steps during which a value waits, at least, and their share of all steps
@@ -35,7 +38,8 @@ class MemoryRow:
     `reason` says why it is in memory; `stored` is True if it waits for an equation much later, such as one of the
     derivative. `readers` are the lines that read the value, `steps` the first and the last step of the schedule during
     which it is in memory, `number` that of the equation on the page, `instruction` the name in `executable.text()` of
-    what computes the value.
+    what computes the value. `callers` are the lines that called the function of the line, with their shares; of values
+    of one line and one type, each has those of all.
     """
 
     bytes: int
@@ -48,13 +52,15 @@ class MemoryRow:
     number: int | None = None
     instruction: str = ""
     stored: bool = False
+    callers: Callers = ()
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TimeRow:
     """The time of an equation in one call of the program, over all its runs. `bytes` are those that it writes. The time
-    is `measured`, by a profile, or estimated."""
+    is `measured`, by a profile, or estimated. `callers` are the lines that called the function of the line, with their
+    shares."""
 
     seconds: float
     flops: float
@@ -64,6 +70,7 @@ class TimeRow:
     equation: str
     measured: bool
     number: int | None = None
+    callers: Callers = ()
 
     @property
     def reason(self) -> str:
@@ -151,8 +158,30 @@ def memory(s: ExplainedProgram) -> Memory:
     rest = total - sum([r.bytes for r in rows])
     if rest:
         rows.append(MemoryRow(rest, "", None, "", _why_rest(part, len(base) > 1)))
+    known: dict[int, Callers] = {}
+    rows = [_with_callers(s.equations, r, known) for r in rows]
     rows.sort(key=lambda r: (-r.bytes, r.steps[0] - r.steps[1]))  # of equal ones those that last longest
     return Memory(tuple(rows), _curve(s, base), part.problem)
+
+
+def _with_callers(equations: Equations, row: MemoryRow, known: dict[int, Callers]) -> MemoryRow:
+    """Return a row with its callers. `known` are those of equations, by the number of the first that is alike."""
+    if row.number is None:
+        return row
+    alike = equations.alike(equations[row.number])
+    if alike[0].number not in known:
+        known[alike[0].number] = callers_of(equations, alike)
+    return replace(row, callers=known[alike[0].number])
+
+
+def callers_of(equations: Equations, of: Sequence[ExplainedEquation]) -> Callers:
+    """Return the lines that call the functions of the lines of equations, with their shares of the runs."""
+    found: dict[SourceLocation, float] = {}
+    for e in of:
+        for line, share in equations.callers(e).items():
+            found[line] = found.get(line, 0.0) + share * max(1, e.runs)
+    total = sum(found.values())
+    return tuple(sorted([(line, n / total) for line, n in found.items()], key=lambda c: -c[1]))
 
 
 def _why_rest(part: PartOfProgram, linked: bool) -> str:
@@ -360,6 +389,7 @@ def estimated_times(s: ExplainedProgram) -> list[TimeRow]:
                 shortened(e.text),
                 False,
                 e.number,
+                callers_of(s.equations, [e]),
             )
         )
     return sorted(rows, key=lambda r: (-r.seconds, r.number))
@@ -392,7 +422,17 @@ def measured_times(s: ExplainedProgram, profile: Mapping[str, tuple[float, int]]
     for (number, line, text), t in seconds.items():
         e = estimated.get(number)
         rows.append(
-            TimeRow(t, e.flops if e else 0.0, e.bytes if e else 0, e.runs if e else 0, line, text, True, number)
+            TimeRow(
+                t,
+                e.flops if e else 0.0,
+                e.bytes if e else 0,
+                e.runs if e else 0,
+                line,
+                text,
+                True,
+                number,
+                e.callers if e else (),
+            )
         )
     return sorted(rows, key=lambda r: (-r.seconds, -1 if r.number is None else r.number))
 

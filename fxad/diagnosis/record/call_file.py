@@ -20,7 +20,8 @@ from fxad.storage.file_format import FileSection, has_header, pack, raise_damage
 from fxad.storage.paths import open_regular
 
 KIND: Final = "fxad call"
-VERSION: Final = 1
+VERSION: Final = 2
+FIRST_VERSION: Final = 1  # its lines are a table of texts, without digests of the files of the user
 SUFFIX: Final = ".fxcall"
 
 _CALL: Final = "call"
@@ -73,6 +74,7 @@ class CallFile:
     parts: tuple[FileSection, ...]
     results: Mapping[str, Any] | None
     start: int  # offset of the description
+    version: int
 
     def damaged(self, problem: str) -> NoReturn:
         """Raise FileFormatError for a description that contradicts itself."""
@@ -85,7 +87,7 @@ def read_call(what: str, path: str) -> CallFile:
     Raises: FileFormatError for a file that is damaged, forged, of a later version or of another kind, and for one whose
             parts are in files that are not there; OSError.
     """
-    sections = _sections(what, path)
+    version, sections = _sections(what, path)
     if not sections or sections[0].name != _CALL:
         raise_damaged(what, 0, "it does not begin with the description of a call")
     first, rest = sections[0], list(sections[1:])
@@ -107,7 +109,7 @@ def read_call(what: str, path: str) -> CallFile:
         if section is None or section.name != entry["name"]:
             raise_damaged(what, first.start, f"{file or 'the file'} does not have the part {entry['name']}")
         parts.append(section)
-    return CallFile(what, description, tuple(parts), results, first.start)
+    return CallFile(what, description, tuple(parts), results, first.start, version)
 
 
 def written_parts(folder: str) -> tuple[int, dict[str, str]]:
@@ -137,17 +139,18 @@ def _parts_of(what: str, path: str) -> dict[str, FileSection]:
             f"{what}: the call shares arrays with that of {os.path.basename(path)}, which is not there",
             remedy="put both files into one folder; `call.save(file)` writes a file that stands alone",
         )
-    named = [s for s in _sections(what, path) if s.name not in (_CALL, _RESULTS)]
+    named = [s for s in _sections(what, path)[1] if s.name not in (_CALL, _RESULTS)]
     return {hashlib.sha256(s.content).hexdigest(): s for s in named}
 
 
-def _sections(what: str, path: str) -> list[FileSection]:
+def _sections(what: str, path: str) -> tuple[int, list[FileSection]]:
+    """Return the version and the sections of a file."""
     with open_regular(what, path, _WROTE) as file:
         head = file.read(len(KIND) + 1)
         data = head + file.readall() if has_header(head, KIND) else head
     if not has_header(data, KIND):
         raise FileFormatError(f"{what} is no recorded call: it does not begin with {KIND!r}", remedy=_WROTE)
-    return unpack(what, data, KIND, VERSION)[1]
+    return unpack(what, data, KIND, VERSION)
 
 
 def _is_entry(entry: object) -> bool:

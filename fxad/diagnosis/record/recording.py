@@ -35,13 +35,13 @@ from fxad.ir import (
     distinct_jaxprs,
     map_parameter,
     params,
-    source_location,
 )
 from fxad.operations.arguments import parse_bytes
 from fxad.primitives.check import Check
 from fxad.storage.encoding import check_no_host_call, encode_without_arrays
 from fxad.storage.file_format import FileSection
 from fxad.storage.paths import absolute_path
+from fxad.storage.source_lines import lines_section
 from fxad.support.atomic_file import remove_abandoned, write_new, write_whole
 from fxad.tracing.array import Array, asarray, binding, current_binder
 from fxad.tracing.program import CallObserver, CompileChoices, Program
@@ -232,7 +232,7 @@ def sections_of(program: Program[..., object]) -> list[FileSection]:
     jaxpr = without_folders(program.jaxpr)
     program = Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
     described = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
-    return [*described, FileSection("lines", _lines(program))]
+    return [*described, lines_section(program.jaxpr, os.path.basename)]
 
 
 def describe_call(
@@ -300,23 +300,6 @@ def _with_bound_as_argument(program: Program[..., object]) -> Program[..., objec
 
 def _is_plain(structure: Structure) -> bool:
     return structure.type in _CONTAINERS and all([_is_plain(c) for c in structure.children()])
-
-
-def _lines(program: Program[..., object]) -> bytes:
-    """Return the lines of all equations in the order of the text, without the folders of their files."""
-    distinct: dict[str, None] = {}
-    numbers: list[str] = []
-    for body in distinct_jaxprs(program.jaxpr):
-        for eqn in body.eqns:
-            at = source_location(eqn.source)
-            # a name that the user gave to a scope may have tabs and line ends
-            parts = [] if at is None else [at.short, at.function, at.scope]
-            line = "\t".join([part.encode("unicode_escape").decode() for part in parts])
-            numbers.append(line)
-            distinct[line] = None
-    table = list(distinct)
-    index = {line: str(k) for k, line in enumerate(table)}
-    return "\n".join([*table, "", " ".join([index[line] for line in numbers])]).encode()
 
 
 def on_host(x: object, aval: Aval) -> NDArray:

@@ -12,7 +12,15 @@ import numpy as np
 from fxad.api.reference import interpret
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.record.call_file import SUFFIX, CallFile, CallWriter, read_call, recorded_names, sequence
+from fxad.diagnosis.record.call_file import (
+    FIRST_VERSION,
+    SUFFIX,
+    CallFile,
+    CallWriter,
+    read_call,
+    recorded_names,
+    sequence,
+)
 from fxad.diagnosis.record.recording import describe_call, digest_of, sections_of
 from fxad.diagnosis.record.stand_ins import Statistics, stand_in
 from fxad.diagnosis.record.versions import differences, versions
@@ -23,6 +31,7 @@ from fxad.passes import PIPELINE, Passes, check_passes, run_passes
 from fxad.runtime import CompileOptions
 from fxad.storage.decoding import decode
 from fxad.storage.paths import absolute_path, path_to_write
+from fxad.storage.source_lines import LINES, sources_of_section, text_digest
 from fxad.support.atomic_file import write_whole
 from fxad.text import OwnPrimitives, Vocabulary, vocabulary
 from fxad.tracing.program import CompileChoices, Program, count_text, fit_leaves
@@ -234,7 +243,8 @@ def _read(path: str, known: Vocabulary, passes: Passes) -> RecordedCall:
 def _call(path: str, file: CallFile, known: Vocabulary, passes: Passes) -> RecordedCall:
     head = file.description
     sections = [file.parts[head["program"]], file.parts[head["text"]]]
-    program, _ = decode(file.what, sections, False, known, _sources(file.parts[head["lines"]].content.decode()))
+    sources = _sources(file)
+    program, _ = decode(file.what, sections, False, known, sources)
     avals = program.jaxpr.in_avals
     entries = sequence(head["operands"])
     if len(entries) != len(avals):
@@ -282,9 +292,12 @@ def _operand(file: CallFile, entry: Mapping[str, Any], aval: Aval) -> NDArray:
     return np.frombuffer(content, aval.dtype).reshape(aval.shape)
 
 
-def _sources(text: str) -> Iterable[Source]:
+def _sources(file: CallFile) -> Iterable[Source]:
     """Return the lines of the equations, in the order of the text of the program."""
-    *table, _, numbers = text.split("\n")
+    part = file.parts[file.description[LINES]]
+    if file.version > FIRST_VERSION:
+        return sources_of_section(file.what, part)
+    *table, _, numbers = part.content.decode().split("\n")
     lines = [_source(line) for line in table]
     return [lines[int(k)] for k in numbers.split()]
 
@@ -296,4 +309,4 @@ def _source(line: str) -> Source:
         part.encode("latin-1", "backslashreplace").decode("unicode_escape") for part in line.split("\t")
     ]
     file, _, number = place.rpartition(":")
-    return SourceLocation(file, int(number), function, scope)
+    return SourceLocation(file, int(number), function, scope, (), text_digest([]))

@@ -35,8 +35,8 @@ from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, Add, Sub
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, StopGradient
-from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, NE
-from fxad.primitives.elementwise.powers import ABS, SQRT
+from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, LT, NE
+from fxad.primitives.elementwise.powers import ABS, SQRT, Abs
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.families import Bilinear
 from fxad.primitives.host_call import HostCall
@@ -137,6 +137,10 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
         if isinstance(prim, StopGradient) and not wants.stops:
             env.update(zip(eqn.outs, ins, strict=True))
             continue
+        if isinstance(prim, Abs) and ins[0].aval.inexact and ins[0].aval.dtype not in dtypes.COMPLEX:
+            prim = _absolute_value(ins[0].aval)
+            env.update(zip(eqn.outs, b(prim, *ins), strict=True))
+            continue
         if isinstance(prim, BY_FACTORS):  # the derivative is taken by the matrix alone
             ins = tuple([b.one(STOP_GRADIENT, a) if n in factors_of(prim) else a for n, a in enumerate(ins)])
         form = _enterable(prim)
@@ -154,6 +158,24 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
         env.update(zip(eqn.outs, outs, strict=True))
     # the operands of the program come first: accumulators were added behind them, in the order of the sites
     return WithAccumulators(b.build(substitute(jaxpr.outs, env), jaxpr.name), tuple(sites))
+
+
+def _absolute_value(aval: Aval) -> CallWithRules:
+    """Return the function |x| of a real x, with the derivative 1 at 0. That of `abs` is 0 there: an x that is 0 by
+    cancellation would pass no error on, and |x + e| is |e|."""
+
+    def with_slope() -> tuple[Builder, Atom, Atom]:
+        b = Builder()
+        x = b.input(aval)
+        return b, b.one(ABS, x), emit_where(b, b.one(LT, x, Lit.zero(aval)), Lit.of(-1.0, aval), Lit.of(1.0, aval))
+
+    b, size, slope = with_slope()
+    body = dce(b.build([size], "abs"))
+    b, size, slope = with_slope()
+    forward = b.build([size, slope], "forward_abs")
+    b = Builder()
+    product = b.build([b.one(MUL, *b.inputs([aval, aval]))], "slope_of_abs")
+    return CallWithRules(Function(body, 0, Rules(vjp=(Derivative((True,), forward, product, product),))))
 
 
 # ------------------------------------------------------------------------------------------------------------- bodies
