@@ -324,3 +324,5 @@ def test_objects_that_contain_an_array_by_jax_s_protocol() -> None:
     for f, wanted in cases:
         np.testing.assert_array_equal(np.asarray(f(one)), wanted)
         np.testing.assert_array_equal(np.asarray(fx.jit(f)(one)), wanted)
+    assert (fnp.shape(w), fnp.ndim(w), fnp.size(w), fnp.result_type(w, 1)) == ((3,), 1, 3, "float32")
+    assert (fnp.isscalar(w), fnp.isscalar(Converts(fnp.ones(()))), fnp.iscomplexobj(w)) == (False, True, False)
