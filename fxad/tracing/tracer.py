@@ -184,7 +184,7 @@ class Tracer(Array):
     def _lack(self, name: str, remedy: str) -> NoReturn:
         """Raise the error for a property of values: `hasattr` is False, as for an attribute that is missing."""
         error = self._without_value(name, remedy)
-        raise MissingOfTracer(error.message, remedy=remedy) if type(error) is TracerError else error
+        raise TracerAttributeError(error.message, remedy=remedy) if type(error) is TracerError else error
 
     @property
     def origin(self) -> str:
@@ -282,7 +282,7 @@ class Tracer(Array):
 
 
 @final
-class MissingOfTracer(TracerError, AttributeError):
+class TracerAttributeError(TracerError, AttributeError):
     """A property of arrays that only values have. Code that asks with `hasattr` or `getattr` goes on without it."""
 
 
