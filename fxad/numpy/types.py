@@ -67,9 +67,22 @@ def finfo(type: object, /) -> FloatInfo:
         raise DTypeError(f"finfo: {dtype.name} is not floating", remedy="use iinfo")
     real = dtypes.real_part(dtype)
     info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
-    values = [float(v) for v in (info.eps, info.max, info.min, info.smallest_normal, info.smallest_subnormal)]
-    counts = [int(n) for n in (info.precision, info.nmant, info.nexp, info.minexp, info.maxexp)]
-    return FloatInfo(real, 8 * real.itemsize, *values, float(info.epsneg), 10.0 ** -counts[0], *counts)
+    return FloatInfo(
+        dtype=real,
+        bits=8 * real.itemsize,
+        eps=float(info.eps),
+        max=float(info.max),
+        min=float(info.min),
+        smallest_normal=float(info.smallest_normal),
+        smallest_subnormal=float(info.smallest_subnormal),
+        epsneg=float(info.epsneg),
+        resolution=10.0**-info.precision,
+        precision=info.precision,
+        nmant=info.nmant,
+        nexp=info.nexp,
+        minexp=info.minexp,
+        maxexp=info.maxexp,
+    )
 
 
 def iinfo(type: object, /) -> IntInfo:
