@@ -324,8 +324,13 @@ def register_pytree_node(
         return
 
     def flat(x: T) -> tuple[Sequence[object], D, Sequence[int]]:
-        children, data = flatten_func(x)
-        children = list(children)
+        parts = flatten_func(x)
+        try:
+            children, data = parts
+            children = list(children)
+        except (TypeError, ValueError):
+            _check_parts(nodetype, parts)
+            raise
         return children, data, range(len(children))
 
     tree_classes.register(nodetype, flat, unflatten_func, optree.FlattenedEntry)
@@ -341,11 +346,31 @@ def register_pytree_with_keys(
     static data. `flatten_func` is not needed, and accepted as JAX does."""
 
     def flat(x: T) -> tuple[Sequence[object], D, Sequence[KeyEntry]]:
-        pairs, data = flatten_with_keys(x)
-        pairs = list(pairs)
-        return [child for _, child in pairs], data, [key for key, _ in pairs]
+        parts = flatten_with_keys(x)
+        try:
+            pairs, data = parts
+            pairs = list(pairs)
+            return [child for _, child in pairs], data, [key for key, _ in pairs]
+        except (TypeError, ValueError):
+            _check_parts(nodetype, parts, "pairs (key, child)")
+            raise
 
     tree_classes.register(nodetype, flat, unflatten_func, NamedKey)
+
+
+def _check_parts(cls: type, parts: object, children: str = "children") -> None:
+    """Raise ArgumentError if a user's function takes an instance apart into something else than two parts, of which the
+    first one is a collection."""
+    if isinstance(parts, tuple | list) and len(parts) == 2:
+        if isinstance(parts[0], Iterable) and children == "children":
+            return
+        found = f"a pair whose first part is {described(parts[0])}: {shown(parts[0])}"
+    else:
+        found = f"{described(parts)}: {shown(parts)}"
+    raise ArgumentError(
+        f"tree: the function that takes apart {cls.__qualname__} returns {found}",
+        remedy=f"return a pair: a sequence of {children}, and static data",
+    )
 
 
 def register_pytree_node_class(cls: C) -> C:

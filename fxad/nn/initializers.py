@@ -47,7 +47,8 @@ def _initializer(draw: Callable[[ArrayLike, Shape, DType], Array], dtype: object
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        return draw(key, as_shape(shape), dtypes.as_dtype(dtype))
+        chosen = dtypes.as_dtype(dtype)
+        return draw(key, as_shape(shape), chosen).astype(chosen)  # a scale that is an array promotes
 
     return init
 

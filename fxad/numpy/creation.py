@@ -445,7 +445,7 @@ def _nested_items(x: object) -> Iterator[object]:
         for part in x:
             yield from _nested_items(part)
     else:
-        yield x
+        yield contained_array(x)
 
 
 def _dtype_of(found: list[object]) -> dtypes.DType:

@@ -29,7 +29,7 @@ from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, expm1, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
-from fxad.operations.arguments import no_out, text, to_int
+from fxad.operations.arguments import contained_array, no_out, text, to_int
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.traced_numbers import is_number
@@ -345,11 +345,12 @@ def isrealobj(x: ArrayLike) -> bool:
 def iscomplexobj(x: Nested) -> bool:
     """Return True if the dtype is complex."""
     array = asarray(x) if isinstance(x, list | tuple) else cast("ArrayLike", x)
-    return aval_of(array, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
+    return aval_of(contained_array(array), "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
 
 
 def isscalar(element: object) -> bool:
     """Return True for a Python or NumPy scalar, and for an fxad array of shape ()."""
+    element = contained_array(element)
     return (
         element.ndim == 0
         if isinstance(element, Array)

@@ -15,6 +15,7 @@ from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType, issubdtype as issubdtype
 from fxad.errors import ArgumentError, DTypeError, ParameterError, shown
 from fxad.operations import promotion
+from fxad.operations.arguments import contained_array
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.tracing.array import ArrayLike, aval_of
 from fxad.tracing.traced_numbers import TracedNumber, dtype_of_number
@@ -34,6 +35,13 @@ class FloatInfo:
     min: float
     smallest_normal: float
     smallest_subnormal: float
+    epsneg: float
+    resolution: float
+    precision: int
+    nmant: int
+    nexp: int
+    minexp: int
+    maxexp: int
 
     @property
     def tiny(self) -> float:
@@ -59,8 +67,22 @@ def finfo(type: object, /) -> FloatInfo:
         raise DTypeError(f"finfo: {dtype.name} is not floating", remedy="use iinfo")
     real = dtypes.real_part(dtype)
     info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
-    values = [float(v) for v in (info.eps, info.max, info.min, info.smallest_normal, info.smallest_subnormal)]
-    return FloatInfo(real, 8 * real.itemsize, *values)
+    return FloatInfo(
+        dtype=real,
+        bits=8 * real.itemsize,
+        eps=float(info.eps),
+        max=float(info.max),
+        min=float(info.min),
+        smallest_normal=float(info.smallest_normal),
+        smallest_subnormal=float(info.smallest_subnormal),
+        epsneg=float(info.epsneg),
+        resolution=10.0**-info.precision,
+        precision=info.precision,
+        nmant=info.nmant,
+        nexp=info.nexp,
+        minexp=info.minexp,
+        maxexp=info.maxexp,
+    )
 
 
 def iinfo(type: object, /) -> IntInfo:
@@ -74,6 +96,7 @@ def iinfo(type: object, /) -> IntInfo:
 
 
 def _dtype_of(value: object) -> DType:
+    value = contained_array(value)
     own = getattr(value, "dtype", None)
     return dtypes.as_dtype(own if isinstance(own, np.dtype) else value)
 
@@ -152,15 +175,15 @@ def isdtype(dtype: object, kind: object) -> bool:
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """Return the sizes of the axes."""
-    return aval_of(a, "shape: argument 0").shape
+    return aval_of(contained_array(a), "shape: argument 0").shape
 
 
 def ndim(a: ArrayLike) -> int:
     """Return the number of axes."""
-    return aval_of(a, "ndim: argument 0").ndim
+    return aval_of(contained_array(a), "ndim: argument 0").ndim
 
 
 def size(a: ArrayLike, axis: AxisLike = None) -> int:
     """Return the number of elements, or the product of the sizes of some axes."""
-    aval = aval_of(a, "size: argument 0")
+    aval = aval_of(contained_array(a), "size: argument 0")
     return prod([aval.shape[k] for k in normalize_axes("size", hashable_axis(axis), aval.ndim)])

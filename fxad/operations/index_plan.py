@@ -378,7 +378,7 @@ class _PlanBuilder:
 
     def _add_array(self, e: _IndexArray) -> None:
         n = self.shape[self.axis]
-        if e.masked is not None and e.masked != n:
+        if e.masked is not None and e.masked != n and e.masked != 0:  # NumPy takes a mask of no elements
             raise AxisError(
                 f"getitem: a mask of size {e.masked} does not fit axis {self.axis} with size {n}",
                 remedy="a mask has the sizes of the axes it indexes",

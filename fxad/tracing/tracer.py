@@ -199,6 +199,11 @@ class Tracer(Array):
     def _refuse(self, what: str, remedy: str) -> NoReturn:
         raise self._without_value(what, remedy)
 
+    def _lack(self, name: str, remedy: str) -> NoReturn:
+        """Raise the error for a property of values: `hasattr` is False, as for an attribute that is missing."""
+        error = self._without_value(name, remedy)
+        raise TracerAttributeError(error.message, remedy=remedy) if type(error) is TracerError else error
+
     @property
     def origin(self) -> str:
         """The place where the value was computed, as text: the user's line, or the traced function."""
@@ -261,11 +266,11 @@ class Tracer(Array):
 
     @property
     def sharding(self) -> Sharding:
-        self._refuse("sharding", "look at the sharding of the arguments, before the function is traced")
+        self._lack("sharding", "look at the sharding of the arguments, before the function is traced")
 
     @property
     def addressable_shards(self) -> tuple[Shard[Array], ...]:
-        self._refuse("addressable_shards", "look at the parts of the arguments, before the function is traced")
+        self._lack("addressable_shards", "look at the parts of the arguments, before the function is traced")
 
     def devices(self) -> set[Device]:
         self._refuse("devices", "look at the devices of the arguments, before the function is traced")
@@ -292,6 +297,11 @@ class Tracer(Array):
 
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse("pickle", "return the array and pickle the result")
+
+
+@final
+class TracerAttributeError(TracerError, AttributeError):
+    """A property of arrays that only values have. Code that asks with `hasattr` or `getattr` goes on without it."""
 
 
 @final

@@ -251,3 +251,37 @@ def test_an_object_without_a_text_is_named_by_its_type(name: str) -> None:
     with pytest.raises(fx.errors.FxadError) as e:
         REFUSED[name]()
     assert "Mute" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "pairs", "found", "children"),
+    [
+        ((1, 2, 3), False, "a tuple: (1, 2, 3)", "children"),
+        ("ab", True, "a str: 'ab'", "pairs (key, child)"),
+        ((3, None), False, "a pair whose first part is an int: 3", "children"),
+        (([1], None), True, "a pair whose first part is a list: [1]", "pairs (key, child)"),
+    ],
+)
+def test_functions_of_jax_that_give_no_pair(parts: Any, pairs: bool, found: str, children: str) -> None:
+    class Odd:
+        pass
+
+    register: Any = tree.register_pytree_with_keys if pairs else tree.register_pytree_node
+    register(Odd, lambda x: parts, lambda data, children: Odd())
+    with pytest.raises(fx.errors.ArgumentError) as e:
+        tree.leaves([Odd()])
+    name = "test_functions_of_jax_that_give_no_pair.<locals>.Odd"
+    assert e.value.message == f"tree: the function that takes apart {name} returns {found}"
+    assert e.value.remedy == f"return a pair: a sequence of {children}, and static data"
+
+
+def test_errors_of_functions_of_jax_are_their_own() -> None:
+    class Odd:
+        pass
+
+    def parts(x: object) -> tuple[Any, None]:
+        return (int(c) for c in "1a"), None
+
+    tree.register_pytree_node(Odd, parts, lambda data, children: Odd())
+    with pytest.raises(ValueError, match="invalid literal"):
+        tree.leaves([Odd()])

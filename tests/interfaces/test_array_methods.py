@@ -197,6 +197,18 @@ def test_a_tracer_has_no_value(name: str) -> None:
     assert e.value.remedy == REFUSED.get(name, remedy)
 
 
+def test_a_tracer_has_no_property_of_values() -> None:
+    """Code that asks whether an array is divided over devices runs under a transformation too."""
+    found: list[Any] = []
+
+    def f(x: Any) -> Any:
+        found.extend([hasattr(x, "sharding"), getattr(x, "sharding", None), hasattr(x, "addressable_shards")])
+        return x
+
+    fx.trace(f, fx.Spec((2,)))
+    assert found == [False, None, False]
+
+
 def test_a_number_has_no_axes_where_axes_have_a_meaning() -> None:
     """In a traced program too, where a number is a literal with the shape of the other operand."""
     x, m = np.arange(1, 4, dtype=np.float32), np.eye(3, dtype=np.float32)

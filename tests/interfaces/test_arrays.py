@@ -318,9 +318,12 @@ def test_objects_that_contain_an_array_by_jax_s_protocol() -> None:
         (lambda x: fnp.sum(w) * x, [3, 3, 3]),
         (lambda x: fx.lax.neg(w) * x, [0, -1, -2]),
         (lambda x: fnp.asarray(w) * x, [0, 1, 2]),
+        (lambda x: fnp.asarray([w, x]), [[0, 1, 2], [1, 1, 1]]),
         (lambda x: x.at[:].set(w), [0, 1, 2]),
         (fx.grad(lambda x: (x * w).sum()), [0, 1, 2]),
     ]
     for f, wanted in cases:
         np.testing.assert_array_equal(np.asarray(f(one)), wanted)
         np.testing.assert_array_equal(np.asarray(fx.jit(f)(one)), wanted)
+    assert (fnp.shape(w), fnp.ndim(w), fnp.size(w), fnp.result_type(w, 1).name) == ((3,), 1, 3, "float32")
+    assert (fnp.isscalar(w), fnp.isscalar(Converts(fnp.ones(()))), fnp.iscomplexobj(w)) == (False, True, False)

@@ -480,7 +480,11 @@ def test_asarray() -> None:
 
 
 def test_attributes_of_dtypes() -> None:
-    assert fnp.finfo("float32").eps == np.finfo(np.float32).eps
+    names = "bits dtype eps epsneg max maxexp min minexp nexp nmant precision smallest_normal smallest_subnormal tiny"
+    for dtype in (np.float16, np.float32, np.float64):
+        found, wanted = fnp.finfo(dtype), np.finfo(dtype)
+        assert [getattr(found, n) for n in names.split()] == [getattr(wanted, n) for n in names.split()]
+        assert float(str(wanted.resolution)) == found.resolution
     assert fnp.finfo(fnp.bfloat16).max > 3e38
     assert fnp.iinfo(np.int8).min == -128
     assert fnp.iinfo("uint64").max == 2**64 - 1

@@ -7,9 +7,9 @@ arrays that it is combined with. This is resolved when functions are traced, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core import tree
@@ -18,17 +18,20 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.source_info import source_text
 from fxad.core.tree import Structure
-from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described, shown
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, distinct_jaxprs
 from fxad.lax.creation import splat
 from fxad.operations import promotion
+from fxad.operations.number_types import BOOL, NumberType, number_type
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name
 from fxad.tracing.trace import trace_leaves
 from fxad.tracing.traced_numbers import ArgumentType, TracedNumber, dtype_of_number, is_number, number_array
 from fxad.transforms.locate import describe
+
+# The type of a result of a traced function: that of a number is not decided.
+ResultType: TypeAlias = Aval | NumberType
 
 
 @final
@@ -45,6 +48,7 @@ class TracedFunction:
     captured: tuple[object, ...]
     out_tree: Structure
     numbers: tuple[promotion.Scalar | None, ...]
+    result_types: tuple[ResultType, ...]  # of the results of the function: also numbers that were computed
     name: str  # the name of this function; `jaxpr` has the name of the first function with an equal program
 
     def typed(self, likes: Sequence[Aval | None]) -> TracedFunction:
@@ -74,7 +78,13 @@ def traced_body(
     call = tree.call_structure(in_tree)
     jaxpr, captured, out_tree, leaves = trace_leaves(fn, call, avals, function_name(fn), what)
     numbers = tuple([x if is_scalar(x) else None for x in leaves])
-    return TracedFunction(jaxpr, captured, out_tree, numbers, function_name(fn))
+    types = tuple([_number_type(x) or a for x, a in zip(leaves, jaxpr.out_avals, strict=True)])
+    return TracedFunction(jaxpr, captured, out_tree, numbers, types, function_name(fn))
+
+
+def _number_type(x: object) -> NumberType | None:
+    """Return the type of a Python number, also of a traced one; None for what is none."""
+    return x.number_type if type(x) is TracedNumber else number_type(x)
 
 
 def common_operands(bodies: Sequence[TracedFunction]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:
@@ -143,9 +153,9 @@ def traced_loop(
     """Trace the body of a loop: `fn(carry, *rest) -> carry`, or with `pair` `fn(carry, *rest) -> (carry, results)`.
 
     `rest` is the structure of the tuple of the other arguments. The carry has the types of `init`. A bare Python number
-    in it starts as int32, float32, ... If the body returns another dtype for it, and the number fits its kind, the
-    carry takes the dtype of the arrays that the number is combined with, directly or through other numbers, and the
-    body is traced again. `role` and `start` are the user's names of the function and the initial carry.
+    in it starts as int32, float32, ... If the body combines it with arrays of another dtype, directly or through other
+    numbers, and the number fits their kind, the carry takes that dtype, and the body is traced again. `role` and
+    `start` are the user's names of the function and the initial carry.
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the leaf of the carry that changes, and both types.
     """
@@ -154,16 +164,16 @@ def traced_loop(
     first = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
     args = tree.tuple_structure(carry_tree, *rest.children())
 
-    traced_by_types: dict[tuple[Aval, ...], tuple[TracedFunction, Structure]] = {}
+    traced_by_types: dict[tuple[ResultType, ...], tuple[TracedFunction, Structure]] = {}
 
-    def traced(avals: Sequence[Aval]) -> tuple[TracedFunction, Structure]:
-        key = tuple(avals)
+    def traced(types: Sequence[ResultType]) -> tuple[TracedFunction, Structure]:
+        key = tuple(types)
         if key not in traced_by_types:
-            traced_by_types[key] = trace_once(avals)
+            traced_by_types[key] = trace_once(types)
         return traced_by_types[key]
 
-    def trace_once(avals: Sequence[Aval]) -> tuple[TracedFunction, Structure]:
-        body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
+    def trace_once(types: Sequence[ResultType]) -> tuple[TracedFunction, Structure]:
+        body = traced_body(f"{what}: {role}", fn, args, [*types, *rest_avals])
         carry_tree_out, rest_tree = _carry_and_results(what, role, body, pair)
         if carry_tree_out != carry_tree:
             raise TreeError(
@@ -171,9 +181,16 @@ def traced_loop(
                 f"{tree.shape_text(carry_tree_out)}, {start} is {tree.shape_text(carry_tree)}",
                 remedy=f"return from {role} what it was given, with new values",
             )
+        avals = [t if isinstance(t, Aval) else None for t in types]
         return body.typed([*avals, *[None] * (len(body.numbers) - len(first))]), rest_tree
 
-    avals = _carry_types(leaves, first, lambda guess: traced(guess)[0].jaxpr.out_avals)
+    def returned(types: Sequence[ResultType]) -> Sequence[ResultType]:
+        body, _ = traced(types)
+        given = zip(types, body.jaxpr.out_avals, body.result_types, strict=False)
+        return [out if isinstance(t, Aval) else result for t, out, result in given]
+
+    body, rest_tree = traced(first)  # errors of the body are reported for the types that the user gave
+    avals = _carry_types(leaves, first, body.jaxpr, returned)
     body, rest_tree = traced(avals)
     for k, (have, want, path) in enumerate(zip(body.jaxpr.out_avals, avals, paths, strict=False)):
         if have is not want:
@@ -186,80 +203,82 @@ def traced_loop(
     return TracedLoop(body, values, carry_tree, rest_tree)
 
 
-# The trial dtype of a number, to find the arrays that it is combined with: every other dtype of its kind promotes it.
-# If a literal does not fit in this dtype, the next one is tried.
-_YIELDING: Final = (
-    (dtypes.bool_, dtypes.int8, dtypes.float16, dtypes.complex64),
-    (dtypes.bool_, dtypes.int16, dtypes.float16, dtypes.complex64),
-    (dtypes.bool_, dtypes.int32, dtypes.float16, dtypes.complex64),
-)
-
-
 def _carry_types(
-    leaves: Sequence[object], first: Sequence[Aval], outs_of: Callable[[Sequence[Aval]], Sequence[Aval]]
-) -> list[Aval]:
-    """Return the types of the carry: those of its leaves. A bare number whose type the body changes gets the dtype of
-    the arrays that it is combined with. An int32 with an int8 would promote to int32, but the number 0 does not.
-
-    A number may reach arrays through another one, steps later: `(a, b) -> (b, a * x)`. So types are propagated to a
-    fixpoint. A number that then no longer keeps its type is treated as a changing one too, and the propagation
-    restarts.
-    """
-    outs_of(first)  # errors of the body are reported for the types that the user gave
-    for yielding in _YIELDING[:-1]:
-        try:
-            return _carry_types_from_trials(leaves, first, outs_of, yielding)
-        except DTypeError:
-            continue
-    return _carry_types_from_trials(leaves, first, outs_of, _YIELDING[-1])
-
-
-def _carry_types_from_trials(
     leaves: Sequence[object],
     first: Sequence[Aval],
-    outs_of: Callable[[Sequence[Aval]], Sequence[Aval]],
-    yielding: Sequence[DType],
+    body: Jaxpr,
+    returned: Callable[[Sequence[ResultType]], Sequence[ResultType]],
 ) -> list[Aval]:
-    """Return the types of the carry, found with numbers in trial dtypes.
+    """Return the types of the carry: those of its leaves (`first`, for which `body` is the program). A bare number gets
+    the dtype of the arrays that it is combined with. An int32 with an int8 promotes to int32, but the number 0 does
+    not. So the body is traced with its numbers as numbers, if it changes one of them or has an array of fewer bits.
+    """
+    numbers = [k for k, x in enumerate(leaves) if is_number(x)]
+    if all([body.out_avals[k] is first[k] for k in numbers]) and not (numbers and _has_narrow_values(body)):
+        return list(first)
+    types = _types_in_steps(
+        leaves, numbers, [_type_of_number(x) or a for x, a in zip(leaves, first, strict=True)], returned
+    )
+    return _as_arrays(_types_in_steps(leaves, numbers, _as_arrays(types), returned))
 
-    For the body (a, b) -> (b, a * x) with the carry (0, 0) and x: f64[], and int8 as the trial dtype of an int:
+
+def _types_in_steps(
+    leaves: Sequence[object],
+    numbers: Sequence[int],
+    types: Sequence[ResultType],
+    returned: Callable[[Sequence[ResultType]], Sequence[ResultType]],
+) -> list[ResultType]:
+    """Return the types of the carry that the body returns for themselves, found from `types` step by step: a number may
+    reach an array through another one.
+
+    For the body (a, b) -> (b, a * x) with the carry (0, 0) and x: f64[]:
 
         (a, b)        the body returns
-        (i32, i32)    (i32, f64)          b changes: it gets the trial dtype
-        (i32, i8)     (i8, f64)           b is f64
-        (i32, f64)    (f64, f64)          a changes too: start again, with the trial dtype for both
-        (i8, i8)      (i8, f64)           b is f64; a keeps its trial dtype
-        (i8, f64)     (f64, f64)          a is f64
+        (int, int)    (int, f64)          b is f64
+        (int, f64)    (f64, f64)          a is f64 too
         (f64, f64)    (f64, f64)          the types of the carry
     """
-
-    def changing(numbers: Iterable[int], have: Sequence[Aval], outs: Sequence[Aval]) -> list[int]:
-        return [k for k in numbers if outs[k] is not have[k] and _can_hold(leaves[k], outs[k])]
-
-    def propagated(start: Sequence[Aval], changed: Sequence[int]) -> list[Aval]:
-        """Return the types that the changed numbers take, step by step."""
-        avals = list(start)
-        for _ in changed:  # a step makes at least one of them known
-            outs = outs_of(avals)  # cached: traced once per types
-            for k in changing(changed, avals, outs):
-                avals[k] = outs[k]
-        return avals
-
-    numbers = [k for k, x in enumerate(leaves) if is_number(x)]
-    outs = outs_of(first)
-    changed = more = changing(numbers, first, outs)
-    avals = list(first)
-    while more:
-        start = list(first)
+    found = list(types)
+    for _ in range(4 * len(numbers)):  # a number changes its kind twice at most, then its dtype
+        try:
+            outs = returned(found)
+        except Exception:  # noqa: BLE001  # the user's code, which arrays suited: it does not compute with numbers
+            return list(types)
+        changed = [k for k in numbers if _takes(leaves[k], found[k], outs[k])]
         for k in changed:
-            start[k] = first[k].with_dtype(yielding[promotion.dtype_kind(first[k].dtype)])
-        avals = propagated(start, changed)
-        more = changing([k for k in numbers if k not in changed], first, outs_of(avals))
-        met_no_array = [k for k in (*changed, *more) if avals[k] is start[k]]
-        for k in met_no_array:  # it has the type that the body first returned for it
-            avals[k] = outs[k] if _can_hold(leaves[k], outs[k]) else first[k]
-        changed = [*changed, *more]
-    return avals
+            found[k] = outs[k]
+        if not changed:
+            break
+    return found
+
+
+def _as_arrays(types: Sequence[ResultType]) -> list[Aval]:
+    """Return types with those of numbers as arrays by themselves."""
+    return [t.aval if isinstance(t, NumberType) else t for t in types]
+
+
+def _takes(number: object, have: ResultType, out: ResultType) -> bool:
+    """Return True if a number of a carry takes the type that the body returns for it."""
+    if isinstance(out, Aval):
+        return out is not have and _can_hold(number, out)
+    return isinstance(have, NumberType) and isinstance(out, NumberType) and out.kind > have.kind
+
+
+def _type_of_number(x: object) -> NumberType | None:
+    """Return the type of a number whose dtype is not decided; None for arrays and for bools, which promote nothing."""
+    kind = _number_type(x)
+    return None if kind is BOOL else kind
+
+
+def _has_narrow_values(jaxpr: Jaxpr) -> bool:
+    """Return True if a value of a program, or of its bodies, has a dtype of numbers with fewer than 32 bits."""
+    return any(
+        [
+            x.aval.dtype.itemsize < 4 and x.aval.dtype is not dtypes.bool_
+            for body in distinct_jaxprs(jaxpr)
+            for x in (*body.ins, *[v for eqn in body.eqns for v in eqn.outs])
+        ]
+    )
 
 
 def _carry_and_results(what: str, role: str, body: TracedFunction, pair: bool) -> tuple[Structure, Structure]:
