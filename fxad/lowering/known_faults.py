@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Flag, auto
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
@@ -16,6 +15,7 @@ from typing import Final, TypeAlias, final
 from jaxlib.version import __version__ as jaxlib_version
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Hlo, HloValue
 from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.stablehlo import lower_compare
@@ -78,7 +78,7 @@ class Kind(Flag):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Folding:
     """XLA folds an operation into one that reads its result: into this one, after an operation of the kind `after`. The
     result of this one is of the kind `makes`. If `beside_constant`, both hold only if an operand is a constant."""
 
@@ -89,20 +89,20 @@ class Fold:
 
 # XLA computes a / (b / c) as (a * c) / b, (a / b) / c as a / (b * c), and log(x ** y) as y * log|x|. The products leave
 # the range: 300 / (200 / 300) is infinite in float16. The logarithm of (-4) ** 0.5 is 0.69, and not nan.
-_QUOTIENTS: Final = Fold(Kind.QUOTIENT, Kind.QUOTIENT)
+_QUOTIENTS: Final = Folding(Kind.QUOTIENT, Kind.QUOTIENT)
 # Up to jaxlib 0.11, XLA computes (x + a) - b as x + (a - b), and (x * a) * b as x * (a * b), for constants a and b.
-_SUMS: Final = (Fold(Kind.SUM, Kind.SUM, beside_constant=True),)
-_PRODUCTS: Final = (Fold(Kind.PRODUCT, Kind.PRODUCT, beside_constant=True),)
+_SUMS: Final = (Folding(Kind.SUM, Kind.SUM, beside_constant=True),)
+_PRODUCTS: Final = (Folding(Kind.PRODUCT, Kind.PRODUCT, beside_constant=True),)
 _OF_CONSTANTS: Final = (
     {"stablehlo.add": _SUMS, "stablehlo.subtract": _SUMS, "stablehlo.multiply": _PRODUCTS} if VERSION < (0, 12) else {}
 )
 
 # What XLA folds, by the name of the operation that it is folded into. A barrier between the two operations keeps them
 # apart until kernels are formed, and takes no time.
-FOLDS: Final[Mapping[str, tuple[Fold, ...]]] = MappingProxyType({
+FOLDS: Final[Mapping[str, tuple[Folding, ...]]] = MappingProxyType({
     "stablehlo.divide": (_QUOTIENTS, *_OF_CONSTANTS.get("stablehlo.multiply", ())),
-    "stablehlo.power": (Fold(Kind.NONE, Kind.POWER),),
-    "stablehlo.log": (Fold(Kind.POWER, Kind.NONE),),
+    "stablehlo.power": (Folding(Kind.NONE, Kind.POWER),),
+    "stablehlo.log": (Folding(Kind.POWER, Kind.NONE),),
     **_OF_CONSTANTS,
 })  # fmt: skip
 # XLA moves these over others: the result is of the kind of the operand.

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from typing import Any, Final, final
+from typing import Final, final
 
 from fxad.errors import shown
 from fxad.ir import Jaxpr, Source, SourceLocation, distinct_jaxprs, source_locations
@@ -119,17 +119,17 @@ def check_number_of_lines(what: str, section: FileSection, sources: Sequence[Sou
         )
 
 
-def _file(name: Any, digest: Any) -> tuple[str, str]:
+def _file(name: object, digest: object) -> tuple[str, str]:
     return _text(name), _text(digest) or _UNKNOWN
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{shown(value)} is no text")
     return value
 
 
-def _index(value: Any, size: int, least: int = 0) -> int:
+def _index(value: object, size: int, least: int = 0) -> int:
     if type(value) is not int or not least <= value < size:
         raise ValueError(f"{shown(value)} is no number from {least} to {size - 1}")
     return value
@@ -138,11 +138,11 @@ def _index(value: Any, size: int, least: int = 0) -> int:
 def _line(
     files: Sequence[tuple[str, str]],
     before: Sequence[Source],
-    file: Any,
-    line: Any,
-    function: Any,
-    scope: Any,
-    callers: Any,
+    file: object,
+    line: object,
+    function: object,
+    scope: object,
+    callers: Sequence[object],
 ) -> SourceLocation:
     name, digest = files[_index(file, len(files))]
     called = [before[_index(k, len(before))] for k in callers]

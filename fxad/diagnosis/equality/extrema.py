@@ -70,7 +70,9 @@ def _larger(domain: ProofDomain, order: _Order, x: Symbolic, y: Symbolic) -> Sym
     total = domain.field.add(order.encode(x), order.encode(y))
     if len(ours) * len(theirs) <= _MOST_JOINED:
         for k, leaf in enumerate(theirs):
-            twice = _among(leaf, ours) & ~_among(leaf, theirs[:k])  # the first time among those of y
+            twice = np.logical_and(
+                _among(leaf, ours), np.logical_not(_among(leaf, theirs[:k]))
+            )  # the first time among those of y
             if twice.any():
                 total = np.where(twice, domain.field.sub(total, order.encode(y.like(leaf))), total)
     larger = order.decode(total, x, y)

@@ -15,7 +15,7 @@ from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, recomputes
 from fxad.diagnosis.explain.origins import TRANSPOSED
 from fxad.diagnosis.explain.page import Findings
-from fxad.diagnosis.explain.problems import Problem, ranked
+from fxad.diagnosis.explain.problems import PageProblem, ranked
 from fxad.diagnosis.explain.rows import Callers, ExplainedProgram, Memory, MemoryRow, TimeRow, callers_of
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
@@ -117,12 +117,12 @@ def verdict(
 
 @final
 @dataclass(frozen=True, slots=True)
-class Found:
+class Observation:
     """A text of a line of the verdict, empty if a part of another one, and the problem that it is; None if it is
     none."""
 
     text: str
-    problem: Problem | None = None
+    problem: PageProblem | None = None
 
 
 @final
@@ -131,10 +131,10 @@ class Verdict:
     """What was found, by subject, and the problems, the worst first."""
 
     findings: tuple[Findings, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[PageProblem, ...]
 
 
-def _texts(found: Sequence[Found]) -> tuple[str, ...]:
+def _texts(found: Sequence[Observation]) -> tuple[str, ...]:
     return tuple([f.text for f in found if f.text])
 
 
@@ -164,25 +164,25 @@ def duration(seconds: float) -> str:
 # -------------------------------------------------------------------------------------------------------- memory, time
 
 
-def _memory(s: ExplainedProgram, memory: Memory) -> list[Found]:
+def _memory(s: ExplainedProgram, memory: Memory) -> list[Observation]:
     temporaries = s.stats.temp_bytes
     if not temporaries:
-        return [Found("no temporaries")]
+        return [Observation("no temporaries")]
     total = sum([r.bytes for r in memory.rows if r.bytes > 0])
     parts = []
     if memory.problem:
-        parts.append(Found(f"no details: {memory.problem}"))
+        parts.append(Observation(f"no details: {memory.problem}"))
     by_line: dict[_Place, list[MemoryRow]] = {}
     for row in memory.rows:
         if row.bytes > 0 and row.equation:
             by_line.setdefault(row.line, []).append(row)
     order = sorted(by_line, key=lambda line: -sum([r.bytes for r in by_line[line]]))
     for line in order[:_NAMED]:
-        parts.append(Found(_consumer(by_line[line], line, total), large_values(s, by_line[line], line)))
+        parts.append(Observation(_consumer(by_line[line], line, total), large_values(s, by_line[line], line)))
     reused = sum([r.bytes for r in memory.rows if r.bytes < 0])
     more = f" and {amount(-reused)} in memory of arguments and results" if reused else ""
-    first, *others = parts or [Found("")]
-    return [Found(f"{amount(temporaries)} of temporaries{more}: {first.text}", first.problem), *others]
+    first, *others = parts or [Observation("")]
+    return [Observation(f"{amount(temporaries)} of temporaries{more}: {first.text}", first.problem), *others]
 
 
 def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
@@ -192,7 +192,7 @@ def _consumer(rows: Sequence[MemoryRow], line: _Place, total: int) -> str:
     return f"{line_text(line)} {amount(size)} ({share}), {values} such as {largest.type}, {largest.reason}"
 
 
-def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: _Place) -> Problem | None:
+def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: _Place) -> PageProblem | None:
     """Return the problem that the values of a line take a large part of the memory; None if they do not."""
     size, largest = sum([r.bytes for r in rows]), max(rows, key=lambda r: r.bytes)
     whole = max(1, s.stats.peak_bytes, s.stats.temp_bytes)
@@ -216,7 +216,7 @@ def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: _Place) -
     verb = "stores" if kept else "makes"
     values = f"{len(rows)} values such as " if len(rows) > 1 else ""
     called = _called_from(largest.callers)
-    return Problem(
+    return PageProblem(
         f"{line_text(line)}{called} {verb} {values}{largest.type}: {largest.reason}",
         f"{amount(size)}, {100 * size / max(1, s.stats.temp_bytes):.0f} % of the temporaries",
         remedy,
@@ -233,7 +233,7 @@ def _called_from(callers: Callers) -> str:
     return f", called from {', '.join(named)}{more}," if named else ""
 
 
-def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[Found]:
+def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[Observation]:
     total = sum([r.seconds for r in time])
     parts = []
     if total:
@@ -242,8 +242,8 @@ def _time(s: ExplainedProgram, time: Sequence[TimeRow]) -> list[Found]:
             by_line[r.line] = by_line.get(r.line, 0.0) + r.seconds
         order = sorted(by_line, key=lambda line: -by_line[line])[:_NAMED]
         shares = [f"{line_text(line)} {100 * by_line[line] / total:.0f} %" for line in order]
-        parts.append(Found(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}"))
-    return [*host_calls(s.equations, total), *parts, *map(Found, unknown_loops(s.equations, time))]
+        parts.append(Observation(f"{duration(total)} a call, {time[0].reason}: {', '.join(shares)}"))
+    return [*host_calls(s.equations, total), *parts, *map(Observation, unknown_loops(s.equations, time))]
 
 
 def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
@@ -254,7 +254,7 @@ def unknown_loops(equations: Equations, time: Sequence[TimeRow]) -> list[str]:
     return [f"the steps of the loop of {line_text(line)} are not known: it counts as one" for line in loops][:_NAMED]
 
 
-def host_calls(equations: Equations, total: float) -> list[Found]:
+def host_calls(equations: Equations, total: float) -> list[Observation]:
     """Return the calls of the host, with their loops. `total` are the seconds of the program."""
     out = []
     for e in equations:
@@ -270,7 +270,7 @@ def host_calls(equations: Equations, total: float) -> list[Found]:
                 else "return the values of the loop, and use them after it; or call every k-th step, with lax.cond"
             )
             each = "in each step" if e.unbounded else "a call"
-            problem = Problem(
+            problem = PageProblem(
                 f"{line_text(e.line)}{called} {text}",
                 f"about {duration(seconds)} {each}",
                 remedy,
@@ -279,21 +279,25 @@ def host_calls(equations: Equations, total: float) -> list[Found]:
                 e.line,
                 e.number,
             )
-            out.append(Found(f"{line_text(e.line)} {text}", problem))
+            out.append(Observation(f"{line_text(e.line)} {text}", problem))
     return _shortened(out, "calls of the host")
 
 
-def _shortened(findings: list[Found], what: str) -> list[Found]:
+def _shortened(findings: list[Observation], what: str) -> list[Observation]:
     more = len(findings) - _NAMED
     if more <= 0:
         return findings
-    return [*findings[:_NAMED], Found(f"{more} more {what}"), *[Found("", f.problem) for f in findings[_NAMED:]]]
+    return [
+        *findings[:_NAMED],
+        Observation(f"{more} more {what}"),
+        *[Observation("", f.problem) for f in findings[_NAMED:]],
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- again
 
 
-def recomputed(equations: Equations, time: Sequence[TimeRow]) -> list[Found]:
+def recomputed(equations: Equations, time: Sequence[TimeRow]) -> list[Observation]:
     """Return the lines whose equations run again in recomputations, the most expensive first. Two runs are what a
     `remat` is for; more are a problem."""
     plain, again = Counter[_Operation](), Counter[_Operation]()
@@ -336,12 +340,12 @@ def recomputed(equations: Equations, time: Sequence[TimeRow]) -> list[Found]:
             if share > most:
                 most, worst, at = share, text, where
             wasted += share
-    found = [Found(text) for _, text in sorted(out, key=lambda x: x[0])]
+    found = [Observation(text) for _, text in sorted(out, key=lambda x: x[0])]
     if wasted:
         seconds = 1e-6 * wasted
         total_seconds = sum([r.seconds for r in time]) or seconds
         severity = min(1.0, seconds / total_seconds)
-        problem = Problem(
+        problem = PageProblem(
             worst,
             f"{duration(seconds)} a call, {100 * severity:.0f} % of the time",
             "drop one of the two remats, or give the outer one a policy that keeps what the inner one returns",
@@ -349,7 +353,7 @@ def recomputed(equations: Equations, time: Sequence[TimeRow]) -> list[Found]:
             "time",
             *at,
         )
-        found[0] = Found(found[0].text, problem)
+        found[0] = Observation(found[0].text, problem)
     return _shortened(found, "lines that are computed again")
 
 
@@ -359,7 +363,7 @@ def remat_lines(equations: Equations) -> list[str]:
     return list(dict.fromkeys([line_text(line) for line in found if line is not None]))
 
 
-def compiled_again(s: ExplainedProgram, time: Sequence[TimeRow], compared: Jaxpr | None = None) -> list[Found]:
+def compiled_again(s: ExplainedProgram, time: Sequence[TimeRow], compared: Jaxpr | None = None) -> list[Observation]:
     """Return why the cache holds several programs of this name, from the first difference to each of them, but for
     `compared`."""
     jaxpr = s.executable.program.jaxpr
@@ -381,8 +385,8 @@ def compiled_again(s: ExplainedProgram, time: Sequence[TimeRow], compared: Jaxpr
     compiling = 1e-3 * milliseconds(jaxpr)
     severity = compiling / (compiling + sum([r.seconds for r in time]))
     cost = f"about {duration(compiling)} for each new program"
-    problem = Problem(text, cost, remedy, severity, "program", difference.line)
-    return [Found(f"{text}. To compile once, {remedy}", problem)]
+    problem = PageProblem(text, cost, remedy, severity, "program", difference.line)
+    return [Observation(f"{text}. To compile once, {remedy}", problem)]
 
 
 def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
@@ -398,7 +402,7 @@ def _is_similar(a: Jaxpr, b: Jaxpr) -> bool:
 # --------------------------------------------------------------------------------------------------------------- waste
 
 
-def missed_donations(s: ExplainedProgram) -> list[Found]:
+def missed_donations(s: ExplainedProgram) -> list[Observation]:
     """Return the arguments that have the type of a result, and are not donated, the largest first."""
     program, donated = s.executable.program, {*s.executable.lowered.donate}
     first = len(program.bound)
@@ -421,7 +425,7 @@ def missed_donations(s: ExplainedProgram) -> list[Found]:
     result = program.jaxpr.outs[possible[missed[0]]]
     made = next((source_location(e.source) for e in program.jaxpr.eqns if result in e.outs), None)
     where = f", as that of {line_text(made)}" if made is not None else ""
-    problem = Problem(
+    problem = PageProblem(
         f"{named}{more} stay in memory beside results of their types{where}: they can be donated",
         f"{amount(size)}, {100 * severity:.0f} % of the peak",
         how,
@@ -429,7 +433,7 @@ def missed_donations(s: ExplainedProgram) -> list[Found]:
         "identity",
         made,
     )
-    return [Found(f"{text} ({how})", problem)]
+    return [Observation(f"{text} ({how})", problem)]
 
 
 def by_argument(program: Program[..., object], leaves: Collection[int]) -> list[tuple[Argument, list[str]]]:
@@ -438,7 +442,7 @@ def by_argument(program: Program[..., object], leaves: Collection[int]) -> list[
     return [(a, paths) for a, paths in found if paths]
 
 
-def wide_values(s: ExplainedProgram) -> list[Found]:
+def wide_values(s: ExplainedProgram) -> list[Observation]:
     """Return the lines where a value of fewer bits becomes one of 64 (128, if complex), and the operands that bring
     such values."""
     widening: dict[_Place, tuple[ExplainedEquation, Aval]] = {}
@@ -467,13 +471,13 @@ def wide_values(s: ExplainedProgram) -> list[Found]:
         if brought
         else "give the value there a dtype of 32 bits"
     )
-    out: list[Found] = []
+    out: list[Observation] = []
     for line in order:
         e, aval = widening[line]
         text = f"{line_text(line)} makes a value 64-bit: {aval}{cause}"
         cost = f"{amount(wide_bytes / 2)} more to write a call; {100 * severity:.0f} % of what it writes has 64 bits"
-        problem = None if out else Problem(text, cost, remedy, severity, "source", line, e.number)
-        out.append(Found(text, problem))
+        problem = None if out else PageProblem(text, cost, remedy, severity, "source", line, e.number)
+        out.append(Observation(text, problem))
     return _shortened(out, "lines that make values 64-bit")
 
 
@@ -485,7 +489,7 @@ def _is_narrow(dtype: DType) -> bool:
     return dtype.kind in "fiuc" and not _is_wide(dtype) and dtype.itemsize >= 2
 
 
-def stored_twice(s: ExplainedProgram, memory: Memory) -> list[Found]:
+def stored_twice(s: ExplainedProgram, memory: Memory) -> list[Observation]:
     """Return the values that are in memory twice at the peak: the result of one instruction, in two places."""
     places: dict[tuple[str, str], list[MemoryRow]] = {}
     for row in memory.rows:
@@ -498,7 +502,7 @@ def stored_twice(s: ExplainedProgram, memory: Memory) -> list[Found]:
             row = rows[0]
             text = f"{line_text(row.line)} is stored {len(rows)} times: {row.type}, {amount(row.bytes)} each"
             more = (len(rows) - 1) * row.bytes
-            problem = Problem(
+            problem = PageProblem(
                 text,
                 amount(more),
                 "read the old value before the line that writes the new one, so XLA needs no copy",
@@ -507,7 +511,7 @@ def stored_twice(s: ExplainedProgram, memory: Memory) -> list[Found]:
                 row.line,
                 row.number,
             )
-            out.append(Found(text, problem))
+            out.append(Observation(text, problem))
     return _shortened(out, "values that are stored twice")
 
 
@@ -559,18 +563,18 @@ def percent(share: float) -> str:
     return "" if isnan(share) else f"{100 * share:.0f} %"
 
 
-def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[Found]:
+def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[Observation]:
     if table is None:
-        return [Found("not measured (explain(..., digits=fx.rounding_errors(program, *args)))")]
+        return [Observation("not measured (explain(..., digits=fx.rounding_errors(program, *args)))")]
     lines = errors_by_line(table)
     if not lines:
-        return [Found("no rounding errors")]
-    parts = [Found("the results are exact")]
+        return [Observation("no rounding errors")]
+    parts = [Observation("the results are exact")]
     if table.relative > 0:
         left = digits_left(table.relative)
         jaxpr = s.executable.program.jaxpr
         of = "" if table.jaxpr is jaxpr else f" of {table.jaxpr.name}"
-        parts = [Found(f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}")]
+        parts = [Observation(f"the results{of} have a relative error of {table.relative:.1e}: of their digits, {left}")]
     worst = sorted([r for r in table.rows if r.causes], key=lambda r: -r.digits)
     accurate = table.relative <= _ACCURATE * table.unit_roundoff
     if accurate:  # what is lost there does not matter
@@ -578,23 +582,25 @@ def _digits(s: ExplainedProgram, table: ErrorTable | None) -> list[Found]:
     caused: dict[str, ErrorRow] = {}
     for r in worst:
         caused.setdefault(f"{line_text(r.line)}: {', '.join(r.causes)}", r)
-    parts += _shortened([Found(t, _lost_digits(table, t, r)) for t, r in caused.items()], "causes")
+    parts += _shortened([Observation(t, _lost_digits(table, t, r)) for t, r in caused.items()], "causes")
     for k, line in enumerate([x for x in lines if x.error > 0][:_NAMED]):
         share = f" ({percent(line.share)})" if percent(line.share) else ""
         text = f"{line_text(line.line)} adds an error of {line.error:.1e}{share}"
         alone = None if k or accurate or worst else _lost_digits(table, text, line)
-        parts.append(Found(text, alone))
+        parts.append(Observation(text, alone))
     return parts
 
 
-def _lost_digits(table: ErrorTable, text: str, at: ErrorRow | LineErrors) -> Problem | None:
+def _lost_digits(table: ErrorTable, text: str, at: ErrorRow | LineErrors) -> PageProblem | None:
     """Return the problem that a line loses digits of the results."""
     whole = -log10(table.unit_roundoff)
     finite = isfinite(table.relative)
     lost = min(whole, log10(max(1.0, table.relative / table.unit_roundoff))) if finite else whole
     severity = lost / whole if table.relative > 0 else 0.0
     remedy = next((how for word, how in _REMEDIES if any([word in cause for cause in at.causes])), _ROUNDED)
-    return Problem(text, f"{lost:.1f} of the {whole:.1f} digits of the results", remedy, severity, "digits", at.line)
+    return PageProblem(
+        text, f"{lost:.1f} of the {whole:.1f} digits of the results", remedy, severity, "digits", at.line
+    )
 
 
 _ROUNDED: Final = "compute this line in float64, or add in another order; fx.plan_precision chooses dtypes"

@@ -11,7 +11,7 @@ from textwrap import fill
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.diagnosis.explain.problems import Problem
+from fxad.diagnosis.explain.problems import PageProblem
 from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 from fxad.errors import ArgumentError, described, shown
 from fxad.support.atomic_file import write_whole
@@ -121,7 +121,7 @@ class Page:
     memory: tuple[MemoryRow, ...]
     time: tuple[TimeRow, ...]
     sections: tuple[PageSection, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PageProblem, ...] = ()
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ _WORST_FIRST: Final = "What to change, the worst first"
 _NO_PROBLEM: Final = "no problem was found"
 
 
-def _problems_text(problems: Sequence[Problem]) -> list[str]:
+def _problems_text(problems: Sequence[PageProblem]) -> list[str]:
     """Return the problems in lines of a terminal."""
     lines = [f"{_WORST_FIRST}:"]
     for k, p in enumerate(problems, 1):
@@ -212,7 +212,7 @@ def _problems_text(problems: Sequence[Problem]) -> list[str]:
     return lines if problems else [f"{_WORST_FIRST}: {_NO_PROBLEM}"]
 
 
-def _details(p: Problem) -> tuple[tuple[str, str], ...]:
+def _details(p: PageProblem) -> tuple[tuple[str, str], ...]:
     return ("cost", p.cost), ("remedy", p.remedy)
 
 
@@ -320,7 +320,7 @@ class _Links:
 _LINE: Final = re.compile(r"[^\s,;:()<>&]+:\d+")
 
 
-def _problems_html(problems: Sequence[Problem], links: _Links) -> str:
+def _problems_html(problems: Sequence[PageProblem], links: _Links) -> str:
     rows = []
     for p in problems:
         shown = [f'<a href="#{p.part}">{_escaped(links.parts[p.part])}</a>'] if p.part in links.parts else []

@@ -14,7 +14,7 @@ _MOST: Final = 8  # that a page lists
 
 @final
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PageProblem:
     """A problem of a program. `sentence` says what is wrong on which line, `cost` what it takes, `remedy` what to do.
 
     `severity` orders problems: the part of the bytes, of the time or of the digits of the program that it takes, from 0
@@ -33,7 +33,7 @@ class Problem:
         return f"{self.sentence}. Cost: {self.cost}. Remedy: {self.remedy}"
 
 
-def ranked(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def ranked(problems: Iterable[PageProblem]) -> tuple[PageProblem, ...]:
     """Return the problems that matter, the worst first."""
     known = [p for p in problems if p.severity >= _LEAST]
     return tuple(sorted(known, key=lambda p: -p.severity)[:_MOST])
