@@ -20,6 +20,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Flags,
+    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -47,8 +48,8 @@ class LinearCall(Applied, Linear):
     """Apply `body`, which is linear in its first `n_linear` operands. `adjoint` is its transpose in these operands.
 
     Type:   (linear operands, other operands) -> results of `body`. `adjoint`: (cotangents of the results, other
-            operands) -> cotangents of the linear operands; None for the tangents of a `while` without a bound, which
-            has no transpose.
+            operands) -> cotangents of the linear operands; None for the tangents of a loop without a bound, which
+            has no transpose. Messages then name the loop.
     Rule:   the transpose exchanges `body` and `adjoint`. The derivative in the other operands is that of `body`.
             Effects happen for primal values, and not again for tangents.
     """
@@ -74,7 +75,14 @@ class LinearCall(Applied, Linear):
         others = Group(Constant(), len(self.body.ins) - self.n_linear)
         results = Group(Value(), len(self.body.outs))
         body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
-        return Layout((Group(Constant(), self.n_linear, fixed=True), others), (results,), (body,))
+        linear = Group(Constant(), self.n_linear, fixed=True)
+        return Layout((linear, others), (results,), (body,), label=self._loop_without_bound)
+
+    @property
+    def _loop_without_bound(self) -> str:
+        """The name of the loop in `body` because of which there is no adjoint; empty without such a loop."""
+        higher_order = [p for p in all_prims(self.body) if isinstance(p, HigherOrder)]
+        return next((p.name for p in higher_order if p.layout.unbounded), "")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
         body, *adjoint = bodies
@@ -120,9 +128,14 @@ class LinearCall(Applied, Linear):
         return all(flags[: self.n_linear]) and not any(flags[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        if self.adjoint is None:  # only `while` emits such an equation
+        if self.adjoint is None:
+            if not (loop := self._loop_without_bound):
+                raise NotDifferentiableError(
+                    f"{self.name}: {self.body.name} is given without an adjoint",
+                    remedy="give its transpose as the adjoint; lax.linear_call derives it",
+                )
             raise NotDifferentiableError(
-                "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
+                f"{loop}: reverse mode goes backward through the steps, and the number of steps has no bound that is "
                 "known before the loop runs",
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",

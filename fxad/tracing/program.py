@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core import printing, tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.passes import Passes
@@ -37,7 +37,7 @@ from fxad.core.size_equations import Constraint, solve_sizes
 from fxad.core.sizes import Size
 from fxad.core.tree import Accessor, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.operations import promotion
 from fxad.operations.number_types import CallType
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions
@@ -168,7 +168,7 @@ class Program(Generic[P, R_co]):
 
     def text(self) -> str:
         """Return the program as text; `fxad.text.parse` reads it back."""
-        return str(self.jaxpr)
+        return printing.program(distinct_jaxprs(self.jaxpr), name=self.name)
 
     def __str__(self) -> str:
         return self.text()
