@@ -172,7 +172,8 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
 
     For x and y -> (x * y, sin(y)), `adjoint` is (a, b, x, y) -> (a * y, a * x + b * cos(y)). If x is batched and y is
     not, then a is batched and b is not, and the cotangent of y is sum(a * x) + b * cos(y). So the map is applied to a
-    alone, and summed, and to b alone, and not summed.
+    alone, and summed, and to b alone, and not summed. A map of the user may read x for b too, as b * cos(y) + 0 * x * b
+    does. Then its rows are equal all the same, as sin(y) does not depend on x, and the first row is taken.
 
     A map that exchanges values of the examples gets the cotangent of such a result for the first example, and zeros for
     the others. The same cotangent of all examples, such as a sum over them, is then counted for each."""
@@ -205,7 +206,7 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
         ]
         for k in summed:
             total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
-            if dim is not None:  # the adjoint reads a batched operand; the rows are equal, as the result is unbatched
+            if dim is not None:  # equal rows: the first one; the sum is that of no row or one, so 0 without examples
                 first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
                 of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
             outs[k] = _sum_of_two(b, total, of_unbatched)
