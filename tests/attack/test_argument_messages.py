@@ -107,6 +107,11 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
         'a shape with names is one text: "n, 3"',
     ),
     (
+        lambda: fnp.zeros((0,))[0],
+        AxisError, "getitem: index 0 is out of range for axis 0 with size 0",
+        "an axis of size 0 has no indices; where an index is a tracer, reads clip and updates drop",
+    ),
+    (
         lambda: fx.asarray(X)[3],
         AxisError, "getitem: index 3 is out of range for axis 0 with size 3",
         "static indices run from -3 to 2; where an index is a tracer, reads clip and updates drop",

@@ -216,8 +216,9 @@ def test_without_a_bound_there_is_no_reverse_mode() -> None:
     )
     assert " = while " in caught.value.equation  # and not the equation of its tangents, `linear_call`
     without_adjoint = single_equation(LinearCall(single_equation(NEG, (V,), "twice"), None, 1), (V,), "f")
-    with pytest.raises(NotDifferentiableError, match="linear_call: twice is given without an adjoint"):
+    with pytest.raises(NotDifferentiableError, match="linear_call: twice is given without an adjoint") as caught:
         vjp(without_adjoint, (True,))
+    assert caught.value.remedy == "give its transpose as the adjoint; lax.linear_call derives it"
 
 
 def test_reverse_mode_beside_a_loop_without_a_bound_with_zero_cotangents() -> None:
