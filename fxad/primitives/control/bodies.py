@@ -61,7 +61,7 @@ def with_operands(
     changed: Mapping[int, tuple[Jaxpr, Sequence[int]]],
     more_results: Mapping[int, int] = MappingProxyType({}),
 ) -> Primitive:
-    """Return an equation with further operands, and the bodies that read them.
+    """Return the primitive of an equation with further operands, which some bodies read.
 
     Operands have numbers: their indices, and for the further ones those from `n_operands` on, of which `types` are the
     types. `groups` are the groups of the layout with them. `changed` are the bodies that read them, each with the
