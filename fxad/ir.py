@@ -31,6 +31,7 @@ from fxad.core.atoms import (
     Zero as Zero,
     as_lin as as_lin,
     as_shape as as_shape,
+    literal_number as literal_number,
     result_vars as result_vars,
 )
 from fxad.core.dataclasses import dataclass

@@ -27,6 +27,7 @@ from fxad.core.memo import by_value
 from fxad.core.passes import Pass, Passes
 from fxad.errors import ParameterError, shown
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
+from fxad.primitives.control.remat import body_of_call_or_remat
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
 from fxad.support.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
@@ -37,7 +38,6 @@ from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.cost_rule import (
-    body_of_call_or_remat,
     large_enough,
     left_to_compile,
     saves_compile_time,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fxad as fx
+from fxad.text import parse
 from tests.processes import run_python
 
 pytestmark = pytest.mark.smoke
@@ -53,7 +54,15 @@ def test_transformation_takes_a_program_or_a_callable_and_nothing_else(name: str
 
 def test_members_are_there() -> None:
     program = fx.trace(lambda x: x + 1, fx.Spec((3,), "float32"))
-    assert program.text() == str(program.jaxpr)
+    assert parse(program.text()) is parse(str(program)) is program.jaxpr
+
+    def increment(z: fx.Array) -> fx.Array:
+        return z + 1
+
+    equal = fx.trace(increment, fx.Spec((3,), "float32"))
+    assert equal.jaxpr is program.jaxpr  # the text has the name of the function of each
+    assert equal.text().startswith("main @increment(")
+    assert program.text().startswith('main @"<lambda>"(')
     lowered = fx.lower(program)
     assert "stablehlo.add" in lowered.text()
     run = lowered.compile()

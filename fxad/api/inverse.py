@@ -67,7 +67,7 @@ def inverse(f: Callable[..., object], argnums: ArgumentNames = 0, *, log_det: bo
             - results that determine only some elements (x[1:], a sum): return the others too;
             - reads and writes at places given by arrays: use slices or `where`. A mask that is multiplied into the
               exponent and the shift (x * exp(s * (1 - m)) + t * (1 - m)): the same;
-            - a branch chosen by an unknown value, and `while_loop`: choose by held values; use `fori_loop` or `scan`;
+            - a branch chosen by an unknown value, and `while_loop`: choose by kept values; use `fori_loop` or `scan`;
             - the matrix of a `custom_linear_solve`: hold it. A `custom_root` is inverted as its equation;
             - `log_det` where no rule defines it (factorisations, solutions of equations, a `custom_inverse`), or where
               the results and the wanted arguments differ in their number of elements: omit `log_det`.
@@ -201,8 +201,8 @@ def invertible(
     """Return the same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
 
     Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
-    over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
-    are held too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of it: consecutive
+    over are kept in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
+    are kept too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of it: consecutive
     calls are merged before differentiation, and so is a loop over such a call (the pass `merge_invertible`).
     `invertible(keep=...)` alone is a decorator.
 
@@ -218,7 +218,7 @@ def invertible(
     Raises: NotInvertibleError for a value that the gradient needs and the results do not determine, naming the equation
             that cannot be inverted, the user's line and the argument; ArgumentError for an invalid `keep`. The cases
             are those of `inverse`, for values that the gradient needs. The remedy `keep` has an alternative: close over
-            the values, which are then held. NotDifferentiableError for a second derivative with respect to the mask m
+            the values, which are then kept. NotDifferentiableError for a second derivative with respect to the mask m
             of `m * x + (1 - m) * g`: take `stop_gradient` of it, or use a mask of bools.
     """
     if tolerance is not None and (not isinstance(tolerance, float | int) or tolerance is True or not tolerance > 0):

@@ -144,6 +144,8 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
             out = (index(shape),)  # type: ignore[arg-type]  # raises for any other object
         except TypeError as shape_error:
             remedies = [e.remedy for e in (item_error, shape_error) if isinstance(e, FxadError)]
+            if isinstance(shape, tuple | list) and any([type(d) is str for d in shape]):
+                remedies = [f'a shape with names is one text: "{", ".join(map(str, shape))}"']
             raise ShapeError(f"shape: {shape!r} is not a sequence of integers", remedy="".join(remedies[-1:])) from None
     if any([type(d) is int and d < 0 for d in out]):
         raise ShapeError(f"shape: {out} has a negative size")
@@ -310,7 +312,10 @@ class Lit:
 
     @property
     def value(self) -> np.generic:
-        """The element as a NumPy scalar. Raises: SizeError for a literal whose value is a size."""
+        """The element as a NumPy scalar. `literal_number` asks first whether there is one.
+
+        Raises: SizeError for a literal whose value is a size.
+        """
         if self.size is not None:
             raise SizeError(
                 f"literal: {self!r} has no value while the program is of symbolic shape",
@@ -346,6 +351,11 @@ class Lit:
 
 
 Atom: TypeAlias = Var | Lit
+
+
+def literal_number(a: Atom | Hole) -> np.generic | None:
+    """Return the element of a literal; None for a variable, and for a literal whose value is a size."""
+    return a.value if isinstance(a, Lit) and a.size is None else None
 
 
 @final

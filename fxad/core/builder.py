@@ -145,6 +145,11 @@ class Builder:
         self.eqns.append(new_eqn(prim or eqn.prim, ins, outs, eqn.source))
         return outs
 
+    def rollback(self, start: int) -> None:
+        """Remove the equations from number `start` on, such as those of an operation that has failed."""
+        self.n -= sum([len(eqn.outs) for eqn in self.eqns[start:]])
+        del self.eqns[start:]
+
     def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: EqnRewrite | None = None) -> None:
         """Add equations with their operands replaced as in `env`, and enter their results into `env`.
 

@@ -30,6 +30,12 @@ class CalledFrames:
     no member, since most frames return without having called another one that is looked up: such a frame, a leaf, costs
     one assignment. When a walk from another frame meets `last`, it has called that frame, so it becomes a member.
 
+        looked up       the stack                   members     _caller     last
+        a               base > f > g > a            f g         g           a       a walk from a to base
+        a2              base > f > g > a2           f g         g           a2      called by _caller
+        b               base > f > h > b            f h         h           b       a walk from b to f: g has returned
+        c               base > f > h > b > c        f h b       b           c       a walk from c to last
+
     Cost: one comparison for the frame that was looked up last; about 0.5 us for another frame with the same caller.
     """
 

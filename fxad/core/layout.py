@@ -253,6 +253,17 @@ class Layout:
         return tuple(chain(*[(None,) if g == PREDICATE else self.results_of(g) for g in groups]))
 
     @property
+    def operand_groups(self) -> list[list[int]]:
+        """The operands of each group, by their indices: lists to which `with_operands` adds further operands."""
+        return [list(self.operands_of(g)) for g in range(len(self.operands))]
+
+    def first_result(self, body: int, group: int) -> int:
+        """Return the index of the first result of a body that belongs to a group."""
+        results = self.bodies[body].results
+        before = results[: results.index(group)]
+        return sum([1 if g == PREDICATE else self.results[g].size for g in before])
+
+    @property
     def operand_roles(self) -> tuple[Role, ...]:
         """The role of each operand."""
         return tuple([g.role for g in self.operands for _ in range(g.size)])

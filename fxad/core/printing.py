@@ -42,10 +42,10 @@ Labels: TypeAlias = Mapping[object, str]  # bodies -> their labels in a text
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None) -> str:
+def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None, name: str = "") -> str:
     """Return the text of `functions[-1]`, after its bodies. `note` returns a comment for an equation, or an empty
-    string."""
-    names: Labels = labels(functions)
+    string. `name` is that of the last function; by default its own, which may be that of an equal function."""
+    names: Labels = labels(functions, name)
     texts = []
     for jaxpr in functions:
         keyword = "main" if jaxpr is functions[-1] else "fn"
@@ -53,13 +53,14 @@ def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None
     return "\n".join(texts)
 
 
-def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
+def labels(functions: Sequence[Jaxpr], last: str = "") -> dict[object, str]:
     """Return a label for each function: `@name`, `@"<lambda>"`; `@name#1`, `@name#2`, ... when several have one
-    name."""
+    name. `last` names the last one."""
     seen: dict[str, int] = {}
     out: dict[object, str] = {}
     for jaxpr in functions:
-        label = f"@{jaxpr.name if _PLAIN.fullmatch(jaxpr.name) else json.dumps(jaxpr.name)}"
+        name = last if last and jaxpr is functions[-1] else jaxpr.name
+        label = f"@{name if _PLAIN.fullmatch(name) else json.dumps(name)}"
         k = seen[label] = seen.get(label, -1) + 1
         out[jaxpr] = f"{label}#{k}" if k else label
     return out

@@ -54,8 +54,8 @@ class _MarkedCall(partial[T]):
         self = super().__new__(cls, _call_with_marker, fn, markers)
         ended, thread = Lock(), get_ident()
         ended.acquire()
-        # `any` calls both, in C: each returns None. The key goes first, so a thread that waited finds it gone. It can
-        # be called once: `map` is an iterator.
+        # remove_dead(running, key); ended.release(), in C, so that no signal comes between the two: `any` goes on while
+        # they return None. A thread that waited finds the key gone. `map` is an iterator: this can be called once.
         cleanup = partial(any, map(_CALL, (partial(remove_dead, running, key), ended.release)))
         marker = _RunningCall(self, CLEANUP)
         marker.cleanup, marker.ended, marker.thread = cleanup, ended, thread
@@ -111,7 +111,15 @@ class SingleFlight:
     def _attempt(
         self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _RunningCall
     ) -> T | None:
-        """Do the work of a key; return None if another thread is doing it."""
+        """Do the work of a key; return None if another thread is doing it.
+
+        `setdefault` finds              `get` after `remove_dead` finds
+        no entry: it enters `own`                                           do the work
+        another call                    the same one: it runs               return None; do the work if it is of this
+                                                                            thread, which cannot wait for itself
+        a call that has just ended      no entry: it was removed            again
+        a call that has just ended      an entry that a third thread made   again
+        """
         while (running := self._running.setdefault(key, own)) is not own:
             remove_dead(self._running, key)
             if self._running.get(key) is running:

@@ -101,6 +101,13 @@ def _bound_by_search(size: int, depth: int, found: _FoundBounds) -> int | None:
 
 
 def _bound_by_replacing(size: int, depth: int, found: _FoundBounds) -> int | None:
+    """Return the first bound that a replacement gives. Any bound is true, and a search looks at few polynomials, so no
+    further replacement is tried for a greater one.
+
+    n - m*(n//m), for m >= 1, is at least n - n, and has no bound by `_constant_after_shift`, which takes m*(n//m) for
+    independent of n. So such products come first, also where that bound is known: the greater one counts. Functions by
+    themselves, such as max(n, m) or n//4, are replaced only in a size that has no bound yet.
+    """
     direct = _constant_after_shift(size)
     for mono, c in terms_of(size).items():
         if (rounded := rounded_to_multiple(mono)) is not None:

@@ -412,10 +412,20 @@ class _SumOfParts:
 
     def size(self) -> int:
         """Return the size. Each of its functions grows: c * max(0, d), or, for c < 0, c * d - c * min(0, d). A single
-        part with c = 1 or -1 may be written as the `max` or `min` of two sizes; the shorter text counts."""
+        part with c = 1 or -1 may be written as the `max` or `min` of two sizes; the shorter text counts.
+
+        For example, 3*n - 2*max(m, n) is 3*n - 2*n - 2*max(0, m - n):
+
+            rest           parts            kept
+            n              {m - n: -2}      {}
+            3*n - 2*m      {}               {m - n: -2}          n - 2*(m - n), and 2*min(0, m - n)
+
+        The part whose d has functions inside of functions comes first: c * d changes only parts that stand inside of
+        d, which are nested less deeply. So each part is taken once, with its final c, and the loop ends.
+        """
         kept: dict[int, int] = {}
         while self._parts:
-            d = max(self._parts, key=_nesting)  # c * d changes parts that stand inside of d, so these come later
+            d = max(self._parts, key=_nesting)
             c = self._parts.pop(d)
             if c:
                 kept[d] = c

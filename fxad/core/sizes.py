@@ -232,10 +232,16 @@ def _leads_with_minus(terms: Terms) -> bool:
 
 def _bounded_quotient(a: int, b: int) -> int | None:
     """Return the polynomial a // b if the remainder of a division of polynomials, or that plus b, is known to be from 0
-    to b - 1. (2*n - 1) // n is 1 for n >= 1."""
+    to b - 1.
+
+    (2*n - 1) // n is 1 for n >= 1: the division gives 2, with -1 left, so the quotient is 2 - 1, with n - 1 left. As
+    what is left has a smaller first term than b, it is usually between -b and b, so no other multiple of b is tried.
+    """
     out: int = 0
     left = a
     (lead, lead_c), *_ = sorted(terms_of(b).items(), key=term_order)
+    # Each step removes the first term of `left`, so there is an end; n**20 // (n - 1) stays a quotient rather than
+    # become twenty terms.
     for _ in range(len(terms_of(a)) * 4 + 4):
         terms = sorted(terms_of(left).items(), key=term_order)
         if not terms:

@@ -124,6 +124,8 @@ class _ValueNumbering:
             for body in prim.bodies:
                 if _has_update(body):  # the arrays of a loop or a branch are its own
                     self.follow(body, [self.value(("in", body, k), ()) for k in range(len(body.ins))], depth + 1)
+        # A guess on the safe side: XLA may move a reshape past any other equation, or make one of it, such as a `while`
+        # whose body reshapes the array. A branch too many costs a little time, one too few is a wrong result.
         if not isinstance(prim, _WITHOUT_RESHAPE):
             self._reshaped.update([update for v in ins for update in v.written_by])
         if isinstance(prim, _VIEWS) and eqn.outs[0].aval.size == eqn.ins[0].aval.size:

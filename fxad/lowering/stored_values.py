@@ -45,6 +45,12 @@ _ELEMENTS: Final = 1024  # a kernel more takes as long as about 300 sines
 _DEPTH: Final = 40  # of calls and bodies that are followed
 _EQUATIONS: Final = 1 << 14  # that are looked at, calls inlined
 _KERNELS: Final = 8  # of a value that are remembered
+# Storing a value costs a kernel more, and memory traffic. From these numbers on it takes less time than to compute the
+# value as often; they were fitted to the programs of docs/adr/0118. XLA stores the values of other functions than
+# `_REPEATED` itself if several kernels read them, so of these only the operands of one `concatenate` count.
+_OPERANDS_FOR_OTHERS: Final = 4
+_OPERANDS_FOR_REPEATED: Final = 3
+_KERNELS_FOR_REPEATED: Final = 2
 
 
 @by_value
@@ -133,7 +139,9 @@ class _Readers:
         if len(kernels) > 1 and _is_function(prim):
             if eqn.outs[0].aval.size >= _ELEMENTS and self._repeats(prim, kernels):
                 self.stored.add((jaxpr, eqn.outs[0]))
-            return [self.kernel()] * n  # also if XLA stores it
+            # One kernel reads the operands: that which computes the stored value, whether stored here or by XLA. If
+            # neither stores it, this one stands for the several kernels that compute it.
+            return [self.kernel()] * n
         return [kernels] * n
 
     def _repeats(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
@@ -141,6 +149,6 @@ class _Readers:
         joined = Counter([self._joined[k] for k in kernels if k in self._joined])  # operands of each `concatenate`
         most = max(joined.values(), default=0)
         if not isinstance(prim, _REPEATED):
-            return most > 3
-        others = len(kernels) - joined.total()
-        return most > 2 or len(joined) + others > 1
+            return most >= _OPERANDS_FOR_OTHERS
+        others = len(kernels) - joined.total()  # a `concatenate` is one kernel, however many of its operands read it
+        return most >= _OPERANDS_FOR_REPEATED or len(joined) + others >= _KERNELS_FOR_REPEATED

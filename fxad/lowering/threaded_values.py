@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fxad.core.builder import Builder, rebind_operands
+from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
 from fxad.ir import BOOL_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Primitive
+from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 
@@ -69,20 +70,16 @@ def with_threaded(
     (group,), (result,) = operand_groups, result_groups
     if group is None or result is None or (not are_branches and len(changing) > 1):
         return None
-    operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    threaded = layout.n_operands  # the number of the new operand in `operands`
-    operands[group].insert(0, threaded)  # the value is the first of its group
-    bodies = []
-    for k, body in enumerate(layout.bodies):
-        takes, jaxpr = layout.operand_indices(k), body.jaxpr
-        if k in taking:
-            before = body.results[: body.results.index(result)]
-            place = sum([1 if g == PREDICATE else layout.results[g].size for g in before])
-            jaxpr = _move_first_result(thread(jaxpr), place)
-            takes = (threaded, *takes)
-        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={threaded: aval}))
-    sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
-    rebuilt = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
+    groups, threaded = layout.operand_groups, layout.n_operands
+    groups[group].insert(0, threaded)  # the value is the first of its group
+    bodies = {
+        k: (
+            _move_first_result(thread(layout.bodies[k].jaxpr), layout.first_result(k, result)),
+            (threaded, *layout.operand_indices(k)),
+        )
+        for k in taking
+    }
+    rebuilt = with_operands(prim, groups, {threaded: aval}, bodies, {result: 1})
     return Threaded(rebuilt, layout.operands_of(group).start, layout.results_of(result).start)
 
 

@@ -11,16 +11,13 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.numbers import NUMBER_TYPES
 from fxad.dtypes import DType, issubdtype as issubdtype
 from fxad.errors import ArgumentError, DTypeError, ParameterError, shown
 from fxad.operations import promotion
 from fxad.operations.arguments import contained_array
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.tracing.array import ArrayLike, aval_of
-from fxad.tracing.traced_numbers import TracedNumber, dtype_of_number
-
-_NUMBERS: Final = NUMBER_TYPES | {TracedNumber}
+from fxad.tracing.traced_numbers import dtype_of_number, is_number
 
 
 @final
@@ -103,8 +100,8 @@ def _dtype_of(value: object) -> DType:
 
 def result_type(*arrays_and_dtypes: object) -> DType:
     """Return the common dtype of arrays, dtypes and Python scalars, by the promotion of the operators."""
-    strong = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in _NUMBERS]
-    scalars = [v for v in arrays_and_dtypes if type(v) in _NUMBERS]
+    strong = [_dtype_of(v) for v in arrays_and_dtypes if not is_number(v)]
+    scalars = [v for v in arrays_and_dtypes if is_number(v)]
     if not arrays_and_dtypes:
         raise ArgumentError("result_type: takes at least one array or dtype")
     out = strong[0] if strong else None

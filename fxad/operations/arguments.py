@@ -65,9 +65,25 @@ def to_count(op: str, what: str, value: object, least: int) -> int:
 
 
 def contained_array(value: object) -> object:
-    """Return the array in an object of a user's class with `__jax_array__`, JAX's method for it; others as they are."""
+    """Return the array in an object of a user's class with `__jax_array__`, JAX's method for it; others as they are.
+
+    Raises: ArgumentError if the method returns another such object.
+    """
+    method = _jax_array_method(value)
+    if method is None:
+        return value
+    inner = method(value)
+    if _jax_array_method(inner) is not None:
+        raise ArgumentError(
+            f"{type(value).__qualname__}.__jax_array__: returns {described(inner)}, not an array",
+            remedy="return an array: of fxad, of NumPy or of JAX",
+        )
+    return inner
+
+
+def _jax_array_method(value: object) -> Callable[[object], object] | None:
     method = None if isinstance(value, Typed) else getattr(type(value), "__jax_array__", None)
-    return method(value) if callable(method) else value  # a tracer of JAX has a property of this name
+    return method if callable(method) else None  # a tracer of JAX has a property of this name
 
 
 def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad import dtypes
 from fxad.errors import DTypeError
-from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, literal_number
 from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, REM, SUB
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
@@ -76,7 +76,8 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
 
 def _zero_by_zero(emit: Emit, divisor: Atom, out: Atom) -> Atom:
     """Return a quotient or remainder of integers, and 0 where the divisor is 0."""
-    if isinstance(divisor, Lit) and divisor.value != 0:
+    value = literal_number(divisor)
+    if value is not None and value != 0:
         return out
     return emit_where(emit, emit.one(EQ, divisor, Lit.of(0, divisor.aval)), Lit.of(0, out.aval), out)
 

@@ -70,7 +70,6 @@ class _ScalarMask:
 
 _IndexEntry: TypeAlias = "int | slice | None | EllipsisType | _IndexArray | _ScalarMask"
 
-_RANGE: Final = "static indices run from -{n} to {n} - 1; where an index is a tracer, reads clip and updates drop"
 _NO_WRAPPING: Final = "with wrap_negative_indices=False static indices run from 0"
 _KEY_OF_NONE: Final = "None"
 _DROP_FIRST_AXIS: Final = Squeeze((0,))
@@ -306,7 +305,7 @@ class _PlanBuilder:
                 return
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}",
-                remedy=_RANGE.format(n=n) if self.wraps else _NO_WRAPPING,
+                remedy=_range(n) if self.wraps else _NO_WRAPPING,
             )
         i = i + n if i < 0 else i
         self.int_axes.append(self.axis)
@@ -515,13 +514,17 @@ def _without_wrapping(e: _IndexArray, n: int) -> _IndexArray:
     return replace(e, dtype=value.dtype, value=value * inside - (n + 1) * ~inside)
 
 
+def _range(n: int) -> str:
+    """Return the remedy for a static index out of range on an axis of size n."""
+    where = "an axis of size 0 has no indices" if n == 0 else f"static indices run from {-n} to {n - 1}"
+    return f"{where}; where an index is a tracer, reads clip and updates drop"
+
+
 def _static_normalize_index(e: _IndexArray, value: NDArray, axis: int, n: int) -> _IndexArray:
     """Return a static index array, checked, in the dtype of indices, without negative indices."""
     if value.size and (value.min() < -n or value.max() >= n):
         worst = value.min() if value.min() < -n else value.max()
-        raise AxisError(
-            f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_RANGE.format(n=n)
-        )
+        raise AxisError(f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_range(n))
     dtype = index_dtype((n,))
     places = value.astype(np.int64)
     if type(n) is Size and (places < 0).any():  # the plan counts them from the end, when the size has a value

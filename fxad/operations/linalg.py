@@ -91,7 +91,10 @@ def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     largest = emit.one(ReduceMax((last,)), s)
     if rtol.aval.dtype in dtypes.COMPLEX:  # as a Python number beside complex matrices is
         real = rtol.aval.with_dtype(s.aval.dtype)
-        rtol = Lit.of(rtol.value.real, real) if isinstance(rtol, Lit) else emit.one(REAL, rtol)
+        if isinstance(rtol, Lit):  # it has the shape of the matrices
+            rtol = Lit.of(rtol.value.real if rtol.size is None else rtol.size, real)
+        else:
+            rtol = emit.one(REAL, rtol)
     relative = broadcast(emit, convert(emit, rtol, s.aval.dtype), largest.aval.shape)
     limit = emit.one(MUL, largest, relative)
     return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))

@@ -73,7 +73,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
             raise DTypeError(
                 f"{what}: {value if abs(value) < 1e30 else f'an int of {int(value.real).bit_length()} bits'} "
                 f"does not fit in {result.name}",
-                remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
+                remedy=_wider_integer(int(value.real)),
             )
     elif own is NumberKind.INTEGER and int(value.real).bit_length() > 1023:
         raise DTypeError(
@@ -81,6 +81,15 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
             remedy="the greatest float is about 1.8e308, in float64",
         )
     return result
+
+
+def _wider_integer(value: int) -> str:
+    """Return the remedy for an int that does not fit in a dtype."""
+    wider = (dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint64)
+    name = next((d.name for d in wider if dtypes.RANGES[d][0] <= value <= dtypes.RANGES[d][1]), None)
+    if name is None:
+        return "no integer dtype holds it; give a float"
+    return f"{name} holds it: make it asarray(number, dtype='{name}'), or convert the array beside it"
 
 
 def argument(e: DTypeError, what: str) -> DTypeError:
@@ -178,7 +187,7 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
         return x
     if isinstance(x, Lit):
         if x.size is not None:  # a size of 32 bits or more is exact before the conversion
-            if x.aval.dtype.itemsize < 4:
+            if x.aval.dtype.itemsize < 4 or dtype is dtypes.bool_:
                 return emit.one(ConvertElementType(dtype), x)
             return Lit.sized(x.size, x.aval.with_dtype(dtype))
         # fold only between formats for which NumPy and XLA round in the same way

@@ -288,13 +288,13 @@ def group_order(groups: Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
-    """Return `x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
+    """Return `x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices. A run is
+    k, k + 1, ..., or several -1: of [2, 3, -1, -1, 0] it is x[2:4], two rows of zeros, and x[0:1]."""
     if tuple(order) == tuple(range(x.aval.shape[0])):
         return x
     runs: list[list[int]] = []
     for k in order:
-        last = runs[-1][-1] if runs else None
-        if last is not None and ((last == k - 1) if min(last, k) >= 0 else (last == k)):
+        if runs and k == (runs[-1][-1] + 1 if runs[-1][-1] >= 0 else -1):
             runs[-1].append(k)
         else:
             runs.append([k])

@@ -20,6 +20,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Flags,
+    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -47,8 +48,8 @@ class LinearCall(Applied, Linear):
     """Apply `body`, which is linear in its first `n_linear` operands. `adjoint` is its transpose in these operands.
 
     Type:   (linear operands, other operands) -> results of `body`. `adjoint`: (cotangents of the results, other
-            operands) -> cotangents of the linear operands; None for the tangents of a `while` without a bound, which
-            has no transpose.
+            operands) -> cotangents of the linear operands; None for the tangents of a loop without a bound, which
+            has no transpose. Messages then name the loop.
     Rule:   the transpose exchanges `body` and `adjoint`. The derivative in the other operands is that of `body`.
             Effects happen for primal values, and not again for tangents.
     """
@@ -74,7 +75,14 @@ class LinearCall(Applied, Linear):
         others = Group(Constant(), len(self.body.ins) - self.n_linear)
         results = Group(Value(), len(self.body.outs))
         body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
-        return Layout((Group(Constant(), self.n_linear, fixed=True), others), (results,), (body,))
+        linear = Group(Constant(), self.n_linear, fixed=True)
+        return Layout((linear, others), (results,), (body,), label=self._loop_without_bound)
+
+    @property
+    def _loop_without_bound(self) -> str:
+        """The name of the loop in `body` because of which there is no adjoint; empty without such a loop."""
+        higher_order = [p for p in all_prims(self.body) if isinstance(p, HigherOrder)]
+        return next((p.name for p in higher_order if p.layout.unbounded), "")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
         body, *adjoint = bodies
@@ -120,9 +128,14 @@ class LinearCall(Applied, Linear):
         return all(flags[: self.n_linear]) and not any(flags[self.n_linear :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        if self.adjoint is None:  # only `while` emits such an equation
+        if self.adjoint is None:
+            if not (loop := self._loop_without_bound):
+                raise NotDifferentiableError(
+                    f"{self.name}: {self.body.name} is given without an adjoint",
+                    remedy="give its transpose as the adjoint; lax.linear_call derives it",
+                )
             raise NotDifferentiableError(
-                "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
+                f"{loop}: reverse mode goes backward through the steps, and the number of steps has no bound that is "
                 "known before the loop runs",
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",
@@ -159,7 +172,8 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
 
     For x and y -> (x * y, sin(y)), `adjoint` is (a, b, x, y) -> (a * y, a * x + b * cos(y)). If x is batched and y is
     not, then a is batched and b is not, and the cotangent of y is sum(a * x) + b * cos(y). So the map is applied to a
-    alone, and summed, and to b alone, and not summed.
+    alone, and summed, and to b alone, and not summed. A map of the user may read x for b too, as b * cos(y) + 0 * x * b
+    does. Then its rows are equal all the same, as sin(y) does not depend on x, and the first row is taken.
 
     A map that exchanges values of the examples gets the cotangent of such a result for the first example, and zeros for
     the others. The same cotangent of all examples, such as a sum over them, is then counted for each."""
@@ -192,7 +206,7 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
         ]
         for k in summed:
             total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
-            if dim is not None:  # the adjoint reads a batched operand; the rows are equal, as the result is unbatched
+            if dim is not None:  # equal rows: the first one; the sum is that of no row or one, so 0 without examples
                 first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
                 of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
             outs[k] = _sum_of_two(b, total, of_unbatched)

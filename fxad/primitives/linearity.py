@@ -29,7 +29,7 @@ from fxad.core.dce import remove_dead_eqns
 from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import BranchIndex, Count, Elements
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Linear, Lit, Primitive
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Linear, Lit, Primitive, literal_number
 
 _FEW_ZEROS: Final = 6  # up to so many zeros, every subset of them is tried
 
@@ -150,7 +150,7 @@ def is_zero(a: Atom) -> bool:
 def vanishes(a: Atom) -> bool:
     """Return True if an atom is the literal 0.0 or -0.0 of an inexact type. Unlike `is_zero`, it accepts a tangent or a
     result that is zero, where the sign does not matter."""
-    return isinstance(a, Lit) and a.aval.inexact and not a.value
+    return a.aval.inexact and bool(literal_number(a) == 0)
 
 
 @by_value

@@ -164,7 +164,7 @@ def _broadcast_scalar(emit: Emit, x: Atom, aval: Aval) -> Atom:
 
 
 def _rotate_left(emit: Emit, x: Atom, r: Atom) -> Atom:
-    back = literal_like(32 - int(r.value), r) if isinstance(r, Lit) else emit.one(SUB, literal_like(32, r), r)
+    back = literal_like(32 - r.integer, r) if isinstance(r, Lit) else emit.one(SUB, literal_like(32, r), r)
     return emit.one(OR, emit.one(SHIFT_LEFT, x, r), emit.one(SHIFT_RIGHT_LOGICAL, x, back))
 
 

@@ -65,7 +65,7 @@ def with_known_values(
     A number of Python says by its class that it is an operand: see `number_argument`. A scalar of NumPy has no such
     class. It is a literal of a program unless the trace knows it, by its id, as one of its `scalar_operands`.
     """
-    values = [x if as_literals or not fixed else number_argument(x) for x, fixed in zip(leaves, known, strict=True)]
+    values = [x if as_literals or not marked else number_argument(x) for x, marked in zip(leaves, known, strict=True)]
     scalars = {id(x): x for x in values if isinstance(x, np.generic)}
 
     @wraps(f, updated=())
@@ -75,7 +75,7 @@ def with_known_values(
             trace.scalar_operands.update(scalars)
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
         args, kwargs = tree.unflatten(
-            structure, [x if fixed else y for fixed, x, y in zip(known, values, others, strict=True)]
+            structure, [x if marked else y for marked, x, y in zip(known, values, others, strict=True)]
         )
         return f(*args, **kwargs)
 
@@ -86,5 +86,5 @@ def with_known_leaves(
     f: Callable[..., object], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
 ) -> FunctionCall:
     """Return `with_known_values`, and the arguments, with None in place of the known leaves."""
-    args, kwargs = tree.unflatten(structure, [None if fixed else x for fixed, x in zip(known, leaves, strict=True)])
+    args, kwargs = tree.unflatten(structure, [None if marked else x for marked, x in zip(known, leaves, strict=True)])
     return with_known_values(f, leaves, structure, known) if any(known) else f, args, kwargs

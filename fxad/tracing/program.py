@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core import printing, tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.passes import Passes
@@ -37,7 +37,7 @@ from fxad.core.size_equations import Constraint, solve_sizes
 from fxad.core.sizes import Size
 from fxad.core.tree import Accessor, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
-from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.operations import promotion
 from fxad.operations.number_types import CallType
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions
@@ -168,7 +168,7 @@ class Program(Generic[P, R_co]):
 
     def text(self) -> str:
         """Return the program as text; `fxad.text.parse` reads it back."""
-        return str(self.jaxpr)
+        return printing.program(distinct_jaxprs(self.jaxpr), name=self.name)
 
     def __str__(self) -> str:
         return self.text()
@@ -345,7 +345,7 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
     Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
     if type(value) is TracedNumber and aval.shape == () and value.number_type.dtype_beside(aval.dtype) is aval.dtype:
-        if any([a.dtype.itemsize >= 8 and (a.shape or a in program.out_avals) for a in program.jaxpr.in_avals]):
+        if _has_64_bit_array(program):
             value.meet_64_bits()
         return value.in_dtype(aval.dtype)
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
@@ -376,6 +376,16 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
         f"{path} has dtype {actual.dtype.name}, it was traced with {aval.dtype.name}",
         remedy=remedy or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
+
+
+def _has_64_bit_array(program: Program[..., object]) -> bool:
+    """Return True if a number that is an argument of a program may meet an array of 64 bits there: if an operand is
+    one. Which equations read the number is not asked, so its tangent may have 64 bits where 32 would do.
+
+    An operand f64[] may be a Python number too, which is no array. It counts if a result has its type.
+    """
+    avals = [a for a in program.jaxpr.in_avals if a.dtype.itemsize >= 8]
+    return any([a.shape or a in program.out_avals for a in avals])
 
 
 def _may_match(actual: Aval, aval: Aval) -> bool:

@@ -171,11 +171,11 @@ class StaticArguments:
 
         Raises: ArgumentError for a static value that is not hashable.
         """
-        fixed: dict[int | str, object] = {k: args[k] for k in sorted(self.numbers) if k < len(args)}
-        fixed.update({k: kwargs[k] for k in sorted(self.names) if k in kwargs})
-        key = tuple([(k, self._key(k, v)) for k, v in fixed.items()])
-        rest = tuple([a for k, a in enumerate(args) if k not in fixed])
-        return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
+        static: dict[int | str, object] = {k: args[k] for k in sorted(self.numbers) if k < len(args)}
+        static.update({k: kwargs[k] for k in sorted(self.names) if k in kwargs})
+        key = tuple([(k, self._key(k, v)) for k, v in static.items()])
+        rest = tuple([a for k, a in enumerate(args) if k not in static])
+        return key, static, rest, {k: v for k, v in kwargs.items() if k not in static}
 
     def with_placeholders(self, args: tuple[object, ...], kwargs: dict[str, object]) -> FunctionCall:
         """Return the function with its static values bound, and the arguments with None in place of static ones, so
@@ -183,14 +183,14 @@ class StaticArguments:
 
         Raises: ArgumentError for a static value that is not hashable.
         """
-        _, fixed, _, named = self.split(args, kwargs)
-        fn, keywords = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
+        _, static, _, named = self.split(args, kwargs)
+        fn, keywords = self.fn, {k: v for k, v in static.items() if isinstance(k, str)}
 
         @functools.wraps(fn, updated=())
         def with_static_values(*args: object, **kwargs: object) -> object:
-            return fn(*[fixed.get(k, a) for k, a in enumerate(args)], **keywords, **kwargs)
+            return fn(*[static.get(k, a) for k, a in enumerate(args)], **keywords, **kwargs)
 
-        return with_static_values, tuple([None if k in fixed else a for k, a in enumerate(args)]), named
+        return with_static_values, tuple([None if k in static else a for k, a in enumerate(args)]), named
 
     def check_not_static(self, what: str, argnums: Argnums, n: int) -> None:
         """Check that `argnums`, of `n` arguments, select no static one. Raises: ArgumentError."""
@@ -201,9 +201,9 @@ class StaticArguments:
                     remedy="choose others: argnums=...; a static argument is a value that the program is made for",
                 )
 
-    def values_text(self, fixed: dict[int | str, object]) -> str:
+    def values_text(self, static: dict[int | str, object]) -> str:
         """Return static values for a message: `n=3, mode='full'`."""
-        return ", ".join([f"{self._name(k)}={shown(v, 40)}" for k, v in fixed.items()])
+        return ", ".join([f"{self._name(k)}={shown(v, 40)}" for k, v in static.items()])
 
     def _name(self, k: int | str) -> str:
         return k if isinstance(k, str) else self.positional[k] if k < len(self.positional) else f"args[{k}]"
@@ -219,16 +219,16 @@ class StaticArguments:
             ) from None
         return exact_key(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
 
-    def bound(self, fixed: dict[int | str, object]) -> Callable[..., Any]:
+    def bound(self, static: dict[int | str, object]) -> Callable[..., Any]:
         """Return the function of the remaining arguments, with the static values bound. It keeps the name."""
-        fn, named = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
-        positions = [k for k in fixed if isinstance(k, int)]
+        fn, named = self.fn, {k: v for k, v in static.items() if isinstance(k, str)}
+        positions = [k for k in static if isinstance(k, int)]
 
         @functools.wraps(fn, updated=())
         def with_static_values(*args: object, **kwargs: object) -> object:
             all_args = list(args)
             for k in positions:  # in increasing order, so that each insertion position is final
-                all_args.insert(k, fixed[k])
+                all_args.insert(k, static[k])
             return fn(*all_args, **named, **kwargs)
 
         removed = {*named, *[self.positional[k] for k in positions if k < len(self.positional)]}

@@ -92,8 +92,8 @@ def trace_for_call(
     name = function_name(f)
     statics = static_arguments(f"trace of {name}", f, (), static_argnames)
     if statics is not None:
-        _, fixed, args, kwargs = statics.split(args, kwargs)
-        f = statics.bound(fixed)
+        _, static, args, kwargs = statics.split(args, kwargs)
+        f = statics.bound(static)
     names = parameter_names(f)
     leaves, (in_tree, _) = flatten_call(f"trace of {name}", f, args, kwargs)
     avals: Sequence[ArgumentType] = types_of(f"trace of {name}", f, leaves, in_tree)

@@ -317,18 +317,25 @@ class NumberOperands:
         self._whole: dict[Atom, Atom] = {}  # of each number, the value that is converted where the program uses it
 
     def add_operands(self, b: Builder, ins: Sequence[Var]) -> list[Atom]:
-        """Add the operands for the arguments `ins` of the program, those of `rests` first. Returns what its equations
-        read in place of `ins`."""
+        """Add the operands for the arguments `ins` of the program, those of `rests` first. Return what its equations
+        read in place of `ins`: a number as a whole, in the dtype of its variable, if an equation reads the variable
+        itself. All others are conversions of it, which `convert` replaces.
+
+        `grad` of `lambda n, x: (x * (n * n)).sum()` by n = 0.1 has the operands rest: f64[], n: f32[], x: f32[3], and
+
+            a: f64[] = convert_element_type n       0.1 rounded to 32 bits
+            whole: f64[] = add a rest               0.1, of which the program computes n * n
+        """
         rests = {v: b.input(v.aval) for v in self.rests}
         self._operands = {v: b.input(self.types.get(v, v.aval)) for v in ins}
         self._whole = whole = {v: self._operands[v] for v in self.types}
         for v, rest in rests.items():
             whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
-        met = self._met
-        return [
-            promotion.convert(b, whole[v], v.aval.dtype) if v in met and v.aval.dtype in met[v] else x
-            for v, x in self._operands.items()
-        ]
+        reads = dict(self._operands)
+        for v, met in self._met.items():
+            if v.aval.dtype in met:
+                reads[v] = promotion.convert(b, whole[v], v.aval.dtype)
+        return list(reads.values())
 
     def convert(self, b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
         """Return a conversion of a number, from the dtype that its operand has now; None for another equation."""

@@ -425,13 +425,11 @@ class Trace:
         b = self.builder
         operands: list[Any] = self._with_scalars(op, args, static, atoms, like) if scalars else atoms
         b.source = source  # a number that is converted there has its own line
-        start, first = len(b.eqns), b.n
+        start = len(b.eqns)
         try:
             outs = op(b, *operands, *static)
         except FxadError as e:
-            # remove the equations of the failed operation
-            del b.eqns[start:]
-            b.n = first
+            b.rollback(start)
             raise self._located(e, operation_name(op, static), operands, source)
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 

@@ -28,7 +28,9 @@ class EqnOrigin:
 
 def describe(eqn: Eqn) -> str:
     """Return the equation in one line, for messages."""
-    return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
+    prim = eqn.prim
+    name = (isinstance(prim, HigherOrder) and prim.layout.label) or prim.name
+    return f"{', '.join(map(repr, eqn.outs))} = {name} {' '.join(map(repr, eqn.ins))}"
 
 
 def locate(e: Exception, eqn: Eqn) -> None:

@@ -31,9 +31,8 @@ from typing import Final, TypeAlias
 
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.remat import Remat
+from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.primitives.control.remat import body_of_call_or_remat
 from fxad.support.constants import (
     BORDER_TIMES,
     CERTAIN_MS,
@@ -51,14 +50,6 @@ MAX_STEPS: Final = 1 << 20
 
 # Returns True if calls of a body are units.
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
-
-
-def body_of_call_or_remat(eqn: Eqn) -> Jaxpr | None:
-    """Return the body of a `call` or a `remat`, which is only a call after differentiation; None for other
-    equations."""
-    prim = eqn.prim
-    # not isinstance: this is a hot path, run on every equation
-    return prim.body if type(prim) is Call or type(prim) is Remat else None
 
 
 def uses(jaxpr: Jaxpr, chosen: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:

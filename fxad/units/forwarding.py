@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fxad.ir import Atom, Eqn, Jaxpr
+from fxad.primitives.control.remat import body_of_call_or_remat
 from fxad.primitives.host_call import NUMBER
-from fxad.units.cost_rule import body_of_call_or_remat
 
 
 def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:

@@ -56,11 +56,11 @@ from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.effects import may_fail
+from fxad.primitives.control.remat import body_of_call_or_remat
 from fxad.primitives.marks import Name
 from fxad.support.constants import MAX_FORMULA, MAX_READERS
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.costs import CHEAP_TO_RECOMPUTE, SIGMOIDS
-from fxad.units.cost_rule import body_of_call_or_remat
 from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation
 

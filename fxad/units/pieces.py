@@ -44,9 +44,8 @@ from fxad.core.builder import Builder, live_ins, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
-from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.remat import Remat, body_of_call_or_remat
 from fxad.support.constants import MAX_CONSTANT_BYTES, WAITING_BYTES
-from fxad.units.cost_rule import body_of_call_or_remat
 
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_COPIES: Final[Mapping[Var, Atom]] = MappingProxyType({})

@@ -27,10 +27,10 @@ from itertools import accumulate
 from fxad.core.builder import Builder, live_ins, subprogram, substitute
 from fxad.ir import Atom, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.remat import body_of_call_or_remat
 from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERATIONS, VALUE_BYTES
 from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.transforms.fusion import Inlined
-from fxad.units.cost_rule import body_of_call_or_remat
 from fxad.units.kernels import FUSIBLE, Kernels, longest_stretch
 from fxad.units.pieces import inline_calls
 

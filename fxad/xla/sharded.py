@@ -173,12 +173,14 @@ def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> B
     For example, axis 0 is divided among 4 devices, of which this process has the last two, and `value` is of (4, 3):
 
         parts     (4, 1)                            along each axis
-        places    [[0, 0], [1, 0], [2, 0], [3, 0]]  of the part of each device
+        places    [[0, 0], [1, 0], [2, 0], [3, 0]]  the part of each device: the number of the part along each axis
         mine      [[2, 3], [0]]                     the places that this process has, along each axis
         whole     (8, 3)                            4 * 4 // 2 rows, 3 * 1 // 1 columns
     """
     parts = (*parts_of_axes(sharding.mesh, sharding.spec), *[1] * value.ndim)[: value.ndim]
-    places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in sharding.windows(parts)]
+    # of an array with one element for each part, the window of a device is one element, and its start is a part number
+    windows = [(*at, *[slice(0)] * value.ndim)[: value.ndim] for at in sharding.windows(parts)]
+    places = [[w.start or 0 for w in window] for window in windows]
     mine = [sorted({places[k][axis] for k in sharding.local}) for axis in range(value.ndim)]
     whole = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
     if (shape is not None and shape != whole) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
@@ -188,12 +190,12 @@ def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> B
             remedy="give the parts of the devices of this process, put together",
         )
     part = local_shape(sharding.mesh, sharding.spec, whole)
-    pieces = []
+    on_devices = []
     for k in sharding.local:
         starts = [m.index(p) * n for m, p, n in zip(mine, places[k], part, strict=True)]
         window = tuple([slice(s, s + n) for s, n in zip(starts, part, strict=True)])
-        pieces.append(put_part(np.ascontiguousarray(value[window]).reshape(part), sharding.devices[k].sharding))
-    return make_array(Aval(whole, value.dtype), sharding, pieces)
+        on_devices.append(put_part(np.ascontiguousarray(value[window]).reshape(part), sharding.devices[k].sharding))
+    return make_array(Aval(whole, value.dtype), sharding, on_devices)
 
 
 def assembled(aval: Aval, sharding: MeshSharding, parts: Sequence[Buffer]) -> Buffer:

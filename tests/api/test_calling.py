@@ -53,6 +53,8 @@ def test_a_call_is_one_frame(made: Callable[..., Any], f: Callable[..., Any], ar
     run = made(f, *args)
     takes_a_tree = args == (TREE,)
     assert frames(lambda: run(*args)) == (["call", "check", "launch"] if takes_a_tree else ["call", "launch"])
+    for given in (args, fx.tree.map(np.asarray, args)):  # the usual call, and one of another path
+        assert all(map(np.array_equal, fx.tree.leaves(run(*given)), fx.tree.leaves(f(*args))))
 
 
 def test_an_operation_of_one_array_is_three_frames() -> None:

@@ -12,21 +12,27 @@ import fxad as fx
 import fxad.lax as lax
 import fxad.numpy as fnp
 from fxad import dtypes
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError
+from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.numpy.composites import jit_composite
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 STATIC: Final = "it is static: a Python value, which cannot come from a traced array"
 ARRAY: Final = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
-WIDER: Final = "convert the array to a wider dtype, or make the scalar an array of the dtype you mean"
+WIDER: Final = "no integer dtype holds it; give a float"
 WHOLE: Final = np.arange(3, dtype=np.int32)
 NUMBERS: Final = lax.ScatterDimensionNumbers((0,), (0,), (0,))
+loose_spec: Any = fx.Spec
 loose_lax: Any = lax  # calls that mypy rejects too
 loose_numpy: Any = fnp
 
 
 def scaled(x: fx.Array, factors: tuple[list[int], ...]) -> fx.Array:
     return x * factors[0][0]
+
+
+class Endless:
+    def __jax_array__(self) -> Endless:
+        return self
 
 
 REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...]] = (
@@ -84,6 +90,31 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
         lambda: fnp.array_repr(X, precision=-1),
         ArgumentError, "array_repr: the arguments are refused: ValueError: precision must be >= 0",
         "give what NumPy takes",
+    ),
+    (
+        lambda: fnp.asarray(2**31),
+        DTypeError, "asarray: argument 0: 2147483648 does not fit in int32",
+        "int64 holds it: make it asarray(number, dtype='int64'), or convert the array beside it",
+    ),
+    (
+        lambda: fx.asarray(X) + Endless(),
+        ArgumentError, "Endless.__jax_array__: returns an Endless, not an array",
+        "return an array: of fxad, of NumPy or of JAX",
+    ),
+    (
+        lambda: loose_spec(("n", 3)),
+        ShapeError, "shape: ('n', 3) is not a sequence of integers",
+        'a shape with names is one text: "n, 3"',
+    ),
+    (
+        lambda: fnp.zeros((0,))[0],
+        AxisError, "getitem: index 0 is out of range for axis 0 with size 0",
+        "an axis of size 0 has no indices; where an index is a tracer, reads clip and updates drop",
+    ),
+    (
+        lambda: fx.asarray(X)[3],
+        AxisError, "getitem: index 3 is out of range for axis 0 with size 3",
+        "static indices run from -3 to 2; where an index is a tracer, reads clip and updates drop",
     ),
     (
         lambda: lax.sin(2**80),

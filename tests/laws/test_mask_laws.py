@@ -116,7 +116,7 @@ def test_each_operand_and_result_has_a_masked_axis_in_some_case(kind: type[Primi
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],
     )
-    @given(ragged_applications(kind))
+    @given(ragged_applications(kind, literals=False))
     def reach(case: RaggedCase) -> None:
         nonlocal results
         for k, a in enumerate(case.program.in_avals):

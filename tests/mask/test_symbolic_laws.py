@@ -17,7 +17,7 @@ from fxad import dtypes, lax, text
 from fxad.core.interpreter import run
 from fxad.core.sizes import named_size
 from fxad.core.typecheck import typecheck
-from fxad.errors import NotDifferentiableError, ShapeError, SizeError
+from fxad.errors import NotDifferentiableError, NotLinearError, ShapeError, SizeError
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
@@ -28,7 +28,10 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowProd
 from fxad.testing import MASK_STEPS, RaggedCase, ragged_applications, ragged_cases
 from fxad.testing.compare import differ, program_tolerance
+from fxad.transforms.ad.jvp import jvp
+from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.specialize import size_names, specialize
+from tests.laws.test_binary_edges import NO_SLOPE, OF_NUMPY
 from tests.mask.law import as_program
 
 
@@ -203,3 +206,37 @@ def test_a_selector_that_is_a_size() -> None:
 
     program = fx.simplify(fx.trace(chosen, fx.Spec("n")))
     assert [fx.specialize(program, n=n)(fnp.ones(n)).item() for n in (1, 2)] == [2.0, 6.0]
+
+
+OF_INTEGERS = ("gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "ldexp")
+EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 0.5, np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float64"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_size_as_an_operand_of_every_function_of_two_operands(dtype: str, place: int) -> None:
+    """Regression: integer quotients and the derivatives of powers asked a literal that is a size for its number."""
+    x = EDGES if dtype == "float64" else np.array([0, 1, 2, 7, 100], dtype)
+    t = np.linspace(1, 2, len(x))
+    names = (*OF_NUMPY, "divmod", "float_power") if dtype == "float64" else (*OF_NUMPY, *OF_INTEGERS, "divmod")
+    for name in names:
+        f = getattr(fnp, name)
+
+        def of_size(x: Any, y: Any, f: Any = f) -> Any:
+            return f(x, y.shape[0]) if place else f(y.shape[0], x)
+
+        program = fx.trace(of_size, fx.Spec(x.shape, dtype), fx.Spec("n")).jaxpr
+        for n in (0, 1, 2, 3):
+            y = np.zeros(n, "float32")
+            fixed = fx.trace(of_size, fx.Spec(x.shape, dtype), fx.Spec((n,))).jaxpr
+            assert not differ(run(specialize(program, (("n", n),)), [x, y]), run(fixed, [x, y])), (name, n)
+            for mode in () if dtype != "float64" or name in NO_SLOPE or name == "divmod" else ("jvp", "vjp"):
+                of_x = (True, False)
+                both = [jvp(p, of_x)[0] if mode == "jvp" else vjp_fused(p, of_x) for p in (program, fixed)]
+                have, want = [run(specialize(p, (("n", n),)), [x, y, t]) for p in both]
+                zeros = [np.zeros_like(t)] * (len(have) - len(want))  # a tangent that is known to be zero is no result
+                assert not differ(have, [*want, *zeros]), (name, n, mode)
+    affine = fx.trace(lambda x: (x, fnp.asarray(x.shape[0]).astype("float32")), fx.Spec("n"))
+    with pytest.raises(NotLinearError, match="is constant, so the program is affine"):
+        fx.transpose(affine)

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, single_equation
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.elementwise import ADD, COS, EXP, GT, LT, MUL, SIN, SQRT, SUB
+from fxad.primitives.elementwise import ADD, COS, EXP, GT, LT, MUL, NEG, SIN, SQRT, SUB
 from fxad.primitives.host_call import ORDERED, HostCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.effect_laws import EffectLog
 from fxad.text import parse, to_text
@@ -213,6 +214,11 @@ def test_without_a_bound_there_is_no_reverse_mode() -> None:
         "give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan or forward mode "
         "(jvp, jacfwd, linearize)"
     )
+    assert " = while " in caught.value.equation  # and not the equation of its tangents, `linear_call`
+    without_adjoint = single_equation(LinearCall(single_equation(NEG, (V,), "twice"), None, 1), (V,), "f")
+    with pytest.raises(NotDifferentiableError, match="linear_call: twice is given without an adjoint") as caught:
+        vjp(without_adjoint, (True,))
+    assert caught.value.remedy == "give its transpose as the adjoint; lax.linear_call derives it"
 
 
 def test_reverse_mode_beside_a_loop_without_a_bound_with_zero_cotangents() -> None:

@@ -18,7 +18,7 @@ from fxad.diagnosis.equality.verdict import Counterexample, OperandArrays, Quest
 from fxad.diagnosis.in_dtype import OF_DTYPES, apply_in, dtype_in
 from fxad.dtypes import DType
 from fxad.errors import FxadError
-from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, literal_number
 from fxad.primitives.check import Check
 from fxad.primitives.cumulative import CumProd
 from fxad.primitives.elementwise import (
@@ -180,8 +180,9 @@ def _constants(jaxpr: Jaxpr) -> tuple[float, ...]:
     found = set[float]()
     for body in distinct_jaxprs(jaxpr):
         for a in (a for eqn in body.eqns for a in eqn.ins):
-            if isinstance(a, Lit) and a.aval.dtype not in dtypes.COMPLEX and np.isfinite(float(a.value)):
-                found.add(float(a.value))
+            value = literal_number(a)
+            if value is not None and a.aval.dtype not in dtypes.COMPLEX and np.isfinite(float(value)):
+                found.add(float(value))
     return tuple(sorted(found))
 
 

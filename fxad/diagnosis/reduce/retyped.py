@@ -40,7 +40,9 @@ def retype(jaxpr: Jaxpr, of_size: OfInt, of_parameter: OfInt, of_dtype: OfType) 
 
     def of_lit(a: Lit) -> Lit:
         aval = of_aval(a.aval)
-        return a.with_shape(aval.shape) if aval.dtype == a.aval.dtype else Lit.of(_converted(a.value, aval.dtype), aval)
+        if aval.dtype == a.aval.dtype:
+            return a.with_shape(aval.shape)
+        return Lit.of(_converted(a.value, aval.dtype) if a.size is None else a.size, aval)
 
     def of_value(value: object) -> object:
         if type(value) is int:

@@ -13,14 +13,29 @@ A body returns only the tangents that are not zero. A mask over its results mark
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.core.builder import rebind_operands
 from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, BatchCtx, Dims, Flags, Jaxpr, JvpCtx, LinearizedBody, Lit, Var, Zero
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Dims,
+    Flags,
+    HigherOrder,
+    Jaxpr,
+    JvpCtx,
+    LinearizedBody,
+    Lit,
+    Primitive,
+    Var,
+    Zero,
+)
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -37,6 +52,34 @@ def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:
     """Return the program with its first `n` operands moved to the end: traced functions take captured operands first,
     solvers and linear functions take linear ones first."""
     return reorder_operands(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
+
+
+def with_operands(
+    prim: HigherOrder,
+    groups: Sequence[Sequence[int]],
+    types: Mapping[int, Aval],
+    changed: Mapping[int, tuple[Jaxpr, Sequence[int]]],
+    more_results: Mapping[int, int] = MappingProxyType({}),
+) -> Primitive:
+    """Return the primitive of an equation with further operands, which some bodies read.
+
+    Operands have numbers: their indices, and for the further ones those from `n_operands` on, of which `types` are the
+    types. `groups` are the groups of the layout with them. `changed` are the bodies that read them, each with the
+    operands that it takes; the other bodies take as operands what their groups have now, and read what they did.
+    `more_results` says how many results each group gains, which the changed bodies return.
+
+    A scan [(k, c, x) -> (c, y)] of k, c and xs with a token t, number 3, as the first carry: the groups are k, t c and
+    xs, [[0], [3, 1], [2]], its body is changed to (t, k, c, x) -> (t, c, y), which takes (3, 0, 1, 2), and the carry
+    gains a result. The new body is (k, t, c, x) -> (t, c, y).
+    """
+    layout = prim.layout
+    own = [(body.jaxpr, layout.operand_indices(k)) for k, body in enumerate(layout.bodies)]
+    bodies = [
+        rebind_operands(jaxpr, layout.bodies[k].operands_in(groups), has=takes, types=types)
+        for k, (jaxpr, takes) in enumerate([changed.get(k, unchanged) for k, unchanged in enumerate(own)])
+    ]
+    sizes = [g.size + more_results.get(k, 0) for k, g in enumerate(layout.results)]
+    return prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
 
 
 def instantiate_outs(

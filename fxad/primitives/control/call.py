@@ -159,7 +159,8 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
 def callee(eqn: Eqn) -> Jaxpr | None:
     """Return the body of a plain call; None for every other equation.
 
-    Only a plain call is equal to its body, so only its body can be inlined, or shared with other calls.
+    Only a plain call is equal to its body, so only its body can be inlined, or shared with other calls. After
+    differentiation a `remat` is a call too: see `body_of_call_or_remat`.
     """
     return eqn.prim.body if isinstance(eqn.prim, Call) else None
 

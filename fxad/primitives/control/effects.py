@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fxad.core.builder import Builder, rebind_operands, rewrite, subprogram
+from fxad.core.builder import Builder, rewrite, subprogram
 from fxad.core.dce import live_eqns
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
 from fxad.ir import BOOL_SCALAR, Atom, Atoms, Eqn, HigherOrder, Jaxpr, Primitive, all_prims
 from fxad.primitives.check import Check, has_check, prim_calls_host, prim_has_check
+from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.elementwise.logic import AND
 from fxad.primitives.shape import emit_broadcast
 
@@ -110,20 +111,16 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     (group,) = groups
     if group is None:
         return None
-    operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    active = layout.n_operands  # the number of the new operand in `operands`
-    operands[group].insert(0, active)
-    bodies = []
+    groups_now, active = layout.operand_groups, layout.n_operands
+    groups_now[group].insert(0, active)
+    guarded = {}
     for k, body in enumerate(layout.bodies):
-        takes, jaxpr = layout.operand_indices(k), body.jaxpr
-        if has_check(jaxpr):
-            guard = guard_checks(jaxpr)
+        if has_check(body.jaxpr):
+            guard = guard_checks(body.jaxpr)
             if guard is None:
                 return None
-            jaxpr, takes = guard, (active, *takes)
-        bodies.append(rebind_operands(jaxpr, body.operands_in(operands), has=takes, types={active: BOOL_SCALAR}))
-    sizes = tuple([g.size for g in layout.results])
-    return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start
+            guarded[k] = guard, (active, *layout.operand_indices(k))
+    return with_operands(prim, groups_now, {active: BOOL_SCALAR}, guarded), layout.operands_of(group).start
 
 
 # ----------------------------------------------------------------------------------------------------- what may fail

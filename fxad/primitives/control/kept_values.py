@@ -43,11 +43,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.core.builder import Builder, rebind_operands, substitute
-from fxad.core.layout import PREDICATE, Carry, Constant, Group, Layout, Once, OneOf, Role, Sliced, Unknown
+from fxad.core.builder import Builder, substitute
+from fxad.core.layout import Carry, Constant, Group, Layout, Once, OneOf, Role, Sliced, Unknown
 from fxad.core.memo import by_value
 from fxad.ir import INT32_SCALAR, Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
-from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
+from fxad.primitives.control.bodies import (
+    assign_slots,
+    shared_slots,
+    with_operands,
+    with_slot_operands,
+    with_slot_results,
+)
 from fxad.primitives.control.call import Call
 from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -105,6 +111,12 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         a kept value                a new operand
         a mark of a kept value      the operand of that value
         others                      the recomputed value, of a mark the value that it marks, such as an operand
+
+        What the first program stores for a new operand is the mark, which tells an outer `remat` that it is kept:
+
+                                        stored, where host_call has an effect    stored, where it has none
+            %0 = host_call %arg0        operand: %0                              -
+            %1 = keep %0                                                         operand: %1
         """
         if recomputed in stored:  # a result of an effect: it is an operand
             return recomputed
@@ -114,8 +126,8 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         if kept not in first_marks:  # not kept
             return recomputed
         operand = resuming_env[kept]  # a mark of a kept value
-        if v == first_marks[kept]:
-            stored.setdefault(operand, storing_env[v])  # a result of an effect is stored without its mark
+        if v == first_marks[kept] and operand not in stored:  # a result of an effect is stored already
+            stored[operand] = storing_env[v]
         return operand
 
     for eqn in jaxpr.eqns:
@@ -237,24 +249,18 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     stacks = range(n_ins, step)
     types = {k: a.with_shape((runs.most, *a.shape)) for k, a in zip(stacks, rows, strict=True)} | {step: INT32_SCALAR}
     types.update(_whole_operand_types(layout))
-    groups = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
+    groups = layout.operand_groups
     groups[constants] += stacks
     groups[carry].insert(0, step)
-    bodies = [
-        rebind_operands(b.jaxpr, b.operands_in(groups), has=layout.operand_indices(k), types=types)
-        for k, b in enumerate(layout.bodies)
-    ]
     # the body that reads the stacks and counts
     b = Builder()
-    ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
+    takes_now = (*takes, *stacks, step)
+    ins: dict[int, Atom] = {p: b.input(types[p]) for p in takes_now}
     kept = [read_row(b, ins[k], ins[step]) for k in stacks]
     outs = list(b.inline(resuming, (*[ins[p] for p in takes], *kept)))
-    before_carry = body.results[: body.results.index(carry_results)]
-    n_before = sum([1 if g == PREDICATE else layout.results[g].size for g in before_carry])
-    outs.insert(n_before, b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
-    bodies[at] = b.build(outs, body.jaxpr.name)
-    sizes = [group.size + (g == carry_results) for g, group in enumerate(layout.results)]
-    loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
+    outs.insert(layout.first_result(at, carry_results), b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
+    counting = b.build(outs, body.jaxpr.name)
+    loop = with_operands(prim, groups, types, {at: (counting, takes_now)}, {carry_results: 1})
     # the call, which starts at step 0
     b = Builder()
     loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}

@@ -115,7 +115,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros
-from fxad.primitives.control.call import adjoint_of, check_operands, cotangents_of_operands, layout_of_call
+from fxad.primitives.control.call import Call, adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
 from fxad.primitives.linearity import is_linear
@@ -233,6 +233,14 @@ class Remat(HigherOrder, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
         return cotangents_of_operands([adjoint], ctx(Remat(adjoint, self.opaque), *operands), args)
+
+
+def body_of_call_or_remat(eqn: Eqn) -> Jaxpr | None:
+    """Return the body of a `call` or a `remat`, which is only a call after differentiation; None for other
+    equations."""
+    prim = eqn.prim
+    # not isinstance: this is a hot path, run on every equation
+    return prim.body if type(prim) is Call or type(prim) is Remat else None
 
 
 def deduplicate_operands(body: Jaxpr, ins: Sequence[Hashable]) -> tuple[Jaxpr, tuple[int, ...]]:

@@ -207,23 +207,27 @@ class While(HigherOrder):
         A loop over (constant of cond, constant of body, carry c, unchanged carry u) becomes one over the operands
         [0, 3, 1, 3, 2]: its constants of cond are 0 and u, those of body 1 and u, its carry is c.
         """
-        fixed = [k for k, marked in enumerate(unchanged) if marked]
+        same = [k for k, marked in enumerate(unchanged) if marked]
         changing = [k for k, marked in enumerate(unchanged) if not marked]
 
-        def fixed_first(n_consts: int) -> list[int]:
-            return [*range(n_consts), *[n_consts + k for k in (*fixed, *changing)]]
+        def unchanged_first(n_consts: int) -> list[int]:
+            return [*range(n_consts), *[n_consts + k for k in (*same, *changing)]]
 
         outs = [*[self.body.outs[k] for k in changing], *self.body.outs[len(self.carry) :]]
         loop = While(
-            rebind_operands(self.cond, fixed_first(self.n_cond)),
-            rebind_operands(self.body, fixed_first(self.n_body), outs=outs),
-            self.n_cond + len(fixed),
-            self.n_body + len(fixed),
+            rebind_operands(self.cond, unchanged_first(self.n_cond)),
+            rebind_operands(self.body, unchanged_first(self.n_body), outs=outs),
+            self.n_cond + len(same),
+            self.n_body + len(same),
             self.max_steps,
         )
         first_carry = self.n_cond + self.n_body
-        cond_operands = [*range(self.n_cond), *[first_carry + k for k in fixed]]
-        return loop, [*cond_operands, *range(self.n_cond, first_carry), *[first_carry + k for k in (*fixed, *changing)]]
+        cond_operands = [*range(self.n_cond), *[first_carry + k for k in same]]
+        return loop, [
+            *cond_operands,
+            *range(self.n_cond, first_carry),
+            *[first_carry + k for k in (*same, *changing)],
+        ]
 
     # ---------------------------------------------------------------------------------------------------- batching
 

@@ -31,7 +31,8 @@ RealAndImag: TypeAlias = "tuple[HloReal, HloReal]"
 
 @final
 class HloReal:
-    """A real or bool value in StableHLO, with Python's operators. Numbers take its type."""
+    """A real or bool value in StableHLO, with Python's operators. Numbers take its type. `formula.Formula` has the
+    same operators for equations."""
 
     __slots__ = ("aval", "hlo", "value")
 

@@ -26,7 +26,8 @@ FormulaOperand: TypeAlias = "Formula | float"
 
 @final
 class Formula:
-    """An array in a formula; numbers in it take its type."""
+    """An array in a formula; numbers in it take its type. Its operators add equations. Those of `annex_g.HloReal` write
+    StableHLO, where a primitive is lowered."""
 
     __slots__ = ("_emit", "atom")
 

@@ -10,7 +10,21 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
-from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Aval,
+    Avals,
+    Hlo,
+    HloValue,
+    HloValues,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangent,
+    Zero,
+    literal_number,
+    primitive,
+)
 from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.annex_g import ComplexFunction, ComplexUnary, HloReal
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
@@ -281,16 +295,19 @@ class Pow(Binary):
     def _along_base(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         if isinstance(t, Zero):
             return t
-        if isinstance(y, Lit):
-            n = complex(y.value)
+        number = literal_number(y)
+        if number is not None:
+            n = complex(number)
             if n in (0, 1, 2):
                 return _times_power(ctx, t, x, int(n.real))
-            less: Atom = Lit.of(np.subtract(y.value, 1), y.aval)
+            less: Atom = Lit.of(np.subtract(number, 1), y.aval)
         else:
             # 0 * 0^-1 would be nan: where both are 0 the power is taken of 1; elsewhere higher derivatives stay right
             less = ctx.one(SUB, y, literal_like(1.0, y))
-            both = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), ctx.one(EQ, y, literal_like(0.0, y)))
-            x = emit_where(ctx, both, literal_like(1.0, x), x)
+            none = ctx.one(EQ, y, literal_like(0.0, y))
+            if not isinstance(y, Lit):  # a size has no derivatives: where it is 0 the power may be taken of 1 anywhere
+                none = ctx.one(AND, ctx.one(EQ, x, literal_like(0.0, x)), none)
+            x = emit_where(ctx, none, literal_like(1.0, x), x)
         # in float32 at least: in float16, x^(y-1) is infinite where y times it is not
         wide = dtypes.accumulated(t.aval.dtype)
         x, less, factor = [emit_convert(ctx, v, wide) for v in (x, less, y)]
@@ -299,8 +316,9 @@ class Pow(Binary):
     def _along_exponent(self, ctx: JvpCtx, x: Atom, z: Atom, t: Tangent) -> Tangent:
         if isinstance(t, Zero):
             return t
-        if isinstance(x, Lit) and x.aval.dtype in dtypes.FLOATING and 0 < (base := float(x.value)) < math.inf:
-            return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(base), x)))
+        base = literal_number(x)
+        if base is not None and x.aval.dtype in dtypes.FLOATING and 0 < float(base) < math.inf:
+            return scale_tangent(ctx, t, ctx.one(MUL, z, literal_like(math.log(float(base)), x)))
         none = ctx.one(OR, *[ctx.one(EQ, v, literal_like(0.0, v)) for v in (x, z)])
         return scale_tangent(ctx, t, ctx.one(MUL, z, ctx.one(LOG, emit_where(ctx, none, literal_like(1.0, x), x))))
 

@@ -40,7 +40,7 @@ class LazyKnownValues:
     def get(self, a: Atom) -> NDArray | None:
         """Return the value of an atom, or None."""
         if isinstance(a, Lit):
-            return None if a.aval.symbolic else np.full(a.aval.shape, a.value, a.aval.dtype)
+            return None if a.aval.symbolic or a.size is not None else np.full(a.aval.shape, a.value, a.aval.dtype)
         if a in self._values:
             return self._values[a]
         value = self._known[a]() if a in self._known else self._computed(a)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Emit, Flags, Hole, Lit, Var
+from fxad.ir import Atom, Emit, Flags, Hole, Lit, Var, literal_number
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
@@ -175,9 +175,10 @@ def _pow(ctx: InverseCtx, prim: Pow, args: Args, outs: Outs) -> Solved | Refused
 
 def _base(y: Formula, exponent: Atom) -> Atom | Refused:
     """Return x with x ** exponent = y, for a constant exponent."""
-    if not isinstance(exponent, Lit):
+    number = literal_number(exponent)
+    if number is None:
         return Refused("the exponent is known only when the program runs, and x and -x have the same even powers")
-    power = float(exponent.array.ravel()[0]) if exponent.array.size else 1.0
+    power = float(number) if exponent.aval.size else 1.0
     if not math.isfinite(power):
         return Refused(f"different bases have the same power {power}")
     if power != int(power):
@@ -191,8 +192,8 @@ def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Flags, outs: O
     base, power = args
     if unknown[1]:
         slope = Formula(ctx, log_sizes(ctx, outs[0])) + Formula(ctx, log_sizes(ctx, ctx.one(LOG, base)))
-    elif isinstance(power, Lit) and power.array.size:
-        return _log_slope_of_power(ctx, base, float(power.array.ravel()[0]))
+    elif (number := literal_number(power)) is not None and power.aval.size:
+        return _log_slope_of_power(ctx, base, float(number))
     else:
         less = Formula(ctx, power) - 1.0
         slope = Formula(ctx, log_sizes(ctx, base)) * less + Formula(ctx, log_sizes(ctx, power))
@@ -250,7 +251,8 @@ def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> Scatte
 
 def _nan(a: Atom | Hole) -> bool:
     """Return True for a non-empty literal whose elements are all nan."""
-    return isinstance(a, Lit) and a.aval.inexact and a.aval.size > 0 and bool(np.isnan(a.array).all())
+    number = literal_number(a)
+    return number is not None and a.aval.inexact and a.aval.size > 0 and bool(np.isnan(number))
 
 
 ARITHMETIC: Final[tuple[InverseRow, ...]] = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.size_bounds import at_least
-from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
+from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray, literal_number
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -64,7 +64,8 @@ def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | 
     if a.aval.symbolic:
         return None
     if isinstance(a, Lit):
-        return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
+        value = literal_number(a)
+        return np.reshape(np.asarray(value), (1,) * a.aval.ndim) if value is not None and a.aval.size else None
     eqn = producer(a)
     if eqn is None or a.aval.dtype != dtypes.bool_ or not a.aval.size:
         return None

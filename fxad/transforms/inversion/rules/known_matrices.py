@@ -113,7 +113,7 @@ def static(ctx: InverseCtx, a: Atom, depth: int = _DEPTH) -> NDArray | None:
     if a.aval.symbolic:
         return None
     if isinstance(a, Lit):
-        return a.array
+        return a.array if a.size is None else None
     eqn = ctx.producer(a)
     if eqn is None or not depth or a.aval.size > _LARGEST or not isinstance(eqn.prim, _EVALUATED):
         return None

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from fxad.core.sizes import is_symbolic
-from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
+from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero, literal_number
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index
 from fxad.primitives.reduce import Reduction
@@ -204,7 +204,7 @@ def slice_of_ranges(box: Sequence[range]) -> Slice:
 
 def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> tuple[range, ...] | None:
     """Return the window of a dynamic slice or update with literal starts, which are clamped; None for other starts."""
-    at = [int(s.array) for s in starts if isinstance(s, Lit)]
+    at = [int(s) for s in map(literal_number, starts) if s is not None]
     if len(at) < len(starts):
         return None
     first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
@@ -222,10 +222,10 @@ def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
 def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> PartialValue:
     shape, sizes = y.aval.shape, window.sizes
     cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
-    if len(cut) == 1 and isinstance(start := starts[cut[0]], Lit):
+    if len(cut) == 1 and (start := literal_number(starts[cut[0]])) is not None:
         a = cut[0]
         n, m = shape[a], sizes[a]
-        begin = min(max(int(start.array), 0), n - m)
+        begin = min(max(int(start), 0), n - m)
         if begin in (0, n - m):  # the rest is one range
             rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
