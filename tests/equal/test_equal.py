@@ -207,6 +207,11 @@ UNDECIDED: dict[str, tuple[Any, ...]] = {
     "one float of many": (lambda x: fnp.where(fnp.exp(x) + x == 5.5, 1.0, 0.0), lambda x: 0 * x, X),
     "exp is positive": (lambda x: fnp.where(fnp.exp(x - 1000) > 0, x, 0), lambda x: 1 * x, WIDE),
     "a power that is too small": (lambda x: fnp.sqrt((x * 1e-170) ** 2) * 1e170, lambda x: fnp.sqrt(x * x), WIDE),
+    "a sum of signs of powers that are too small": (
+        lambda x: fnp.maximum(fnp.sign((((x * x) + 1) * 1e-30) ** 12).sum(), 1),
+        lambda x: (0 * x + 1).sum(),
+        WIDE,
+    ),
     "floats with few digits": (lambda x: fnp.log(fnp.exp(x - 740)), lambda x: x - 740, WIDE),
     "coefficients of a system that float64 drops": (
         lambda x: fx.scipy.linalg.solve_triangular(np.array([[1, 0, 0], [1e-20, 1, 0], [0, 0, 1]]), x, lower=True),

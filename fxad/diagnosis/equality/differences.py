@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -227,20 +227,34 @@ def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROU
     return None if best is None else best[1]
 
 
+@final
+class _Rounding:
+    """Draws directions of rounding: for each element of a result, or in every second run one for all elements. If the
+    results of three comparisons are added, they seldom go all one way by themselves."""
+
+    def __init__(self, seed: int) -> None:
+        self.source: Final = np.random.default_rng(seed)
+        self.one_for_all: Final = seed % 2 == 0
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> NDArray:
+        """Return integers from `low` to below `high`, of the shape, or one."""
+        return np.asarray(self.source.integers(low, high, () if self.one_for_all else shape))
+
+
 def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArray]:
-    source = np.random.default_rng(seed) if seed else None
+    rounding = _Rounding(seed) if seed else None
     with np.errstate(all="ignore"):
-        return _wide(jaxpr, [_widened_value(x) for x in args], source)
+        return _wide(jaxpr, [_widened_value(x) for x in args], rounding)
 
 
 def _widened_value(x: NDArray) -> NDArray:
     return x.astype(dtype_in(dtypes.float64, x.dtype), copy=False)
 
 
-def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], source: np.random.Generator | None) -> list[NDArray]:
-    """Run a program in float64. If there is a `source`, results of equations are rounded up or down at random, and
+def _wide(jaxpr: Jaxpr, args: Sequence[NDArray], rounding: _Rounding | None) -> list[NDArray]:
+    """Run a program in float64. If there is a `rounding`, results of equations are rounded up or down at random, and
     those that are no numbers are any numbers."""
-    return _bounded(jaxpr, args, dtypes.float64, lambda eqn, operands: _wide_results(eqn, operands, source), source)
+    return _bounded(jaxpr, args, dtypes.float64, lambda eqn, operands: _wide_results(eqn, operands, rounding), rounding)
 
 
 def _bounded(
@@ -248,7 +262,7 @@ def _bounded(
     args: Sequence[NDArray],
     dtype: DType | None,
     results_of: Callable[[Eqn, list[NDArray]], list[NDArray]],
-    source: np.random.Generator | None = None,
+    rounding: _Rounding | None = None,
 ) -> list[NDArray]:
     """Run a program whose inexact values have `dtype`, by the results of its equations without bodies. For operands
     that were drawn, a loop may have no end.
@@ -272,26 +286,26 @@ def _bounded(
         return found
 
     def run_body(jaxpr: Jaxpr, values: Sequence[NDArray]) -> list[NDArray]:
-        return run_with(jaxpr, values, apply, lambda a: a.array if dtype is None else _literal(a, source))
+        return run_with(jaxpr, values, apply, lambda a: a.array if dtype is None else _literal(a, rounding))
 
     return run_body(jaxpr, args)
 
 
-def _wide_results(eqn: Eqn, operands: list[NDArray], source: np.random.Generator | None) -> list[NDArray]:
+def _wide_results(eqn: Eqn, operands: list[NDArray], rounding: _Rounding | None) -> list[NDArray]:
     outs = [_widened_value(np.asarray(y)) for y in _wide_impl(eqn, operands)]
-    if source is None:
+    if rounding is None:
         return outs
     if not isinstance(eqn.prim, _EXACT):
         finite = all([np.isfinite(x).all() for x in operands if x.dtype.kind in "fc"])
-        outs = [_rounded(y, finite, source) for y in outs]
+        outs = [_rounded(y, finite, rounding) for y in outs]
         if isinstance(eqn.prim, (*_FACTORS, *_POSITIVE)) and eqn.outs[0].aval.inexact:
-            outs = [_not_zero(eqn, y, operands, source) for y in outs]
+            outs = [_not_zero(eqn, y, operands, rounding) for y in outs]
     if isinstance(eqn.prim, Compare) and eqn.ins[0].aval.inexact:
-        outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, source) for y in outs]
+        outs = [_compared_near(y, operands, eqn.ins[0].aval.dtype, rounding) for y in outs]
     return outs
 
 
-def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, source: np.random.Generator) -> NDArray:
+def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, rounding: _Rounding) -> NDArray:
     """Return a result of which those too small for a float are about zero, and not zero: exp(-1000) is positive."""
     small = np.abs(y) < np.finfo(np.float64).smallest_normal
     for x in operands:
@@ -299,21 +313,26 @@ def _not_zero(eqn: Eqn, y: NDArray, operands: OperandArrays, source: np.random.G
         if isinstance(eqn.prim, _FACTORS):  # a product is zero if a factor is
             usual &= x != 0
         small &= usual if x.shape == y.shape and not isinstance(eqn.prim, CumProd) else usual.all()
-    return np.where(small, np.add(y, _LEAST * source.choice((-1.0, 1.0), y.shape)), y) if small.any() else y
+    if not small.any():
+        return y
+    if y.dtype.kind == "c":
+        return np.where(small, np.add(y, _LEAST * (2 * rounding.integers(0, 2, y.shape) - 1)), y)
+    size = np.maximum(np.abs(y) + _LEAST * rounding.integers(0, 3, y.shape), _LEAST)
+    return np.where(small, np.copysign(size, y), y)  # a float keeps the sign of what is too small for it
 
 
-def _literal(a: Lit, source: np.random.Generator | None) -> NDArray:
+def _literal(a: Lit, rounding: _Rounding | None) -> NDArray:
     """Return a constant. One that its dtype has rounded, such as 0.1, is off by a little: in float32, `x * 0.1 * 0.3`
     and `x * 0.03` are the same function."""
     wide, dtype = _widened_value(a.array), a.aval.dtype
-    if source is None or wide.dtype == dtype:
+    if rounding is None or wide.dtype == dtype:
         return wide
     spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
     parts = np.array([np.real(a.value), np.imag(a.value)], np.float64)
     digits = np.frexp(parts)[0] / np.sqrt(spacing)
     if ((digits == np.rint(digits)) | (parts == np.rint(parts))).all():  # few digits, or an integer: it is exact
         return wide
-    return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(source.integers(-1, 2))))
+    return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(rounding.integers(-1, 2, ()))))
 
 
 def _wide_impl(eqn: Eqn, operands: Sequence[NDArray]) -> Sequence[NDArray]:
@@ -325,25 +344,26 @@ def _wide_impl(eqn: Eqn, operands: Sequence[NDArray]) -> Sequence[NDArray]:
     return apply_in(dtypes.float64, eqn, operands)
 
 
-def _rounded(y: NDArray, finite: bool, source: np.random.Generator) -> NDArray:
+def _rounded(y: NDArray, finite: bool, rounding: _Rounding) -> NDArray:
     """Return a result, rounded at random. An infinity or a nan of finite operands is no number, as a quotient by zero:
     in its place is any number, so that a result that depends on it is not steady."""
     if y.dtype.kind not in "fc" or not y.size:
         return y
-    made = np.asarray(np.multiply(y, 1 + 2.0**-52 * source.integers(-1, 2, y.shape)))
+    made = np.asarray(np.multiply(y, 1 + 2.0**-52 * rounding.integers(-1, 2, y.shape)))
     if finite and not np.isfinite(y).all():
-        made = np.where(np.isfinite(y), made, source.normal(0, 1.0, y.shape) * 10.0 ** source.uniform(-3, 3, y.shape))
+        draw = rounding.source
+        made = np.where(np.isfinite(y), made, draw.normal(0, 1.0, y.shape) * 10.0 ** draw.uniform(-3, 3, y.shape))
     return made
 
 
-def _compared_near(y: NDArray, operands: OperandArrays, dtype: DType, source: np.random.Generator) -> NDArray:
+def _compared_near(y: NDArray, operands: OperandArrays, dtype: DType, rounding: _Rounding) -> NDArray:
     """Return a comparison. Of values nearer to each other than the floats of their dtype it has any result: constants
     of the dtype are rounded, and 0.1 + 0.2 may be 0.3."""
     a, b = [np.asarray(x).astype(np.complex128) for x in operands]
     spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
     with np.errstate(all="ignore"):
         near = (a != b) & (np.abs(a - b) <= spacing * np.maximum(np.abs(a), np.abs(b)))
-    return np.asarray(np.where(near, source.integers(0, 2, y.shape).astype(np.bool_), y))
+    return np.asarray(np.where(near, rounding.integers(0, 2, y.shape).astype(np.bool_), y))
 
 
 def _shrunk(question: Question, found: Counterexample) -> Counterexample:
