@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, TypeAlias, TypeVar, final
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, final
 
 from fxad.core.builder import rebind_operands
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
@@ -276,6 +276,8 @@ class DeclaredProgram(Record):
         return self.gives[: len(self.gives) - self.n_cotangents]
 
 
+VMAP: Final = "vmap"  # the transformation of the record of a rule for stacks that raised an error
+
 RuleSetting: TypeAlias = Lit | Aval | int | bool | str | None
 
 
@@ -338,6 +340,8 @@ class Rules(Record):
     `of_body`: a transformation made the derivatives, and they are those of the body. So the derivative in a captured
     operand is that of the body too, and the body may be rewritten without the rules.
     `further` are the rules for transformations that are not part of the core, one for each. Decision: docs/adr/0096.
+    One for `VMAP` has no programs: it is the error that a rule for stacks of any size raised while it was traced, which
+    is that of stacks for whose size there is no rule in `batch`.
     """
 
     name: ClassVar[str] = "rules"
@@ -347,6 +351,11 @@ class Rules(Record):
     derivative_of: Jaxpr | None = None
     of_body: bool = False
     further: tuple[TransformRule, ...] = ()
+
+    @property
+    def of_stacks(self) -> Rules:
+        """The rules for `vmap` alone: those for stacks, and the error of the one for any size."""
+        return Rules(batch=self.batch, further=tuple([r for r in self.further if r.transformation == VMAP]))
 
     @property
     def has_derivative(self) -> bool:

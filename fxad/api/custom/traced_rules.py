@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, repeat
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, final
@@ -38,7 +37,7 @@ from fxad.core.flags import select_by_flags
 from fxad.core.frames import Scoped
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ShapeError, TreeError, described, shown
+from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError, TreeError, described, shown
 from fxad.ir import Flags, Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction
 from fxad.numpy.binary import add
@@ -46,7 +45,7 @@ from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.operations.number_types import NumberType
 from fxad.primitives.control.bodies import reorder_operands
-from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules, TransformRule
+from fxad.primitives.custom_rules import VMAP, BatchRule, Derivative, Refusal, Rules, TransformRule
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
@@ -405,7 +404,8 @@ _bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 
 def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -> list[TracedRule]:
-    """Trace the rule for stacks of `sizes`. None: the sizes of the enclosing maps, and any size if it needs no number."""
+    """Trace the rule for stacks of `sizes`. None: the sizes of the enclosing maps, and any size unless it needs the
+    number."""
     if sizes is not None:
         return [stacked_rule(sig, rule, size) for size in dict.fromkeys(sizes)]
     of_any_size = _rule_of_any_size(sig, rule)
@@ -414,12 +414,22 @@ def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -
 
 
 def _rule_of_any_size(sig: Signature, rule: UserRule) -> TracedRule | None:
-    """Trace the rule with a symbolic size: any size, or else any size but 0. None if it needs the number."""
-    depth = _bound_sizes.get()
+    """Trace the rule with a symbolic size: any size, or else any size but 0. None if it needs the number. Any other
+    error is that of its uses, because it may hold for this size alone."""
+    depth, error = _bound_sizes.get(), None
     for least in (0, 1):
-        with suppress(Exception), _bound_sizes(depth + 1):
-            return stacked_rule(sig, rule, bound_size(depth, least), any_size=True)
-    return None
+        try:
+            with _bound_sizes(depth + 1):
+                return stacked_rule(sig, rule, bound_size(depth, least), any_size=True)
+        except (RuleError, FxadError) as e:
+            error = e
+    assert error is not None
+    if isinstance(error.__cause__ or error, SizeError):
+        return None
+    named = f"{sig.name}.def_vmap(3)({function_name(rule)})"
+    remedy = f"{error.remedy}; a rule that needs the number is for the sizes that it names: {named}"
+    failed = TransformRule(VMAP, error=error.message, remedy=remedy)
+    return TracedRule((), lambda body, _: Rules(further=(failed,)))
 
 
 def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = False) -> TracedRule:
@@ -432,7 +442,8 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
 
     def flat(*leaves: object) -> object:
         mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
-        returned = rule(size, mapped, *sig.arguments(leaves))
+        args = (size, mapped, *sig.arguments(leaves))
+        returned = call_rule(what, rule, *args) if any_size else rule(*args)
         out, out_batched = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(out_batched, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
         results = results_in_order(what, sig, out)

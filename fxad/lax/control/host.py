@@ -28,7 +28,7 @@ from fxad.tracing.context import reuse_in_replay
 from fxad.tracing.known_arguments import is_known
 from fxad.tracing.program import function_name
 from fxad.tracing.spec import Spec
-from fxad.tracing.tracer import active_trace
+from fxad.tracing.tracer import Tracer, active_trace
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -171,7 +171,8 @@ def _effect(op: str, ordered: bool) -> str:
 
 @final
 class _Formatter(string.Formatter):
-    """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float."""
+    """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float, and for
+    values that are not known while tracing, whose types are printed."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -183,6 +184,8 @@ class _Formatter(string.Formatter):
             yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
 
     def format_field(self, value: object, format_spec: str) -> str:
+        if isinstance(value, Tracer):
+            return str(value.aval)
         if not format_spec and isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             return str(np.asarray(value)[()])
         text: str = super().format_field(value, format_spec)
