@@ -365,7 +365,7 @@ def _has_rules_by_results(jaxpr: Jaxpr) -> bool:
     results alone."""
 
     def here_or_in_bodies(jaxpr: Jaxpr) -> bool:
-        own = any([rule.results for prim in jaxpr.prims for rule in rules_of(prim).vjp])
+        own = any([rule.results is not None for prim in jaxpr.prims for rule in rules_of(prim).vjp])
         return own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
 
     return once_from_bodies(jaxpr, "rules_by_results", here_or_in_bodies)

@@ -167,7 +167,7 @@ def restricted(
 @record
 class Derivative(Record):
     """The derivative in the operands marked in `moving` (JAX: perturbed), with all others fixed, of the results marked
-    in `results`; of all results if `results` is empty.
+    in `results`; None: of all results.
 
     `forward`, the forward pass (JAX: `fwd` of `custom_vjp`): operands -> results, then residuals.
     `push`, the pushforward (the linear function of `jax.linearize`): tangents of the moving operands, then residuals ->
@@ -184,11 +184,13 @@ class Derivative(Record):
     forward: Jaxpr
     push: Jaxpr
     pull: Jaxpr | None = None
-    results: Flags = ()
+    results: Flags | None = None
 
     def differentiated(self, inexact: Flags) -> Flags:
         """Mark the results that have tangents here, of those marked in `inexact`."""
-        return tuple([a and b for a, b in zip(inexact, self.results, strict=True)]) if self.results else inexact
+        if self.results is None:
+            return inexact
+        return tuple([a and b for a, b in zip(inexact, self.results, strict=True)])
 
     def programs(self, inexact: Flags, first: int) -> list[RuleProgram]:
         """Return the programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
@@ -238,7 +240,7 @@ class Refusal(Record):
     moving: Flags
     message: str
     remedy: str
-    results: Flags = ()
+    results: Flags | None = None
 
 
 @final
@@ -391,10 +393,10 @@ class Rules(Record):
 
         def covers(rule: Derivative | Refusal) -> bool:
             in_rule = [covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)]
-            return all(in_rule) and all(rule.results)
+            return all(in_rule) and (rule.results is None or all(rule.results))
 
         def rank(rule: Derivative | Refusal) -> tuple[int, bool, bool]:
-            return sum(rule.moving), not rule.results, isinstance(rule, Refusal)
+            return sum(rule.moving), rule.results is None, isinstance(rule, Refusal)
 
         covering = [rule for rule in rules if covers(rule)]
         assert covering, "the first rule of each kind is for all operands and results"
@@ -405,7 +407,7 @@ class Rules(Record):
         result."""
 
         def of(rule: Derivative | Refusal) -> Derivative | Refusal:
-            results = select_by_flags(rule.results, used) if rule.results else ()
+            results = None if rule.results is None else select_by_flags(rule.results, used)
             return replace(rule, moving=select_by_flags(rule.moving, needed), results=results)
 
         jvp, vjp = [tuple([of(rule) for rule in kind]) for kind in (self.jvp, self.vjp)]
@@ -476,10 +478,10 @@ class Function(Record):
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",
                 )
-            if rule.results and len(rule.results) != len(body.outs):
+            if rule.results is not None and len(rule.results) != len(body.outs):
                 raise ParameterError(
                     f"{name}: a rule has {len(rule.results)} marks for {len(body.outs)} results",
-                    remedy="mark the results whose cotangents do not vanish, or leave the marks out for all of them",
+                    remedy="mark the results whose cotangents do not vanish, or None for all of them",
                 )
         keys = [rule.transformation for rule in rules.further]
         if len({*keys}) < len(keys):

@@ -535,6 +535,7 @@ def raising(size: Any, mapped: Any, x: Any) -> Any:
     raise ValueError("no stack")
 
 
+NAMES_SIZES = "a rule that needs the number is for the sizes that it names: cubed.def_vmap(3)"
 ONE: Any = 1
 THREE: Any = 3
 REMEDIES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
@@ -554,22 +555,19 @@ REMEDIES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.vmap(mapped_later(raising), axis_size=3)(X),
         ArgumentError,
         "call_with_rules: a stack of 3: def_vmap of cubed: raising raised ValueError: no stack",
-        "give a rule that covers this case; a rule that needs the number is for the sizes that it names: "
-        "cubed.def_vmap(3)(raising)",
+        f"give a rule that covers this case; {NAMES_SIZES}(raising)",
     ),
     (
         lambda: fx.vmap(fx.grad(mapped_later(raising)), axis_size=3)(X.astype("float32")),
         ArgumentError,
         "call_with_rules: a stack of 3: def_vmap of cubed: raising raised ValueError: no stack",
-        "give a rule that covers this case; a rule that needs the number is for the sizes that it names: "
-        "cubed.def_vmap(3)(raising)",
+        f"give a rule that covers this case; {NAMES_SIZES}(raising)",
     ),
     (
         lambda: fx.vmap(mapped_later(lambda n, m, x: x), axis_size=3)(X),
         ArgumentError,
         "call_with_rules: a stack of 3: def_vmap of cubed: <lambda> returns *, not a pair (results, out_batched)",
-        "return a tuple of two: (results, out_batched); a rule that needs the number is for the sizes that it names: "
-        "cubed.def_vmap(3)(<lambda>)",
+        f"return a tuple of two: (results, out_batched); {NAMES_SIZES}(<lambda>)",
     ),
     (
         lambda: fx.custom_jvp(f, nondiff_argnums=(-1,)),

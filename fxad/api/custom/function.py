@@ -15,7 +15,8 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, SupportsIn
 from fxad.api.custom.rule_signature import UserRule
 from fxad.api.custom.traced_call import TracedCall
 from fxad.api.custom.traced_rules import ArgumentRules, GivenRule, GivenRules, nondiff_positions
-from fxad.api.lift import check_function, importable_name
+from fxad.api.lift import check_function
+from fxad.api.pickling import importable_name
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import plain_ints

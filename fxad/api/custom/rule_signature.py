@@ -178,14 +178,14 @@ class Signature:
         ])  # fmt: skip
 
     @property
-    def sets_of_results(self) -> list[Flags]:
+    def sets_of_results(self) -> list[Flags | None]:
         """The sets of results for which a rule of cotangents with `symbolic_zeros` is traced, as marks of leaves, the
-        smallest first, and an empty mark for all results. The sets are each proper subset of up to three results that
+        smallest first, and None for all results. The sets are each proper subset of up to three results that
         have cotangents; of more results, each alone. Results without a cotangent are in all sets."""
         leaves = [k for k, a in enumerate(self.out_avals) if a.inexact]
         sizes = range(1, len(leaves)) if len(leaves) <= 3 else (1,)
         sets = [some for size in sizes for some in combinations(leaves, size)]
-        return [*[tuple([k in some or k not in leaves for k in range(len(self.out_avals))]) for some in sets], ()]
+        return [*[tuple([k in some or k not in leaves for k in range(len(self.out_avals))]) for some in sets], None]
 
     @property
     def out_paths(self) -> tuple[str, ...]:

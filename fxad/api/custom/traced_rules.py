@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, final
 
 import numpy as np
@@ -182,9 +182,9 @@ class GivenRules:
         if self.vjp:
             zeros, rule = self.vjp_zeros, self.vjp
             for perturbed in sets(zeros):
-                for used in sig.sets_of_results if zeros else ((),):
-                    refused = _refused_cotangents(used)
-                    yield _or_refused(sig, perturbed, refused, cotangent_rule, rule, perturbed, zeros, used)
+                for of_results in sig.sets_of_results if zeros else (None,):
+                    refused = _refused_cotangents(of_results)
+                    yield _or_refused(sig, perturbed, refused, cotangent_rule, rule, perturbed, zeros, of_results)
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
         for given in self.further:
@@ -208,7 +208,7 @@ def _or_refused(
     return TracedRule((), lambda body, _: rules(Refusal(sig.marks(body, perturbed), message, remedy)))
 
 
-def _refused_cotangents(results: Flags) -> Callable[[Refusal], Rules]:
+def _refused_cotangents(results: Flags | None) -> Callable[[Refusal], Rules]:
     """Return the function from the refusal of a rule of cotangents, which is for these results, to its record."""
     return lambda refusal: Rules(vjp=(replace(refusal, results=results),))
 
@@ -286,12 +286,12 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 
 
 def cotangent_rule(
-    sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool, used: Flags
+    sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool, of_results: Flags | None
 ) -> TracedRule:
     """Trace a rule of `fwd(*args) -> (results, residuals)`, and `bwd(residuals, cotangents) -> cotangents of args`.
 
     `perturbed` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
-    `used` marks the results whose cotangents are not symbolic zeros; it is empty if none is.
+    `of_results` marks the results whose cotangents are not symbolic zeros; None: all results.
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types.
     """
@@ -318,7 +318,8 @@ def cotangent_rule(
     res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
     n_res = len(res_avals)
 
-    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, used or repeat(True), strict=False)])
+    given = (True,) * len(sig.out_avals) if of_results is None else of_results
+    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, given, strict=True)])
     ct_avals = select_by_flags(sig.out_avals, has_cotangent)
 
     def flat_backward(*leaves: object) -> object:
@@ -344,7 +345,7 @@ def cotangent_rule(
         forward = forward.with_outs((*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))  # cotangents, then residuals
         maps = cotangent_maps(reorder_operands(backward, order), len(ct_avals), bwd_name)
-        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps, used),))
+        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps, of_results),))
 
     return TracedRule((forward_body, backward_body), finish)
 
@@ -429,7 +430,7 @@ def _rule_of_any_size(sig: Signature, rule: UserRule) -> TracedRule | None:
     named = f"{sig.name}.def_vmap(3)({function_name(rule)})"
     remedy = f"{error.remedy}; a rule that needs the number is for the sizes that it names: {named}"
     failed = TransformRule(VMAP, error=error.message, remedy=remedy)
-    return TracedRule((), lambda body, _: Rules(further=(failed,)))
+    return TracedRule((), lambda _body, _programs: Rules(further=(failed,)))
 
 
 def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = False) -> TracedRule:
