@@ -8,7 +8,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from types import FunctionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,7 +18,6 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
-    cast,
     final,
     overload,
 )
@@ -102,7 +100,6 @@ class _MethodOfTree(functools.partial[Any]):
 
     def clear_cache(self) -> None:
         self.func.clear_cache()
-
 
 
 class _JittedFunction(Generic[P, R]):

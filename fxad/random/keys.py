@@ -56,7 +56,7 @@ def _check_impl(name: str, impl: object) -> None:
     """Raise ParameterError for an unknown generator."""
     if impl is not None and not (isinstance(impl, str) and impl == THREEFRY):
         raise ParameterError(
-            f"{name}: the generator {shown(impl)} is not there", remedy=f"use {THREEFRY!r}, the only one"
+            f"{name}: the generator {shown(impl)} does not exist", remedy=f"use {THREEFRY!r}, the only one"
         )
 
 

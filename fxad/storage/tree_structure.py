@@ -238,7 +238,7 @@ class _StructureReader:
         except Exception as e:  # of the module's `__getattr__`
             raise self.fail(f"the class {name} of a pytree cannot be read: {type(e).__name__}: {e}", _INSTALL) from e
         if not isinstance(cls, type):
-            raise self.fail(f"the class {name} of a pytree is not there", _AS_IT_WAS)
+            raise self.fail(f"the class {name} of a pytree does not exist", _AS_IT_WAS)
         return cls
 
 

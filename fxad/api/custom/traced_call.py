@@ -84,7 +84,7 @@ class TracedCall:
         self.referred = False  # a named call refers to it
         self.function: Function | None = None  # None while it is active
         self.prim: CallWithRules | None = None
-        self.around = enclosing_transforms()
+        self.transforms_around = enclosing_transforms()
         self.on_transforms = False
         self.start = self.end = replay_position()
 
@@ -112,7 +112,7 @@ class TracedCall:
         known_a, known_b = a.known_numbers, b.known_numbers
         if known_a.keys() != known_b.keys() or not all([known_a[k].same(known_b[k]) for k in known_a]):
             return False
-        return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
+        return a.nondiff.keys() == b.nondiff.keys() and all(map(_equal_values, a.nondiff_values, b.nondiff_values))
 
     @property
     def is_active(self) -> bool:
@@ -129,7 +129,7 @@ class TracedCall:
         if self.body is None or not self.referable or not self.same(call):
             return False
         return self.is_active or (
-            self.around == enclosing_transforms()
+            self.transforms_around == enclosing_transforms()
             and self.perturbed == call.perturbed
             and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
         )
@@ -329,7 +329,7 @@ def _code(fun: object) -> object:
     return getattr(fun, "__code__", fun)
 
 
-def _alike(a: object, b: object) -> bool:
+def _equal_values(a: object, b: object) -> bool:
     """Return True if two values of `nondiff_argnums` are equal, bit for bit. Functions are equal if they are one
     object."""
     if a is b:

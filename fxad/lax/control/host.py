@@ -143,7 +143,9 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
     _call_for_effects("debug_print", show, "show", args, kwargs, ordered)
 
 
-def _call_for_effects(what: str, f: Callable[..., object], name: str, args: object, kwargs: object, ordered: bool) -> None:
+def _call_for_effects(
+    what: str, f: Callable[..., object], name: str, args: object, kwargs: object, ordered: bool
+) -> None:
     """Call a function with run-time values, and with the arguments that are no arrays."""
     leaves, structure = tree.flatten((args, kwargs))
     passed_on = [_is_no_array(x) for x in leaves]

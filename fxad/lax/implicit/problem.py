@@ -98,11 +98,11 @@ class Problem:
     ) -> list[tuple[Jaxpr, TracedFunction]]:
         """Return the linear map of the tangents and its solver; and, if they exist, their transposes.
 
-            matvec            program of the solver    solver reads matvec    solver of the transpose
-            no transpose      any                      any                    none: reverse mode is refused
-            has a transpose   has a transpose          any                    the transpose of the program
-            has a transpose   no transpose             yes                    `tangent_solve` of the transposed map
-            has a transpose   no transpose             no                     none: it would solve the same system again
+        matvec            program of the solver    solver reads matvec    solver of the transpose
+        no transpose      any                      any                    none: reverse mode is refused
+        has a transpose   has a transpose          any                    the transpose of the program
+        has a transpose   no transpose             yes                    `tangent_solve` of the transposed map
+        has a transpose   no transpose             no                     none: it would solve the same system again
         """
         x_type, avals = self.x_type.direction, at.jaxpr.out_avals
         m = len(x_type.avals)
@@ -110,8 +110,8 @@ class Problem:
         called_as = f"tangent_solve {function_name(tangent_solve)}"
 
         def traced(linear: Jaxpr, name: str) -> TracedFunction:
-            def run(y: object, known: Sequence[object]) -> object:
-                called.append(TracedMap(name, linear, known, x_type))
+            def run(y: object, residuals: Sequence[object]) -> object:
+                called.append(TracedMap(name, linear, residuals, x_type))
                 return tangent_solve(called[-1], y)
 
             run.__name__ = function_name(tangent_solve)
@@ -123,7 +123,7 @@ class Problem:
 
         name = f"derivative of {self.name}"
         solver = traced(matvec, name)
-        reads_matvec = called[-1].used
+        reads_matvec = called[-1].was_called
         vecmat = transposed_program(matvec, m)
         if vecmat is None:
             return [(matvec, solver)]
