@@ -106,8 +106,8 @@ def split_to_shape(key: Array, shape: Shape) -> Array:
 
 def split_keys(key: Array, num: int) -> list[Array]:
     """Return `split` inside a sampler: a list of the new keys. For keys u32[...,2], each new key has that shape."""
-    # A loop of rounds keeps XLA from copying the cipher into each kernel that reads a new key. Of a key for each element
-    # it would take longer than the copies: the straight-line form runs 3 times as fast.
+    # a loop of rounds keeps XLA from copying the cipher into each kernel that reads a new key; for keys of all elements
+    # it would take longer than the copies do: the straight-line form runs 3 times as fast.
     pairs = _split(key, (num,), THREEFRY2X32_LOOP if key.ndim == 1 else THREEFRY2X32)
     return [pairs[..., k, :] for k in range(num)]
 
