@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 
 
 def importable_name(f: object) -> str | None:
@@ -21,9 +22,9 @@ def importable_name(f: object) -> str | None:
 def pickles_by_value() -> bool:
     """Return True if the pickler that is running pickles functions by value: one of cloudpickle or dill, or of the copies
     that joblib and ray have. An object cannot ask for the pickler, but both are written in Python, on the stack."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not {"cloudpickle", "dill"}.isdisjoint(frame.f_globals.get("__name__", "").split(".")):
             return True
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+        frame = frame.f_back
     return False
