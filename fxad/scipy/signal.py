@@ -590,7 +590,7 @@ def _segment_spectra(
     scale = 1 / (rate * (window**2).sum()) if scaling == "density" else 1 / window.sum() ** 2
     powers = powers * scale
     if onesided:  # the negative frequencies, which are left out, have the same power
-        twice = fnp.full(power.shape[-1], 2.0, window.dtype).at[0].set(1)
+        twice = fnp.full(powers.shape[-1], 2.0, window.dtype).at[0].set(1)
         powers = powers * (twice if length % 2 else twice.at[-1].set(1))
     return fnp.swapaxes(powers, -1, -2)
 
