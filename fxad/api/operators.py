@@ -529,28 +529,7 @@ def _biharmonic(
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
         return _Plan(None, () if twice and estimate is None else _plan(terms, n), terms, twice)
 
-<<<<<<< HEAD
     return lift(what, f, _Operator(what, argnums, plan, with_value, estimate), 4, argnums)
-=======
-    estimate = _estimate(what, samples, key)
-    along_directions = _Operator(what, argnums, plan, with_value, estimate)
-    laplacian_of = _Operator(what, argnums, _laplacian_plan, True, None)
-
-    def transform(program: Program[..., object]) -> Program[..., Any]:
-        n = sum([program.in_avals[k].size for k in ChosenArguments.by_number(what, program, argnums).leaves])
-        if estimate is not None or n in (0, 1, 2):
-            return along_directions(program)
-        # (n + 2)^2 values are carried for each value of f. Series of order 4 in n^2 directions carry 3 n^2 + 2.
-        both = laplacian_of(before_differentiation(laplacian_of(program)))
-        # `value_and_laplacian` of (value, laplacian) is ((value, laplacian), (laplacian, laplacian of the laplacian))
-        m = len(program.out_avals)
-        value, biharmonic = both.jaxpr.outs[:m], both.jaxpr.outs[3 * m :]
-        jaxpr = transforms.dce(both.jaxpr.with_outs((*value, *biharmonic) if with_value else biharmonic))
-        out_tree = tree.tuple_structure(program.out_tree, program.out_tree) if with_value else program.out_tree
-        return both.replace(jaxpr, out_tree=out_tree, name=f"{what}_{program.name}")
-
-    return lift(what, f, transform, 4, argnums)
->>>>>>> 4e1488ae (Puzzles of the last third: None for all results, levels of rules, solvers of transposes, one key of array types; pickling.py; fields of programs are kept)
 
 
 @overload
