@@ -19,7 +19,7 @@ import sys
 import threading
 import warnings
 from types import FrameType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 import optree
@@ -163,6 +163,17 @@ def shown(value: object, width: int = 60) -> str:
         else:
             text = f"<{type(value).__qualname__}>"
         return text[:width]
+
+
+class _HasShape(Protocol):
+    @property
+    def shape(self) -> object: ...
+
+
+def mismatch(have: _HasShape, want: _HasShape) -> type[FxadError]:
+    """Return the class of the error for one type in the place of another: ShapeError if their shapes differ, else
+    DTypeError."""
+    return DTypeError if have.shape == want.shape else ShapeError
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -132,7 +132,7 @@ def _of_leaves(program: Program[..., T]) -> Program[..., T]:
     """Return the program with one positional argument for each leaf: so no keyword of the function is taken for
     `sizes`."""
     in_tree = tree.call_structure(tree.structure((0,) * program.in_tree.num_leaves))
-    return Program(program.jaxpr, in_tree, program.out_tree, program.bound, program.paths, program.name)
+    return Program.of(program, in_tree=in_tree, names=program.paths)
 
 
 def _padded(x: NDArray, shape: tuple[int, ...]) -> NDArray:

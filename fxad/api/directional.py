@@ -7,7 +7,8 @@ the tangents of results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final, overload
+from dataclasses import fields
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, final, overload
 
 import numpy as np
 
@@ -285,9 +286,7 @@ def linearize(
     # called with the tangents one by one, as in JAX
     (tangents,) = bound.args_tree.children()
     names = tuple([TangentsName(f"tangents[{k}]") for k in range(tangents.num_children)])
-    f_jvp = ResidualProgram[..., Any](
-        bound.jaxpr, tree.call_structure(tangents), bound.out_tree, bound.bound, names, bound.name
-    )
+    f_jvp: ResidualProgram[..., Any] = ResidualProgram.of(bound, in_tree=tree.call_structure(tangents), names=names)
     return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
@@ -327,23 +326,17 @@ class ResidualProgram(Program[P, R]):
 
     __repr__ = Program.__repr__
 
-    @classmethod
-    def of(cls, program: Program[P, R]) -> ResidualProgram[P, R]:
-        """Return the program as a pytree."""
-        return cls(program.jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
+
+_STATIC: Final = tuple([f.name for f in fields(Program) if f.name != "bound"])
 
 
-# the fields of a program other than the values that it binds
-_Static: TypeAlias = tuple[Jaxpr, Structure, Structure, tuple[str, ...], str]
+def _flatten_program(p: ResidualProgram[..., object]) -> tuple[Sequence[object], tuple[object, ...], Sequence[object]]:
+    return p.bound, tuple([getattr(p, name) for name in _STATIC]), range(len(p.bound))
 
 
-def _flatten_program(p: ResidualProgram[..., object]) -> tuple[Sequence[object], _Static, Sequence[object]]:
-    return p.bound, (p.jaxpr, p.in_tree, p.out_tree, p.names, p.name), range(len(p.bound))
-
-
-def _unflatten_program(static: _Static, bound: Iterable[object]) -> ResidualProgram[..., object]:
-    jaxpr, in_tree, out_tree, names, name = static
-    return ResidualProgram(jaxpr, in_tree, out_tree, tuple(bound), names, name)
+def _unflatten_program(static: tuple[object, ...], bound: Iterable[object]) -> ResidualProgram[..., object]:
+    given: dict[str, Any] = dict(zip(_STATIC, static, strict=True))
+    return ResidualProgram(**given, bound=tuple(bound))
 
 
 tree_classes.register(ResidualProgram, _flatten_program, _unflatten_program)
@@ -354,14 +347,8 @@ def bind_trailing(program: Program[..., object], values: Sequence[object]) -> Re
     *others, last = program.args_tree.children()
     n, n_last = len(program.jaxpr.ins), last.num_leaves
     jaxpr = reorder_operands(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
-    return ResidualProgram(
-        jaxpr,
-        tree.call_structure(tree.tuple_structure(*others), program.kwargs_tree),
-        program.out_tree,
-        (*values, *program.bound),
-        program.names,
-        program.name,
-    )
+    in_tree = tree.call_structure(tree.tuple_structure(*others), program.kwargs_tree)
+    return ResidualProgram.of(program, jaxpr=jaxpr, in_tree=in_tree, bound=(*values, *program.bound))
 
 
 # ------------------------------------------------------------------------------------------------------------- vjp

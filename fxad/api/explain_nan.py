@@ -156,12 +156,14 @@ def _nearest(program: Jaxpr, atoms: Iterable[Atom]) -> tuple[int, ...]:
     """Return the operands of a program from which the fewest equations lead to some values."""
     operands = {v: k for k, v in enumerate(program.ins)}
     producer = {v: e for e in program.eqns for v in e.outs}
-    level = dict.fromkeys([a for a in atoms if not isinstance(a, Lit)])
-    seen = set(level)
-    while level and operands.keys().isdisjoint(level):
-        level = dict.fromkeys([a for v in level for a in producer[v].ins if not isinstance(a, Lit) and a not in seen])
-        seen.update(level)
-    return tuple(sorted([operands[a] for a in level if a in operands]))
+    frontier = dict.fromkeys([a for a in atoms if not isinstance(a, Lit)])
+    seen = set(frontier)
+    while frontier and operands.keys().isdisjoint(frontier):
+        frontier = dict.fromkeys(
+            [a for v in frontier for a in producer[v].ins if not isinstance(a, Lit) and a not in seen]
+        )
+        seen.update(frontier)
+    return tuple(sorted([operands[a] for a in frontier if a in operands]))
 
 
 @final

@@ -144,7 +144,7 @@ class ByTypes(Generic[P, R]):
         self.programs: dict[Hashable, _Held[P, R]] = {}
         self.executables: dict[Hashable, _Held[P, R]] = {}
         self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
-        self._by_array_types: dict[tuple[Aval, ...] | None, _Held[P, R]] = {}
+        self._by_array_types: dict[tuple[Aval, ...] | None, _Held[P, R]] = {}  # not for None
         self._fast: _Held[P, R] | None = None
         self._misses = 0
 
@@ -269,9 +269,11 @@ class ByTypes(Generic[P, R]):
         if binder is not None and active_trace() is not None:
             leaves, exact = self.flatten(args, kwargs)
             return self.program(exact, self.types(leaves, exact)).call_flat(leaves)
-        held = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
+        # the types of positional arrays; None: an argument is no array, such as a tuple of arrays, or has a keyword
+        positional = None if kwargs else avals_of_arrays(args)
+        held = self._by_array_types.get(positional)
         if held is not None and held.executable is not None:
-            self._count_miss(held)
+            self._use_without_fast_path(held)
             return held.executable._dispatcher.call_arrays(args)
         leaves, exact = self.flatten(args, kwargs)
         array_types = avals_of_arrays(leaves)
@@ -281,22 +283,23 @@ class ByTypes(Generic[P, R]):
             held = self._compile(exact, types, leaves)
             self._redirect_to(held)
         elif array_types is not None:
-            self._count_miss(held)
+            self._use_without_fast_path(held)
         else:
             held.mark_used()
         assert held.executable is not None, "an executable"
         dispatcher = held.executable._dispatcher
-        if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
-            held.array_types = array_types
-            self._by_array_types[array_types] = held
+        if positional is not None and dispatcher.takes_arrays and not self.on_mesh:
+            held.array_types = positional
+            self._by_array_types[positional] = held
         return dispatcher.call_leaves(leaves, array_types)
 
-    def _count_miss(self, held: _Held[P, R]) -> None:
-        """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
-        of two. So alternating types do not redirect it at each call."""
+    def _use_without_fast_path(self, held: _Held[P, R]) -> None:
+        """Note the use of an executable by a call that the fast path did not handle, and redirect the fast path if that
+        pays."""
         held.mark_used()
         self._misses += 1
-        if self._fast is None or self._misses & (self._misses - 1) == 0:
+        # at the 1st, 2nd, 4th, 8th, ... miss: alternating types do not redirect it at each call
+        if self._fast is None or self._misses.bit_count() == 1:
             self._redirect_to(held)
 
     def _compile(self, exact: ExactStructure, types: tuple[CallType, ...], leaves: Sequence[object]) -> _Held[P, R]:

@@ -8,7 +8,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from types import FunctionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,13 +18,12 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
-    cast,
     final,
     overload,
 )
 
 from fxad.api.jit_calls import ByTypes, JitOptions
-from fxad.api.lift import importable_name, pickles_by_value
+from fxad.api.pickling import importable_name, pickles_by_value
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
@@ -104,10 +102,6 @@ class _MethodOfTree(functools.partial[Any]):
         self.func.clear_cache()
 
 
-_COPY: Final = "_fxad_copy"
-_BY_VALUE: Final = "._function_by_value"
-
-
 class _JittedFunction(Generic[P, R]):
     """The parts of a jitted function that do not depend on static arguments. Copies are the function itself."""
 
@@ -156,23 +150,6 @@ class _JittedFunction(Generic[P, R]):
     def _bound_to(self, instance: object) -> Any:
         """Return the method of an instance."""
 
-    @property
-    def _function_by_value(self) -> Callable[P, R]:
-        """A copy of the function that pickle finds in a script as an attribute of this object, and cloudpickle pickles by
-        value. The script has this object under the name of the function itself."""
-        fn: Any = self.fn
-        if type(fn) is not FunctionType or fn.__module__ != "__main__" or fn.__qualname__.endswith(_BY_VALUE):
-            return self.fn
-        copy = self.__dict__.get(_COPY)
-        if copy is None:
-            copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-            functools.update_wrapper(copy, fn)
-            del copy.__dict__["__wrapped__"]
-            copy.__kwdefaults__ = fn.__kwdefaults__
-            copy.__qualname__ = fn.__qualname__ + _BY_VALUE
-            copy = self.__dict__.setdefault(_COPY, copy)
-        return cast("Callable[P, R]", copy)  # the same code
-
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"
 
@@ -201,7 +178,7 @@ class Jitted(_JittedFunction[P, R]):
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
     def _arguments(self) -> tuple[object, ...]:
-        return getattr(self.fn, "__qualname__", ""), self._function_by_value, self._by_types.options
+        return getattr(self.fn, "__qualname__", ""), self.fn, self._by_types.options
 
     def _set_call(self, call: Callable[..., object]) -> None:
         """Let this function handle the calls."""
@@ -209,8 +186,7 @@ class Jitted(_JittedFunction[P, R]):
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
-        p = self._by_types.trace(args, kwargs)
-        return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._by_types.options)
+        return TracedProgram.of(self._by_types.trace(args, kwargs), options=self._by_types.options)
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
@@ -260,7 +236,7 @@ class StaticJitted(_JittedFunction[P, R]):
 
     def _arguments(self) -> tuple[object, ...]:
         numbers, names = sorted(self._statics.numbers), sorted(self._statics.names)
-        return getattr(self.fn, "__qualname__", ""), self._function_by_value, numbers, names, self._options
+        return getattr(self.fn, "__qualname__", ""), self.fn, numbers, names, self._options
 
     def _without_statics(self, donation: Donation) -> Donation:
         """Return the donation in terms of the remaining arguments. Raises: ParameterError for a static argument."""

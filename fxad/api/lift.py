@@ -17,7 +17,6 @@ those below it:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
@@ -80,25 +79,6 @@ def lift(
         lambda numbers, names: lift(what, f, transform, orders, argnums, tuple(numbers), tuple(names)),
     )
     return transformed
-
-
-def importable_name(f: object) -> str | None:
-    """Return the name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if
-    the module has another object under that name, or is a script whose functions are pickled by value."""
-    name: object = getattr(f, "__qualname__", None)
-    module = str(getattr(f, "__module__", None))
-    value: object = sys.modules.get(module)
-    if not isinstance(name, str) or (module == "__main__" and pickles_by_value()):
-        return None
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return name if value is f else None
-
-
-def pickles_by_value() -> bool:
-    """Return True if this process has imported a library that pickles functions by value. joblib and ray have a
-    copy."""
-    return any([name.rpartition(".")[2] in ("cloudpickle", "dill") for name in list(sys.modules)])
 
 
 def bind_static_arguments(

@@ -227,11 +227,10 @@ class _Operator:
         unit = self._unit_vectors([program.in_avals[k] for k in chosen.leaves])
         traced = _collapsed(trace(applied, unit, *args, **kwargs))
         jaxpr = traced.jaxpr
-        if unit is not None:
+        if unit is not None:  # removes this operand, the first one behind the bound: the others are those of `in_tree`
             jaxpr = transforms.simplify(sparse_directions(jaxpr, len(traced.bound), unit.shape[1:]))
-        return Program(
-            jaxpr, program.in_tree, traced.out_tree, traced.bound, program.names, f"{self.what}_{program.name}"
-        )
+        name = f"{self.what}_{program.name}"
+        return Program.of(program, jaxpr=jaxpr, out_tree=traced.out_tree, bound=traced.bound, name=name)
 
     def _unit_vectors(self, moving: Sequence[Aval]) -> Spec | None:
         """Return the type of an operand for all unit vectors, which `sparse_directions` takes out again."""

@@ -181,8 +181,8 @@ class ManualAxes:
         ids = ids_of(tuple(mesh.devices.flat)) if isinstance(mesh, Mesh) else ()
         if not names:
             return cls(axes, axes, ids, checked)
-        around = axes_of_devices_around()
-        free = tuple([axis for axis in axes if axis[0] in names or axis not in around])
+        outer_axes = axes_of_devices_around()
+        free = tuple([axis for axis in axes if axis[0] in names or axis not in outer_axes])
         return cls(free, tuple([axis for axis in axes if axis[0] in names]), ids if free == axes else (), checked)
 
 

@@ -122,8 +122,8 @@ def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | N
     ArgumentError."""
     if devices is None:
         depend_on_transforms()
-        around = prod([axis.size for axis in enclosing_transforms()[0] if not axis.stacked])
-        available = max(1, device_count() // around)
+        outer_size = prod([axis.size for axis in enclosing_transforms()[0] if not axis.stacked])
+        available = max(1, device_count() // outer_size)
         return max([n for n in range(1, available + 1) if size % n == 0]), ()
     devices = plain_ints(devices)
     if isinstance(devices, int) and not isinstance(devices, bool):

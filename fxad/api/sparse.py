@@ -19,7 +19,7 @@ from fxad.api.lift import before_differentiation, check_function, trace_for_tran
 from fxad.api.vmap import vmap
 from fxad.core import tree, tree_classes
 from fxad.dtypes import COMPLEX
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, SizeError, described, shown
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, SizeError, TracerError, described, shown
 from fxad.ir import distinct_jaxprs
 from fxad.lax.barrier import optimization_barrier
 from fxad.lax.binary import rem
@@ -301,7 +301,7 @@ def _concrete(value: object) -> Any:
     """Return the value of an argument, or None for that of an enclosing trace."""
     try:
         return np.asarray(value)
-    except Exception:  # noqa: BLE001  # a tracer has no value
+    except TracerError:
         return None
 
 

@@ -153,8 +153,8 @@ def static_data_of_instance(kind: type, names: Sequence[str], key: Hashable, val
     hashable."""
     try:
         hash(key)
-    except Exception:  # noqa: BLE001  # the user's code
-        raise StaticDataError.of(kind, names, value) from None
+    except Exception as e:  # the user's code
+        raise StaticDataError.of(kind, names, value) from e
     if running.notes is not None:
         running.notes.append(key)
     return StaticData(key, value)

@@ -7,7 +7,7 @@ from typing import TypeVar, overload
 
 from fxad.core import tree
 from fxad.core.dce import dce
-from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
+from fxad.errors import DTypeError, TreeError, mismatch
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.host_values import HostValue
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
@@ -86,38 +86,38 @@ def linear_call(
             forward, _transpose_linear(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
         )
         return tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals))
-    back = traced_body(
+    transposed = traced_body(
         f"{what}: fun_transpose",
         fun_transpose,
         tree.tuple_structure(residual_tree, body.out_tree),
         [*residual_avals, *outs],
     )
-    if back.out_tree != linear_tree:
+    if transposed.out_tree != linear_tree:
         raise TreeError(
-            f"{what}: {back.name} returns {tree.shape_text(back.out_tree)}, "
+            f"{what}: {transposed.name} returns {tree.shape_text(transposed.out_tree)}, "
             f"linear_args is {tree.shape_text(linear_tree)}",
             remedy="the transpose gives a cotangent for each linear argument, in the tree of linear_args",
         )
-    back = back.typed(avals)
-    for path, want, have in zip(paths, avals, back.jaxpr.out_avals, strict=True):
+    transposed = transposed.typed(avals)
+    for path, want, have in zip(paths, avals, transposed.jaxpr.out_avals, strict=True):
         if want is not have:
-            kind: type[FxadError] = ShapeError if want.shape != have.shape else DTypeError
-            raise kind(
-                f"{what}: {back.name} returns {have} as cotangent of {path}, which is {want}",
+            error = mismatch(have, want)
+            raise error(
+                f"{what}: {transposed.name} returns {have} as cotangent of {path}, which is {want}",
                 remedy="a cotangent has the type of its argument; nothing is converted silently",
             )
     called = () if as_whole else (f"fun {function_name(fun)}", f"fun_transpose {function_name(fun_transpose)}")
-    return tree.unflatten(body.out_tree, _bind_operands(body, back, residuals, linear, called))
+    return tree.unflatten(body.out_tree, _bind_operands(body, transposed, residuals, linear, called))
 
 
 def _bind_operands(
     body: TracedFunction,
-    back: TracedFunction,
+    transposed: TracedFunction,
     residuals: Sequence[object],
     linear: Sequence[object],
     checked: Sequence[str],
 ) -> Sequence[object]:
-    jaxprs, captured = common_operands((body, back))
+    jaxprs, captured = common_operands((body, transposed))
     n = len(captured) + len(residuals)
     forward, adjoint = [rotate_operands(jaxpr, n) for jaxpr in jaxprs]
     remedy = "for a map that is linear only as a whole give as_whole=True"

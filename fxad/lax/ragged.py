@@ -61,7 +61,7 @@ def ragged_dot_general(
             `group_sizes`.
     """
     if group_offset is not None:
-        raise ParameterError("ragged_dot: group_offset is not there", remedy="slice rhs and group_sizes")
+        raise ParameterError("ragged_dot: group_offset is not supported", remedy="slice rhs and group_sizes")
     x, y, sizes = asarray(lhs), asarray(rhs), asarray(group_sizes)
     if sizes.dtype.itemsize < 4:  # int8 has no sum of 100 and 100
         sizes = sizes.astype(dtypes.int32)

@@ -87,7 +87,7 @@ def dot_product_attention(
     return_residual = flag(name, "return_residual", return_residual)
     if not (implementation is None or (isinstance(implementation, str) and implementation == "xla")):
         raise ParameterError(
-            f"{name}: implementation {shown(implementation, 40)} is not there", remedy='use "xla", or None'
+            f"{name}: implementation {shown(implementation, 40)} does not exist", remedy='use "xla", or None'
         )
     q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
     unbatched = q.ndim == 3

@@ -136,8 +136,9 @@ def _trace_composite(
     name = fn.__name__.lstrip("_")
     program, captured = trace_flat(applied, avals, name)
     assert not captured, f"{name} closes over an array"
-    # where it was used first is not where it is used next
-    return Jaxpr(program.ins, tuple([new_eqn(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
+    # without source lines: all uses share the program, and each has its own line
+    eqns = tuple([new_eqn(e.prim, e.ins, e.outs, source=None) for e in program.eqns])
+    return Jaxpr(program.ins, eqns, program.outs, name)
 
 
 def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:

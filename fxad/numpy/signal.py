@@ -171,8 +171,8 @@ def _interpolate(
             low, high = where(within, low, 0), where(within, high, 0)
         step = high - low
         # beside an infinity or nan, and where the difference overflows: the weighted mean, without 0 times infinity
-        level = (x == a) | (low == high)
-        mean = where(x == b, high, where(level, low, (1 - share) * low + share * high))
+        is_flat = (x == a) | (low == high)
+        mean = where(x == b, high, where(is_flat, low, (1 - share) * low + share * high))
         finite = isfinite(step)
         out = where(finite, low + share * where(finite, step, 0), lax.stop_gradient(mean))
     if period is None and not isinstance(left, str):

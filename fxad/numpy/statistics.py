@@ -423,11 +423,11 @@ def _unweighted_quantiles(
     parts = _as_vector(q, whole)
     missing = isnan(y)
     n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip_nans else full((1,), y.shape[-1], parts.dtype)
-    at = _quantile_positions(n, parts, method)
+    position = _quantile_positions(n, parts, method)
     last = n - 1
-    low = clip(floor(at), 0, last)
-    high = clip(floor(at) + 1, 0, last)
-    share = _upper_weight(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
+    low = clip(floor(position), 0, last)
+    high = clip(floor(position) + 1, 0, last)
+    share = _upper_weight(position, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
     a, b = _take_last_axis(y, low), _take_last_axis(y, high)
     if method not in _DISCRETE:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
@@ -442,9 +442,9 @@ def _unweighted_quantiles(
     return _quantile_axes_first(a.astype(dtype), x, q, axes, keepdims)
 
 
-def _take_last_axis(y: Array, at: Array) -> Array:
+def _take_last_axis(y: Array, indices: Array) -> Array:
     """Return the elements at integral indices along the last axis."""
-    places = at.astype(index_dtype((y.shape[-1],)))
+    places = indices.astype(index_dtype((y.shape[-1],)))
     if places.ndim == 1:
         return y[..., places]
     return take_along_axis(y, places, -1, mode="promise_in_bounds")
@@ -456,22 +456,22 @@ def _quantile_positions(n: Array, q: Array, method: str) -> Array:
         a, b = _CONTINUOUS[method]
         return n * q + (a + q * (1 - a - b)) - 1
     if method in ("inverted_cdf", "averaged_inverted_cdf"):
-        at = n * q - 1
-        return ceil(at) if method == "inverted_cdf" else at
+        position = n * q - 1
+        return ceil(position) if method == "inverted_cdf" else position
     if method == "closest_observation":
-        at = n * q - 1.5
-        even = (at == floor(at)) & (floor(at) % 2 == 1)
-        return where(even, floor(at), floor(at) + 1)
-    at = (n - 1) * q
+        position = n * q - 1.5
+        even = (position == floor(position)) & (floor(position) % 2 == 1)
+        return where(even, floor(position), floor(position) + 1)
+    position = (n - 1) * q
     if method == "midpoint":
-        return (floor(at) + ceil(at)) / 2
-    return {"lower": floor, "higher": ceil, "nearest": rint}[method](at)
+        return (floor(position) + ceil(position)) / 2
+    return {"lower": floor, "higher": ceil, "nearest": rint}[method](position)
 
 
-def _upper_weight(at: Array, method: str) -> Array:
+def _upper_weight(position: Array, method: str) -> Array:
     """Return the weight of the next element in the result."""
-    share = at - floor(at)
-    return where(share == 0, 0.5, 1.0).astype(at.dtype) if method == "averaged_inverted_cdf" else share
+    share = position - floor(position)
+    return where(share == 0, 0.5, 1.0).astype(position.dtype) if method == "averaged_inverted_cdf" else share
 
 
 def _weighted_quantiles(

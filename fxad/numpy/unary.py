@@ -13,7 +13,7 @@ from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag, no_out, to_int
 from fxad.operations.operators import Operation
 from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOG2, LOG10
-from fxad.primitives.elementwise.powers import CBRT, SIGN, SQRT, SQUARE
+from fxad.primitives.elementwise.powers import CBRT, SIGN, SQRT
 from fxad.primitives.elementwise.select import CEIL, FLOOR
 from fxad.primitives.elementwise.sigmoid import TANH
 from fxad.primitives.elementwise.trigonometric import (
@@ -93,9 +93,13 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
 # ---------------------------------------------------------------------------------- results of the dtype of x
 
 sign = _function(elementwise.unary, SIGN)
-square = _function(elementwise.unary, SQUARE)
 floor = _function(elementwise.round_unary, FLOOR)
 ceil = _function(elementwise.round_unary, CEIL)
+
+
+def square(x: ArrayLike, /) -> Array:
+    """Return x * x; of bools, as int32."""
+    return apply_op("square", elementwise.square, (x,))
 
 
 def abs(x: ArrayLike, /) -> Array:

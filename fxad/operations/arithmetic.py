@@ -128,8 +128,10 @@ def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:
 
 
 def power(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """Return x ** y, both arrays; a Python int as exponent is `integer_power`."""
+    """Return x ** y, both arrays; of bools, as int32. A Python int as exponent is `integer_power`."""
     x, y = promote_and_broadcast("pow", emit, x, y)
+    if x.aval.dtype is dtypes.bool_:
+        x, y = convert(emit, x, dtypes.int32), convert(emit, y, dtypes.int32)
     return emit(POW, x, y)
 
 

@@ -39,7 +39,7 @@ from fxad.primitives.elementwise.logic import (
     SHIFT_RIGHT_ARITHMETIC,
     SHIFT_RIGHT_LOGICAL,
 )
-from fxad.primitives.elementwise.powers import ABS, HYPOT
+from fxad.primitives.elementwise.powers import ABS, HYPOT, SQUARE
 from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round, emit_where
 from fxad.primitives.elementwise.trigonometric import ATAN2
 
@@ -245,6 +245,11 @@ def imag(emit: Emit, x: Atom) -> Atoms:
     return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (literal_like(0, x),)
 
 
+def square(emit: Emit, x: Atom) -> Atoms:
+    """Return x * x; of a bool, as int32."""
+    return emit(SQUARE, convert(emit, x, dtypes.int32) if x.aval.dtype is dtypes.bool_ else x)
+
+
 def trunc(emit: Emit, x: Atom) -> Atoms:
     """Return the integral part, towards zero."""
     if x.aval.dtype not in dtypes.INEXACT:
@@ -447,6 +452,8 @@ def isclose(emit: Emit, x: Atom, y: Atom, *args: *tuple[*tuple[Atom, ...], float
 
 def bit_count(emit: Emit, x: Atom) -> Atoms:
     """Return the number of bits of abs(x) that are set, as uint8."""
+    if x.aval.dtype is dtypes.bool_:
+        return (convert(emit, x, dtypes.uint8),)
     if x.aval.dtype in dtypes.SIGNED:
         x = emit.one(ABS, x)
     return (convert(emit, emit.one(POPULATION_COUNT, x), dtypes.uint8),)

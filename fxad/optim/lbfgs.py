@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
@@ -83,9 +83,7 @@ class Lbfgs:
             down = tree.map(fnp.negative, direction)
             length = line_search(value_fn, params, down, max_steps=self.line_search_steps)
             step = tree.map(lambda d: length.astype(d.dtype) * d, down)
-        return step, LbfgsState(
-            state.count + 1, state.params, state.gradient, state.moves, state.changes, state.weights
-        )
+        return step, replace(state, count=state.count + 1)
 
     def remember(self, state: LbfgsState[P], params: P, gradient: P) -> LbfgsState[P]:
         """Return the state with the differences since the last step, if there was one, in the place of the oldest."""

@@ -21,7 +21,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ShapeError
+from fxad.errors import mismatch
 from fxad.ir import (
     Atom,
     Atoms,
@@ -126,7 +126,7 @@ def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals:
     for k, a in enumerate(avals):
         check_dtype(prim.name, a, takes)
         if a is not x:
-            error = ShapeError if a.shape != x.shape else DTypeError
+            error = mismatch(a, x)
             raise error(f"{prim.name}: operands differ: operand 0 {x}, operand {k} {a}")
 
 

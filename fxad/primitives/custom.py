@@ -14,7 +14,7 @@ from fxad.core.dce import dce, remove_dead_eqns
 from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.errors import NotDifferentiableError
+from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.ir import (
     Atoms,
     Aval,
@@ -45,7 +45,7 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import fuse_alike, insert_zeros, instantiate_linear_outs, reorder_operands
 from fxad.primitives.control.call import Call, adjoint_of, check_operands, cotangents_of_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_rules import Function, Refusal, Rules, with_programs
+from fxad.primitives.custom_rules import VMAP, Function, Refusal, Rules, with_programs
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.named_calls import (
@@ -206,12 +206,19 @@ class CallWithRules(WithModule, Linear):
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """Return the rule for the size of the mapped axis: the one that is for it alone, or the one that is for any
-        size, of which there is at most one."""
+        size, of which there is at most one. None: the function is batched.
+
+        Raises: ArgumentError if the rule for any size raised an error while it was traced.
+        """
         by_size = {rule.size: rule.body for rule in self.rules.batch if not rule.any_size}
         if ctx.size in by_size:
             return by_size[ctx.size]
         general = next((rule for rule in self.rules.batch if rule.any_size), None)
-        return None if general is None else ctx.rule_of_size(general.body, general.size)
+        if general is not None:
+            return ctx.rule_of_size(general.body, general.size)
+        if failed := self.rules.rule_for(VMAP):
+            raise ArgumentError(f"{self.name}: a stack of {ctx.size}: {failed.error}", remedy=failed.remedy)
+        return None
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """Return a program of a rule, for use outside of this equation: named calls in it are calls of the
@@ -224,7 +231,7 @@ class CallWithRules(WithModule, Linear):
         nonzero = [isinstance(t, Lin) for t in tangents]
         moves_captured = any(nonzero[: self.captured])
         if not self.rules.has_derivative:
-            if self.rules.batch and not moves_captured:
+            if self.rules.of_stacks != Rules() and not moves_captured:
                 return self._jvp_over_stacks(ctx, primals, tangents)
             return Call(self.body).jvp(ctx, primals, tangents)
         if self.rules.of_body and moves_captured:
@@ -289,11 +296,12 @@ class CallWithRules(WithModule, Linear):
     def _over_stacks(self, programs: Sequence[Jaxpr]) -> CallWithRules:
         """Return another function with batch rules of the same sizes: its body, then the bodies of the rules."""
         batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
-        return CallWithRules(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
+        rules = replace(self.rules.of_stacks, batch=tuple(batch))
+        return CallWithRules(Function(programs[0], self.captured, rules))
 
     def linear_in(self, flags: Flags) -> bool:
-        batch = self.rules.batch
-        if not batch or any(flags[: self.captured]) or self.rules != Rules(batch=batch):
+        of_stacks = self.rules.of_stacks
+        if of_stacks == Rules() or any(flags[: self.captured]) or self.rules != of_stacks:
             return False
         return all([is_linear(j, flags) for j in self._linear_programs])
 
@@ -357,7 +365,7 @@ def _has_rules_by_results(jaxpr: Jaxpr) -> bool:
     results alone."""
 
     def here_or_in_bodies(jaxpr: Jaxpr) -> bool:
-        own = any([rule.results for prim in jaxpr.prims for rule in rules_of(prim).vjp])
+        own = any([rule.results is not None for prim in jaxpr.prims for rule in rules_of(prim).vjp])
         return own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
 
     return once_from_bodies(jaxpr, "rules_by_results", here_or_in_bodies)

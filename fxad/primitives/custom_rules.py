@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, TypeAlias, TypeVar, final
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, final
 
 from fxad.core.builder import rebind_operands
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
@@ -167,7 +167,7 @@ def restricted(
 @record
 class Derivative(Record):
     """The derivative in the operands marked in `moving` (JAX: perturbed), with all others fixed, of the results marked
-    in `results`; of all results if `results` is empty.
+    in `results`; None: of all results.
 
     `forward`, the forward pass (JAX: `fwd` of `custom_vjp`): operands -> results, then residuals.
     `push`, the pushforward (the linear function of `jax.linearize`): tangents of the moving operands, then residuals ->
@@ -184,11 +184,13 @@ class Derivative(Record):
     forward: Jaxpr
     push: Jaxpr
     pull: Jaxpr | None = None
-    results: Flags = ()
+    results: Flags | None = None
 
     def differentiated(self, inexact: Flags) -> Flags:
         """Mark the results that have tangents here, of those marked in `inexact`."""
-        return tuple([a and b for a, b in zip(inexact, self.results, strict=True)]) if self.results else inexact
+        if self.results is None:
+            return inexact
+        return tuple([a and b for a, b in zip(inexact, self.results, strict=True)])
 
     def programs(self, inexact: Flags, first: int) -> list[RuleProgram]:
         """Return the programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
@@ -238,7 +240,7 @@ class Refusal(Record):
     moving: Flags
     message: str
     remedy: str
-    results: Flags = ()
+    results: Flags | None = None
 
 
 @final
@@ -275,6 +277,8 @@ class DeclaredProgram(Record):
         """The values that it computes, without cotangents."""
         return self.gives[: len(self.gives) - self.n_cotangents]
 
+
+VMAP: Final = "vmap"  # the transformation of the record of a rule for stacks that raised an error
 
 RuleSetting: TypeAlias = Lit | Aval | int | bool | str | None
 
@@ -338,6 +342,8 @@ class Rules(Record):
     `of_body`: a transformation made the derivatives, and they are those of the body. So the derivative in a captured
     operand is that of the body too, and the body may be rewritten without the rules.
     `further` are the rules for transformations that are not part of the core, one for each. Decision: docs/adr/0096.
+    One for `VMAP` has no programs: it is the error that a rule for stacks of any size raised while it was traced, which
+    is that of stacks for whose size there is no rule in `batch`.
     """
 
     name: ClassVar[str] = "rules"
@@ -347,6 +353,11 @@ class Rules(Record):
     derivative_of: Jaxpr | None = None
     of_body: bool = False
     further: tuple[TransformRule, ...] = ()
+
+    @property
+    def of_stacks(self) -> Rules:
+        """The rules for `vmap` alone: those for stacks, and the error of the one for any size."""
+        return Rules(batch=self.batch, further=tuple([r for r in self.further if r.transformation == VMAP]))
 
     @property
     def has_derivative(self) -> bool:
@@ -382,10 +393,10 @@ class Rules(Record):
 
         def covers(rule: Derivative | Refusal) -> bool:
             in_rule = [covered or not m for m, covered in zip(nonzero, rule.moving, strict=True)]
-            return all(in_rule) and all(rule.results)
+            return all(in_rule) and (rule.results is None or all(rule.results))
 
         def rank(rule: Derivative | Refusal) -> tuple[int, bool, bool]:
-            return sum(rule.moving), not rule.results, isinstance(rule, Refusal)
+            return sum(rule.moving), rule.results is None, isinstance(rule, Refusal)
 
         covering = [rule for rule in rules if covers(rule)]
         assert covering, "the first rule of each kind is for all operands and results"
@@ -396,7 +407,7 @@ class Rules(Record):
         result."""
 
         def of(rule: Derivative | Refusal) -> Derivative | Refusal:
-            results = select_by_flags(rule.results, used) if rule.results else ()
+            results = None if rule.results is None else select_by_flags(rule.results, used)
             return replace(rule, moving=select_by_flags(rule.moving, needed), results=results)
 
         jvp, vjp = [tuple([of(rule) for rule in kind]) for kind in (self.jvp, self.vjp)]
@@ -467,10 +478,10 @@ class Function(Record):
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",
                 )
-            if rule.results and len(rule.results) != len(body.outs):
+            if rule.results is not None and len(rule.results) != len(body.outs):
                 raise ParameterError(
                     f"{name}: a rule has {len(rule.results)} marks for {len(body.outs)} results",
-                    remedy="mark the results whose cotangents do not vanish, or leave the marks out for all of them",
+                    remedy="mark the results whose cotangents do not vanish, or None for all of them",
                 )
         keys = [rule.transformation for rule in rules.further]
         if len({*keys}) < len(keys):

@@ -215,6 +215,6 @@ def _log_rate(emit: Emit, a: Atom, log: Atom) -> Atom:
     return emit_where(emit, below, rate_below, rate)
 
 
-THREEFRY2X32: Final = Threefry2x32(loop=False)
-THREEFRY2X32_LOOP: Final = Threefry2x32(loop=True)
+THREEFRY2X32: Final = Threefry2x32(loop=False)  # for bits of samples
+THREEFRY2X32_LOOP: Final = Threefry2x32(loop=True)  # for keys
 RANDOM: Final[tuple[type[Primitive], ...]] = (Threefry2x32, GammaSample)

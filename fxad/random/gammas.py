@@ -105,9 +105,8 @@ def _marsaglia_tsang(keys: Array, a: Array, log: bool) -> Array:
 
     proposals, last = split_keys(keys, 2)
     zero = literal_of(0, dtype, a.shape)
-    _, _, cube, _ = lax.while_loop(
-        lambda proposal: rejected(proposal).any(), propose, (proposals, zero, zero + 1, zero + 2)
-    )
+    not_yet = (proposals, zero, zero + 1, zero + 2)  # u = 2, where a proposal has u < 1: each element is rejected
+    _, _, cube, _ = lax.while_loop(lambda proposal: rejected(proposal).any(), propose, not_yet)
     if log:
         boost = -sample_exponential(last, (), dtype)
         unboosted = ~boosted | (boost == 0)

@@ -77,7 +77,7 @@ def eigh(
     """Return eigenvalues and eigenvectors of a Hermitian matrix. Raises: ParameterError for a second matrix."""
     if b is not None:
         raise ParameterError(
-            "eigh: the generalised problem of two matrices is not there",
+            "eigh: the generalised problem of two matrices is not supported",
             remedy="reduce it: with L = cholesky(b, lower=True), take eigh of L^-1 a L^-H",
         )
     uplo = "L" if flag("eigh", "lower", lower) else "U"

@@ -514,7 +514,7 @@ def _spectra(
         )
     if detrend_by is not False and not is_word(detrend_by, ("constant", "linear")):
         raise ParameterError(f"{name}: detrend {shown(detrend_by, 40)}", remedy='use "constant", "linear" or False')
-    arrays = floats(name, x) if y is None else floats(name, x, y)
+    arrays = floats(name, x) if y is None or y is x else floats(name, x, y)
     arrays = [fnp.moveaxis(a, normalize_axis_index(name, axis, a.ndim), -1) for a in arrays]
     n = max([a.shape[-1] for a in arrays])
     arrays = [a if a.shape[-1] == n else _extended(a, 0, n - a.shape[-1]) for a in arrays]
@@ -545,7 +545,7 @@ def _spectra(
         arrays = [_extended(a, 0, rest) for a in arrays]
     second = arrays[1] if len(arrays) > 1 else None
     rate = as_array(name, fs).astype(values.dtype)
-    static = (size, step, length, detrend_by, onesided, scaling)
+    static = (size, step, length, detrend_by, onesided, scaling, y is not None)
     spectra = jit_composite(_segment_spectra, arrays[0], second, values, rate, *static)
     frequencies = fnp.fft.rfftfreq if onesided else fnp.fft.fftfreq
     freqs = frequencies(length, dtype=values.dtype) * rate
@@ -570,7 +570,10 @@ def _segment_spectra(
     detrend_by: Detrend,
     onesided: bool,
     scaling: str,
+    power: bool,
 ) -> Array:
+    """Return the cross spectra of x and y (None: of x with itself), or the transform of x if not `power`."""
+
     def transformed(a: Array) -> Array:
         count = (a.shape[-1] - (size - step)) // step
         segments = a[..., _segments(count, step, size)]
@@ -580,16 +583,16 @@ def _segment_spectra(
         return fnp.fft.rfft(segments, length) if onesided else fnp.fft.fft(segments, length)
 
     first = transformed(x)
-    if y is None:
+    if not power:
         scale = fnp.sqrt(rate * (window**2).sum()) if scaling == "density" else window.sum()
         return fnp.swapaxes(first / scale, -1, -2)
-    power = fnp.conj(first) * (first if y is x else transformed(y))
+    powers = fnp.conj(first) * (first if y is None else transformed(y))
     scale = 1 / (rate * (window**2).sum()) if scaling == "density" else 1 / window.sum() ** 2
-    power = power * scale
+    powers = powers * scale
     if onesided:  # the negative frequencies, which are left out, have the same power
-        twice = fnp.full(power.shape[-1], 2.0, window.dtype).at[0].set(1)
-        power = power * (twice if length % 2 else twice.at[-1].set(1))
-    return fnp.swapaxes(power, -1, -2)
+        twice = fnp.full(powers.shape[-1], 2.0, window.dtype).at[0].set(1)
+        powers = powers * (twice if length % 2 else twice.at[-1].set(1))
+    return fnp.swapaxes(powers, -1, -2)
 
 
 def _segments(count: int, step: int, size: int) -> Array:

@@ -26,7 +26,7 @@ from fxad.scipy.hypergeometric import hyp1f1, hyp2f1
 from fxad.scipy.owens_t import owens_t
 from fxad.scipy.spherical_harmonics import sph_harm_y
 from fxad.scipy.trigonometric_integrals import sici
-from fxad.scipy.zeta import hurwitz_zeta
+from fxad.scipy.zeta import hurwitz_zeta, riemann_zeta
 from fxad.support.absent import absent
 from fxad.tracing.array import Array, ArrayLike, binder
 
@@ -141,8 +141,11 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Return Hurwitz's zeta function; Riemann's without q. The derivative in x is nan unless x > 1 and q > 0."""
-    return hurwitz_zeta(*broadcast_floats("zeta", x, 1.0 if q is None else q))
+    """Return Hurwitz's zeta function, which is nan for x < 1; without q Riemann's, which is known on the real line. The
+    derivative of Hurwitz's in x is nan unless x > 1 and q > 0."""
+    if q is None:
+        return riemann_zeta(*broadcast_floats("zeta", x))
+    return hurwitz_zeta(*broadcast_floats("zeta", x, q))
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:

@@ -226,16 +226,19 @@ class _StructureReader:
         ):  # an import of fxad runs no code of the file
             try:
                 loaded = import_module(module)
-            except Exception as e:  # noqa: BLE001  # the module's code
-                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _INSTALL) from None
+            except Exception as e:  # the module's code
+                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _INSTALL) from e
         if loaded is None:
             raise self.fail(
                 f"the class {name} of a pytree is in a module that is not imported",
                 f"import {module} first, or let load import it: load(path, trusted=True)",
             )
-        cls = _attribute(loaded, qualname)
+        try:
+            cls = _attribute(loaded, qualname)
+        except Exception as e:  # of the module's `__getattr__`
+            raise self.fail(f"the class {name} of a pytree cannot be read: {type(e).__name__}: {e}", _INSTALL) from e
         if not isinstance(cls, type):
-            raise self.fail(f"the class {name} of a pytree is not there", _AS_IT_WAS)
+            raise self.fail(f"the class {name} of a pytree does not exist", _AS_IT_WAS)
         return cls
 
 
@@ -392,8 +395,5 @@ def _is_namedtuple(cls: type) -> bool:
 
 def _attribute(module: object, qualname: str) -> object:
     for part in qualname.split("."):
-        try:
-            module = getattr(module, part, None)
-        except Exception:  # noqa: BLE001  # the module's code
-            return None
+        module = getattr(module, part, None)
     return module

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from functools import partial
 from types import MappingProxyType
 from typing import (
@@ -20,6 +20,7 @@ from typing import (
     NoReturn,
     ParamSpec,
     Protocol,
+    Self,
     TypeVar,
     cast,
     final,
@@ -90,6 +91,12 @@ class Program(Generic[P, R_co]):
     bound: tuple[object, ...] = ()
     names: tuple[str, ...] = field(default=())  # of the positional arguments, for messages; not part of the value
     name: str = "main"  # likewise
+
+    @classmethod
+    def of(cls, program: Program[Any, Any], **changes: Any) -> Self:
+        """Return an object of this class with the fields of a program; `changes` gives other values for some, and the
+        fields that a subclass adds."""
+        return cls(**{f.name: getattr(program, f.name) for f in fields(Program)} | changes)
 
     def _key(self) -> tuple[object, ...]:
         return self.jaxpr, self.in_tree, self.out_tree, tuple([id(b) for b in self.bound])
@@ -196,7 +203,7 @@ class Program(Generic[P, R_co]):
         given."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
-        return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
+        return Program.of(self, jaxpr=jaxpr, in_tree=ins, out_tree=outs, name=name or self.name)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self._run(flatten_arguments(self, args, kwargs))

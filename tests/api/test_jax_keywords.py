@@ -324,7 +324,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: loose_lax.switch(0, [abs], 1.0, operand=2.0), ArgumentError,
      "switch: operand is given by keyword beside 1 by position", "give all by position"),
     (lambda: loose_lax.scan(lambda c, x: (c, x), 0.0, length=2, _split_transpose=True), ParameterError,
-     "scan: _split_transpose is not there", "leave it out: reverse mode stores no slices that it can read again"),
+     "scan: _split_transpose is not supported", "leave it out: reverse mode stores no slices that it can read again"),
     (lambda: loose_np.matmul(X, X, precision="low"), ParameterError, "matmul: precision 'low'",
      'use "default", "high" or "highest", or lax.Precision'),
     (lambda: fnp.dot(X, X, precision=("high", "highest")), ParameterError,

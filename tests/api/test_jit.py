@@ -8,6 +8,8 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import fields
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,11 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import tree
+from fxad.api.directional import ResidualProgram, bind_trailing
+from fxad.api.jitted import TracedProgram
 from fxad.errors import ArgumentError, ShapeError
 from fxad.tracing import program as program_module
+from fxad.tracing.program import Program
 from tests.api.refusals import X, refused
 
 
@@ -251,9 +256,7 @@ def _plain_with_statics(x: fx.Array, n: int) -> fx.Array:
 def test_pickling_another_jitted_function_says_what_to_do_instead(
     jitted: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in list(sys.modules):  # other tests import them, and functions are pickled by value then
-        if module.rpartition(".")[2] in ("cloudpickle", "dill"):
-            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "cloudpickle", ModuleType("cloudpickle"))  # that it is imported changes nothing
     with pytest.raises(ArgumentError) as e:
         pickle.dumps(jitted)
     assert e.value.message == (
@@ -274,6 +277,30 @@ def test_a_copy_of_a_jitted_function_is_the_function() -> None:
     # a transformation of a copy knows the static arguments
     mapped = fx.vmap(copy.deepcopy(statics), in_axes=(0, None))
     assert np.asarray(mapped(x[None], 3)).tolist() == [[0, 3, 6]]
+
+
+def test_calls_with_equal_leaves_in_other_trees_are_apart() -> None:
+    """Positional arrays are found by their types alone; a tuple of one has the same leaf."""
+    f = fx.jit(lambda a, b: a[0] - b if isinstance(a, tuple) else a * b)
+    x, y = fnp.asarray(np.float32(2)), fnp.asarray(np.float32(5))
+    for _ in range(3):
+        assert [float(f(x, y)), float(f((x,), y)), float(f(x, b=y))] == [10, -3, 10]
+
+
+def test_what_is_made_of_a_program_keeps_all_its_fields() -> None:
+    """A field that `Program` gets is carried on, too."""
+    traced = fx.trace(lambda x, y: x * y, X, X)
+    values = {"jaxpr": traced.jaxpr, "in_tree": traced.in_tree, "out_tree": traced.out_tree, "bound": (),
+              "names": ("a", "b"), "name": "product"}  # fmt: skip
+    assert {f.name for f in fields(Program)} == {*values}, "give a value here that is not the default"
+    program: Any = Program(**values)
+    residual = ResidualProgram.of(program)
+    leaves, structure = fx.tree.flatten(residual)
+    made = [program.replace(program.jaxpr), residual, fx.tree.unflatten(structure, leaves), TracedProgram.of(program)]
+    for other in made:
+        assert {f.name: getattr(other, f.name) for f in fields(Program)} == values
+    partial: Any = bind_trailing(Program.of(program, in_tree=fx.tree.structure(((0, (0,)), {}))), [X])
+    assert (partial.name, partial.names, partial.out_tree) == ("product", ("a", "b"), traced.out_tree)
 
 
 def test_a_write_to_a_closed_over_array_changes_no_call() -> None:

@@ -439,7 +439,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      'numbers out of range are dropped: leave it out, or "drop"'),
     (lambda: fx.ops.segment_max(X.astype("complex64"), np.arange(2), 2), DTypeError,
      "segment_max: complex numbers have no order, got complex64", ""),
-    (lambda: fx.random.key(0, impl="rbg"), ParameterError, "random.key: the generator 'rbg' is not there",
+    (lambda: fx.random.key(0, impl="rbg"), ParameterError, "random.key: the generator 'rbg' does not exist",
      "use 'threefry2x32', the only one"),
 ]  # fmt: skip
 

@@ -114,7 +114,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.trace(lambda x: ruled()(x, "one"), X),
         ArgumentError,
         "f: n: a str is not an array: 'one'",
-        f"{ARRAY}; what is none goes into nondiff_argnums",
+        f"{ARRAY}; name arguments that are no arrays in nondiff_argnums",
     ),
     (
         lambda: fx.inverse(fx.custom_inverse(doubled, lambda y: y / 2, keep=3))(X),

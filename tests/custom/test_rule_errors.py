@@ -518,6 +518,24 @@ def stacked_wrongly() -> None:
     fx.trace(g, X, 1)
 
 
+def cubed(x: Any) -> Any:
+    return x**3
+
+
+def mapped_later(rule: Any) -> Any:
+    """Returns a map of a program that was traced with this rule, which is then traced for any size."""
+    g = fx.custom_vmap(cubed)
+    g.def_vmap(rule)
+    program: Any = fx.trace(g, 2.0)
+    assert float(program(2.0)) == 8, "the program itself does not need the rule"
+    return program
+
+
+def raising(size: Any, mapped: Any, x: Any) -> Any:
+    raise ValueError("no stack")
+
+
+NAMES_SIZES = "a rule that needs the number is for the sizes that it names: cubed.def_vmap(3)"
 ONE: Any = 1
 THREE: Any = 3
 REMEDIES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
@@ -532,6 +550,24 @@ REMEDIES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         ParameterError,
         "def_vmap of f: -1 is not an axis size",
         "an axis size is an int >= 0: f.def_vmap(32, 128)(rule); f.def_vmap(rule) is for any size",
+    ),
+    (
+        lambda: fx.vmap(mapped_later(raising), axis_size=3)(X),
+        ArgumentError,
+        "call_with_rules: a stack of 3: def_vmap of cubed: raising raised ValueError: no stack",
+        f"give a rule that covers this case; {NAMES_SIZES}(raising)",
+    ),
+    (
+        lambda: fx.vmap(fx.grad(mapped_later(raising)), axis_size=3)(X.astype("float32")),
+        ArgumentError,
+        "call_with_rules: a stack of 3: def_vmap of cubed: raising raised ValueError: no stack",
+        f"give a rule that covers this case; {NAMES_SIZES}(raising)",
+    ),
+    (
+        lambda: fx.vmap(mapped_later(lambda n, m, x: x), axis_size=3)(X),
+        ArgumentError,
+        "call_with_rules: a stack of 3: def_vmap of cubed: <lambda> returns *, not a pair (results, out_batched)",
+        f"return a tuple of two: (results, out_batched); {NAMES_SIZES}(<lambda>)",
     ),
     (
         lambda: fx.custom_jvp(f, nondiff_argnums=(-1,)),

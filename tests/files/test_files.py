@@ -224,7 +224,7 @@ def test_classes_that_have_changed() -> None:
     here = "tests.files.classes"
     changed = "define the class as it was when the program was saved, or save the program again"
     e = rebuilt({"class": f"{here}:Gone", "children": []})
-    assert e.message == f"load: f: the class {here}:Gone of a pytree is not there"
+    assert e.message == f"load: f: the class {here}:Gone of a pytree does not exist"
     assert e.remedy == changed
     e = rebuilt({"namedtuple": f"{here}:Pair", "fields": ["left"], "children": ["*"]})
     assert e.message == f"load: f: {here}:Pair is not the namedtuple of the fields ['left'] that was saved"

@@ -65,6 +65,28 @@ def test_functions_that_keep_the_dtype(name: str, x: Value) -> None:
     check(*both(name), x)
 
 
+def test_functions_of_bools() -> None:
+    """There is a value wherever NumPy has one. Its int8 and float16 are int32 and float32."""
+    x, kept = np.array([True, False]), {"conj": "bool", "conjugate": "bool", "rint": "bool", "reciprocal": "float32"}
+    wide = {"int8": "int32", "float16": "float32"}
+    tried = 0
+    for name, theirs in [
+        (n, u) for n in dir(fnp) if isinstance(u := getattr(np, n, None), np.ufunc) and u.nin == u.nout == 1
+    ]:
+        try:
+            with np.errstate(all="ignore"):
+                want = theirs(x)
+        except TypeError:
+            continue
+        tried += 1
+        have = np.asarray(getattr(fnp, name)(x))
+        assert have.dtype == kept.get(name, wide.get(want.dtype.name, want.dtype.name)), name
+        if name not in ("spacing", "reciprocal"):
+            np.testing.assert_allclose(have.astype(float), want.astype(float), rtol=2e-3, err_msg=name)
+    assert tried > 40
+    check(fnp.power, lambda x, y: np.power(x, y, dtype=np.int32), B, B)
+
+
 @pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "rint", "round", "isnan", "isinf", "isfinite", "signbit"])
 def test_rounding_and_predicates(name: str) -> None:
     check(*both(name), ODD)

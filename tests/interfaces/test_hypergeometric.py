@@ -141,6 +141,20 @@ def test_branches_and_poles_of_complex_gamma() -> None:
         np.testing.assert_allclose(interpreted(slope, np.complex128(z)), want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeta_on_the_real_line(dtype: Any) -> None:
+    """The pole, the zeros at even numbers, both sides of the places where the formula changes; and derivatives."""
+    x = np.array(
+        [-250.5, -60, -41.7, -20, -7.5, -2, -1.5, -1 - 1e-6, -1, -0.3, 0, 1e-9, 0.5, 0.999, 1.001, 3, 20], dtype
+    )
+    x, zeta = x[x > -40] if dtype is np.float32 else x, special.zeta
+    for k, f in enumerate((zeta, fx.vmap(fx.grad(zeta)))):
+        want = [float(mpmath.zeta(mpmath.mpf(float(v)), 1, k)) for v in x]
+        np.testing.assert_allclose(interpreted(f, x), want, rtol=1e-4 if dtype is np.float32 else 1e-12)
+    ends = np.array([1, -np.inf, np.nan, np.inf, -1e30, -403.5, -401], dtype)
+    np.testing.assert_array_equal(interpreted(zeta, ends), [np.inf, np.nan, np.nan, 1, 0, np.inf, -np.inf])
+
+
 def test_derivatives_of_zeta_in_the_exponent() -> None:
     x, q = np.meshgrid(np.array([1.001, 1.5, 10.0]), np.array([0.01, 1.0, 100.0]))
     zeta: Any = special.zeta

@@ -107,7 +107,7 @@ NUMBERS = (
         (lambda: fx.lax.ragged_dot_general(np.ones((3, 2)), np.ones((1, 2, 2)), np.ones(1, np.int32), NO),
          ArgumentError, "ragged_dot: ragged_dot_dimension_numbers is a str: 'no'", NUMBERS),
         (lambda: fx.lax.ragged_dot(np.ones((3, 2)), np.ones((1, 2, 2)), np.ones(1, np.int32), group_offset=LOOSE),
-         ParameterError, "ragged_dot: group_offset is not there", "slice rhs and group_sizes"),
+         ParameterError, "ragged_dot: group_offset is not supported", "slice rhs and group_sizes"),
     ],
 )  # fmt: skip
 def test_refusals(call: Any, error: type[fx.errors.FxadError], message: str, remedy: str) -> None:

@@ -258,7 +258,7 @@ def test_attention_gives_the_logarithm_of_its_sums() -> None:
     alone = nn.dot_product_attention(Q[0], k[0], v[0], return_residual=True)
     assert [a.shape for a in alone] == [(T, N, H), (T, N)]
     check_grads(lambda q: nn.dot_product_attention(q, k, v, return_residual=True), (Q,), 1)
-    with pytest.raises(ParameterError, match="dot_product_attention: implementation 'cudnn' is not there"):
+    with pytest.raises(ParameterError, match="dot_product_attention: implementation 'cudnn' does not exist"):
         nn.dot_product_attention(Q, k, v, implementation="cudnn")
 
 

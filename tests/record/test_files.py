@@ -212,4 +212,6 @@ def test_the_command_line_saves_a_call_alone(file: Path, tmp_path: Path, capsys:
     assert capsys.readouterr().err == "replay: --save is for one call, not for 2\n  remedy        name its file\n"
     one.write_bytes(file.with_name("000001.fxcall").read_bytes())
     assert main([str(one)]) == 2
-    assert "the call shares arrays with that of 000000.fxcall, which is not there\n  remedy" in capsys.readouterr().err
+    assert (
+        "the call shares arrays with that of 000000.fxcall, which does not exist\n  remedy" in capsys.readouterr().err
+    )

@@ -92,7 +92,7 @@ def test_equal_arrays_and_programs_are_stored_once(tmp_path: Path) -> None:
     (tmp_path / "000000.fxcall").unlink()
     with pytest.raises(
         fx.errors.FileFormatError,
-        match=r"the call shares arrays with that of 000000.fxcall, which is not there(?s:.*)"
+        match=r"the call shares arrays with that of 000000.fxcall, which does not exist(?s:.*)"
         "put both files into one folder; "
         r"`call.save\(file\)` writes a file that stands alone",
     ):

@@ -15,7 +15,8 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, SupportsIn
 from fxad.api.custom.rule_signature import UserRule
 from fxad.api.custom.traced_call import TracedCall
 from fxad.api.custom.traced_rules import ArgumentRules, GivenRule, GivenRules, nondiff_positions
-from fxad.api.lift import check_function, importable_name
+from fxad.api.lift import check_function
+from fxad.api.pickling import importable_name
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import plain_ints
@@ -154,8 +155,9 @@ class FunctionWithRules(Generic[P, R]):
         All array arguments are stacked along their first axis. So are the results for which `out_batched` (a tree
         prefix) is True. `@f.def_vmap` is for any size: it is traced for the sizes of the `vmap`s around the call, and
         once with a symbolic `axis_size`, for a Program that is mapped later. A symbolic size is equal to no int; a rule
-        that needs the number is not used there. `@f.def_vmap(32, 128)` is for the sizes given. For any other size, or if
-        a value that the function closes over is mapped, the batched function is derived.
+        that asks for the number (a SizeError) is not used there, and any other error that it raises is raised where the
+        Program is mapped. `@f.def_vmap(32, 128)` is for the sizes given. For any other size, or if a value that the
+        function closes over is mapped, the batched function is derived.
 
         If a function has only this rule, its derivative is that of the function, and the derivative of a stack is that
         of the rule: in `vmap(jvp(f))` and `vmap(grad(f))` as in `grad(vmap(f))`. The values of a rule do not belong to

@@ -20,7 +20,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, mismatch
 from fxad.ir import Aval, Flags, Jaxpr, Zero
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
@@ -178,14 +178,14 @@ class Signature:
         ])  # fmt: skip
 
     @property
-    def sets_of_results(self) -> list[Flags]:
+    def sets_of_results(self) -> list[Flags | None]:
         """The sets of results for which a rule of cotangents with `symbolic_zeros` is traced, as marks of leaves, the
-        smallest first, and an empty mark for all results. The sets are each proper subset of up to three results that
+        smallest first, and None for all results. The sets are each proper subset of up to three results that
         have cotangents; of more results, each alone. Results without a cotangent are in all sets."""
         leaves = [k for k, a in enumerate(self.out_avals) if a.inexact]
         sizes = range(1, len(leaves)) if len(leaves) <= 3 else (1,)
         sets = [some for size in sizes for some in combinations(leaves, size)]
-        return [*[tuple([k in some or k not in leaves for k in range(len(self.out_avals))]) for some in sets], ()]
+        return [*[tuple([k in some or k not in leaves for k in range(len(self.out_avals))]) for some in sets], None]
 
     @property
     def out_paths(self) -> tuple[str, ...]:
@@ -201,7 +201,9 @@ def _type_of(x: object, what: str) -> Aval | NumberType:
     try:
         return argument_type(x, what)
     except ArgumentError as e:
-        raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None
+        raise ArgumentError(
+            e.message, remedy=f"{e.remedy}; name arguments that are no arrays in nondiff_argnums"
+        ) from None
 
 
 class ExpectedResults(NamedTuple):
@@ -367,8 +369,8 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
     """Raise ShapeError, DTypeError for the first type that is not as wanted."""
     for path, want, have in zip(paths, wants, actual, strict=True):
         if have is not want:
-            kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
-            raise kind(
+            error = mismatch(have, want)
+            raise error(
                 f"{what} returns {have} {verb} {path}, which is {want}",
-                remedy=f"return {want} there" + ("" if kind is ShapeError else f": astype('{want.dtype.name}')"),
+                remedy=f"return {want} there" + ("" if error is ShapeError else f": astype('{want.dtype.name}')"),
             )

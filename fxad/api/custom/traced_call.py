@@ -84,7 +84,7 @@ class TracedCall:
         self.referred = False  # a named call refers to it
         self.function: Function | None = None  # None while it is active
         self.prim: CallWithRules | None = None
-        self.around = enclosing_transforms()
+        self.transforms_around = enclosing_transforms()
         self.on_transforms = False
         self.start = self.end = replay_position()
 
@@ -112,7 +112,7 @@ class TracedCall:
         known_a, known_b = a.known_numbers, b.known_numbers
         if known_a.keys() != known_b.keys() or not all([known_a[k].same(known_b[k]) for k in known_a]):
             return False
-        return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.nondiff_values, b.nondiff_values))
+        return a.nondiff.keys() == b.nondiff.keys() and all(map(_equal_values, a.nondiff_values, b.nondiff_values))
 
     @property
     def is_active(self) -> bool:
@@ -129,7 +129,7 @@ class TracedCall:
         if self.body is None or not self.referable or not self.same(call):
             return False
         return self.is_active or (
-            self.around == enclosing_transforms()
+            self.transforms_around == enclosing_transforms()
             and self.perturbed == call.perturbed
             and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
         )
@@ -172,10 +172,14 @@ class TracedCall:
         if active is None or not (self.rules.jvp_zeros or self.rules.vjp_zeros):
             return ()
         reached = active.values_with_tangents(add_dependent_values)
-        return tuple([
-            a.inexact and isinstance(x, Tracer) and (active.variable_of(x) is None or active.variable_of(x) in reached)
-            for x, a in zip(self.leaves, self.signature.in_avals, strict=True)
-        ])  # fmt: skip
+
+        def may_have_tangent(x: object) -> bool:
+            variable = active.variable_of(x)
+            # a tracer without a variable here is of a trace around this one, where it may depend on anything
+            return isinstance(x, Tracer) and (variable is None or variable in reached)
+
+        pairs = zip(self.leaves, self.signature.in_avals, strict=True)
+        return tuple([a.inexact and may_have_tangent(x) for x, a in pairs])
 
 
 # --------------------------------------------------------------------------------------- functions that are traced
@@ -183,8 +187,11 @@ class TracedCall:
 
 @final
 class _Scope:
-    """The functions that are traced for one call of a function with rules, in the order in which they were met: the
-    stack of Tarjan's algorithm."""
+    """The functions that are traced for one call of a function with rules, in the order in which they were met.
+
+    `stack` is the stack of Tarjan's algorithm: functions that are active or open. Among them stand the closed functions
+    that later calls reuse: of a component that is complete, its root alone.
+    """
 
     def __init__(self) -> None:
         self.stack: list[TracedCall] = []
@@ -223,23 +230,32 @@ class _Scope:
         try:
             with recording_dependencies(dependencies):
                 body = call.body = call.trace_body()
-                alike = [
-                    f for f in self.stack[:place] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
-                ]
-                too_deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
-                if too_deep:
-                    self._refer(alike[0].index)
-                call.function = _without_rules(call, body) if too_deep else self._with_rules(call, body)
+                levels = self._levels_of_rules(call)
+                # a derivative of order n runs n levels of rules; DEPTH levels serve derivatives that are taken later
+                if len(levels) < max(DEPTH, derivative_order()):
+                    call.function = self._with_rules(call, body)
+                else:
+                    # A function without derivatives is no answer to a later call outside of these rules. As part of the
+                    # component of the outermost level it is dropped with it, and a later call is traced anew.
+                    self._refer(levels[0].index)
+                    call.function = _without_rules(call, body)
         except BaseException:
             del self.stack[place:]
             raise
         record_in_outer(dependencies)
         call.on_transforms, call.end = dependencies.on_transforms, replay_position()
         if call.lowlink == index:  # the root of its component, whose functions lie above it on the stack
-            members = [f for f in self.stack[place:] if f.prim is None]
-            module = {f.index: f.function for f in members if f.function is not None}
+            component = [f for f in self.stack[place:] if f.prim is None]
+            module = {f.index: f.function for f in component if f.function is not None}
             call.prim = module_call(module, index, over_stack)
-            self.stack = [f for f in self.stack if f is call or f not in members]
+            self.stack = [f for f in self.stack if f is call or f not in component]
+
+    def _levels_of_rules(self, call: TracedCall) -> list[TracedCall]:
+        """Return the functions of the same code whose rules are being traced around this call, the outermost first. For
+        rules that call other functions with rules, made by one factory: the rule of f calls f', whose rule calls f''.
+        """
+        code = _code(call.rules.fun)
+        return [f for f in self.stack if f is not call and f.traces_rules and _code(f.rules.fun) is code]
 
     def _with_rules(self, call: TracedCall, body: TracedFunction) -> Function:
         """Return the function with its rules.
@@ -313,7 +329,7 @@ def _code(fun: object) -> object:
     return getattr(fun, "__code__", fun)
 
 
-def _alike(a: object, b: object) -> bool:
+def _equal_values(a: object, b: object) -> bool:
     """Return True if two values of `nondiff_argnums` are equal, bit for bit. Functions are equal if they are one
     object."""
     if a is b:

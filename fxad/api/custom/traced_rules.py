@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, final
 
 import numpy as np
@@ -38,7 +37,7 @@ from fxad.core.flags import select_by_flags
 from fxad.core.frames import Scoped
 from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ShapeError, TreeError, described, shown
+from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError, TreeError, described, shown
 from fxad.ir import Flags, Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction
 from fxad.numpy.binary import add
@@ -46,7 +45,7 @@ from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.operations.number_types import NumberType
 from fxad.primitives.control.bodies import reorder_operands
-from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules, TransformRule
+from fxad.primitives.custom_rules import VMAP, BatchRule, Derivative, Refusal, Rules, TransformRule
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
@@ -183,9 +182,9 @@ class GivenRules:
         if self.vjp:
             zeros, rule = self.vjp_zeros, self.vjp
             for perturbed in sets(zeros):
-                for used in sig.sets_of_results if zeros else ((),):
-                    refused = _refused_cotangents(used)
-                    yield _or_refused(sig, perturbed, refused, cotangent_rule, rule, perturbed, zeros, used)
+                for of_results in sig.sets_of_results if zeros else (None,):
+                    refused = _refused_cotangents(of_results)
+                    yield _or_refused(sig, perturbed, refused, cotangent_rule, rule, perturbed, zeros, of_results)
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
         for given in self.further:
@@ -209,7 +208,7 @@ def _or_refused(
     return TracedRule((), lambda body, _: rules(Refusal(sig.marks(body, perturbed), message, remedy)))
 
 
-def _refused_cotangents(results: Flags) -> Callable[[Refusal], Rules]:
+def _refused_cotangents(results: Flags | None) -> Callable[[Refusal], Rules]:
     """Return the function from the refusal of a rule of cotangents, which is for these results, to its record."""
     return lambda refusal: Rules(vjp=(replace(refusal, results=results),))
 
@@ -287,12 +286,12 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 
 
 def cotangent_rule(
-    sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool, used: Flags
+    sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool, of_results: Flags | None
 ) -> TracedRule:
     """Trace a rule of `fwd(*args) -> (results, residuals)`, and `bwd(residuals, cotangents) -> cotangents of args`.
 
     `perturbed` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
-    `used` marks the results whose cotangents are not symbolic zeros; it is empty if none is.
+    `of_results` marks the results whose cotangents are not symbolic zeros; None: all results.
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types.
     """
@@ -319,7 +318,8 @@ def cotangent_rule(
     res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
     n_res = len(res_avals)
 
-    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, used or repeat(True), strict=False)])
+    given = (True,) * len(sig.out_avals) if of_results is None else of_results
+    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, given, strict=True)])
     ct_avals = select_by_flags(sig.out_avals, has_cotangent)
 
     def flat_backward(*leaves: object) -> object:
@@ -345,7 +345,7 @@ def cotangent_rule(
         forward = forward.with_outs((*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))  # cotangents, then residuals
         maps = cotangent_maps(reorder_operands(backward, order), len(ct_avals), bwd_name)
-        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps, used),))
+        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps, of_results),))
 
     return TracedRule((forward_body, backward_body), finish)
 
@@ -405,7 +405,8 @@ _bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 
 def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -> list[TracedRule]:
-    """Trace the rule for stacks of `sizes`. None: the sizes of the enclosing maps, and any size if it needs no number."""
+    """Trace the rule for stacks of `sizes`. None: the sizes of the enclosing maps, and any size unless it needs the
+    number."""
     if sizes is not None:
         return [stacked_rule(sig, rule, size) for size in dict.fromkeys(sizes)]
     of_any_size = _rule_of_any_size(sig, rule)
@@ -414,12 +415,22 @@ def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -
 
 
 def _rule_of_any_size(sig: Signature, rule: UserRule) -> TracedRule | None:
-    """Trace the rule with a symbolic size: any size, or else any size but 0. None if it needs the number."""
-    depth = _bound_sizes.get()
+    """Trace the rule with a symbolic size: any size, or else any size but 0. None if it needs the number. Any other
+    error is that of its uses, because it may hold for this size alone."""
+    depth, error = _bound_sizes.get(), None
     for least in (0, 1):
-        with suppress(Exception), _bound_sizes(depth + 1):
-            return stacked_rule(sig, rule, bound_size(depth, least), any_size=True)
-    return None
+        try:
+            with _bound_sizes(depth + 1):
+                return stacked_rule(sig, rule, bound_size(depth, least), any_size=True)
+        except (RuleError, FxadError) as e:
+            error = e
+    assert error is not None
+    if isinstance(error.__cause__ or error, SizeError):
+        return None
+    named = f"{sig.name}.def_vmap(3)({function_name(rule)})"
+    remedy = f"{error.remedy}; a rule that needs the number is for the sizes that it names: {named}"
+    failed = TransformRule(VMAP, error=error.message, remedy=remedy)
+    return TracedRule((), lambda _body, _programs: Rules(further=(failed,)))
 
 
 def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = False) -> TracedRule:
@@ -432,7 +443,8 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
 
     def flat(*leaves: object) -> object:
         mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
-        returned = rule(size, mapped, *sig.arguments(leaves))
+        args = (size, mapped, *sig.arguments(leaves))
+        returned = call_rule(what, rule, *args) if any_size else rule(*args)
         out, out_batched = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(out_batched, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
         results = results_in_order(what, sig, out)

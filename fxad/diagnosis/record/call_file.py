@@ -136,7 +136,7 @@ def recorded_names(folder: str) -> list[str]:
 def _parts_of(what: str, path: str) -> dict[str, FileSection]:
     if not os.path.exists(path):
         raise FileFormatError(
-            f"{what}: the call shares arrays with that of {os.path.basename(path)}, which is not there",
+            f"{what}: the call shares arrays with that of {os.path.basename(path)}, which does not exist",
             remedy="put both files into one folder; `call.save(file)` writes a file that stands alone",
         )
     named = [s for s in _sections(what, path)[1] if s.name not in (_CALL, _RESULTS)]

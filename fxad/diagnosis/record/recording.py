@@ -229,8 +229,7 @@ _FOLDER: Final = re.compile(r"^.*[/\\](?=[^/\\]*:\d+ in )")
 
 def sections_of(program: Program[..., object]) -> list[FileSection]:
     """Return the description of a program, its text, and the user's lines."""
-    jaxpr = without_folders(program.jaxpr)
-    program = Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
+    program = program.replace(without_folders(program.jaxpr))
     described = encode_without_arrays("record", _with_bound_as_argument(with_plain_trees(program)), {})
     return [*described, lines_section(program.jaxpr, os.path.basename)]
 
@@ -284,10 +283,10 @@ def with_plain_trees(program: Program[..., object]) -> Program[..., object]:
     lists and dicts: the file is read where their classes are not known."""
     if not _is_plain(program.in_tree):
         ins: Structure = tree.structure(((0,) * len(program.in_avals), {}))
-        program = Program(program.jaxpr, ins, program.out_tree, program.bound, program.paths, program.name)
+        program = Program.of(program, in_tree=ins, names=program.paths)
     if not _is_plain(program.out_tree):
         outs = tree.structure((0,) * len(program.out_avals))
-        program = Program(program.jaxpr, program.in_tree, outs, program.bound, program.names, program.name)
+        program = Program.of(program, out_tree=outs)
     return program
 
 
@@ -295,7 +294,7 @@ def _with_bound_as_argument(program: Program[..., object]) -> Program[..., objec
     """Return the program with one more argument, the tuple of the arrays that it closes over, before the others."""
     args, kwargs = tree.unflatten(program.in_tree, [0] * len(program.in_avals))
     ins = tree.structure((((0,) * len(program.bound), *args), kwargs))
-    return Program(program.jaxpr, ins, program.out_tree, (), program.names, program.name)
+    return Program.of(program, in_tree=ins, bound=())
 
 
 def _is_plain(structure: Structure) -> bool:

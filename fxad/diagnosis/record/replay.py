@@ -254,7 +254,7 @@ def _call(path: str, file: CallFile, known: Vocabulary, passes: Passes) -> Recor
     made = [paths[k] for k, entry in enumerate(entries) if "part" not in entry]
     (bound, *args), kwargs = tree.unflatten(program.in_tree, values)
     ins = tree.structure((tuple(args), kwargs))
-    program = Program(program.jaxpr, ins, program.out_tree, tuple(bound), program.names, str(head["name"]))
+    program = Program.of(program, in_tree=ins, bound=tuple(bound), name=str(head["name"]))
     results = file.results
     return RecordedCall(
         path,

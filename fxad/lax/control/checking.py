@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described, shown
 from fxad.ir import source_text
-from fxad.lax.control.host import check_format, try_format
+from fxad.lax.control.host import check_format, format_values, try_format
 from fxad.primitives.check import Check
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.tracer import Tracer, user_source
@@ -27,7 +27,8 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
 
     `x` is any tree of arrays. Use the returned value: as with any pure function, an unused check is dropped.
     With further arguments `message` is a format string for them, as in `debug_print`; their values are fetched if the
-    check fails. A `pred` that is known while tracing raises at once.
+    check fails. A `pred` that is known while tracing raises at once; the message then has the types of values that are
+    not known.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -71,7 +72,9 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
             return x
         if not any([isinstance(v, Tracer) for v in fields]):
             raise prim.failure(np.asarray(True), [np.asarray(asarray(v)) for v in fields])
-        raise CheckError(f"error_if: {message}", equation=prim.equation, where=prim.where)
+        known = [v if isinstance(v, Tracer) else np.asarray(asarray(v)) for v in fields]
+        failed = format_values(text, known, {}) + " (types of values that are not known while tracing)"
+        raise CheckError(failed, equation=prim.equation, where=prim.where)
     wrong: Array = pred.any() if aval.shape else pred
     out: R = tree.unflatten(structure, binder().bind(prim, (wrong, *fields, *leaves)))
     return out

@@ -28,7 +28,7 @@ from fxad.tracing.context import reuse_in_replay
 from fxad.tracing.known_arguments import is_known
 from fxad.tracing.program import function_name
 from fxad.tracing.spec import Spec
-from fxad.tracing.tracer import active_trace
+from fxad.tracing.tracer import Tracer, active_trace
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -124,7 +124,7 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
           are.
     """
     _check_callable("debug_callback", f)
-    _tell("debug_callback", f, function_name(f), args, kwargs, ordered)
+    _call_for_effects("debug_callback", f, function_name(f), args, kwargs, ordered)
 
 
 def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
@@ -140,24 +140,26 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
         # one write, which does nothing if there is no standard output
         print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)  # noqa: T201
 
-    _tell("debug_print", show, "show", args, kwargs, ordered)
+    _call_for_effects("debug_print", show, "show", args, kwargs, ordered)
 
 
-def _tell(what: str, f: Callable[..., object], name: str, args: object, kwargs: object, ordered: bool) -> None:
+def _call_for_effects(
+    what: str, f: Callable[..., object], name: str, args: object, kwargs: object, ordered: bool
+) -> None:
     """Call a function with run-time values, and with the arguments that are no arrays."""
     leaves, structure = tree.flatten((args, kwargs))
     passed_on = [_is_no_array(x) for x in leaves]
 
-    def told(*arrays: object) -> None:
+    def with_arrays(*arrays: object) -> None:
         rest = iter(arrays)
         own, named = tree.unflatten(
             structure, [x if fixed else next(rest) for x, fixed in zip(leaves, passed_on, strict=True)]
         )
         f(*own, **named)
 
-    told.__name__ = name
+    with_arrays.__name__ = name
     arrays = tuple([x for x, fixed in zip(leaves, passed_on, strict=True) if not fixed])
-    _bind_host_call(what, told, None, arrays, {}, _effect(what, ordered), False)
+    _bind_host_call(what, with_arrays, None, arrays, {}, _effect(what, ordered), False)
 
 
 def _is_no_array(x: object) -> bool:
@@ -171,7 +173,8 @@ def _effect(op: str, ordered: bool) -> str:
 
 @final
 class _Formatter(string.Formatter):
-    """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float."""
+    """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float, and for
+    values that are not known while tracing, whose types are printed."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -183,6 +186,8 @@ class _Formatter(string.Formatter):
             yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
 
     def format_field(self, value: object, format_spec: str) -> str:
+        if isinstance(value, Tracer):
+            return str(value.aval)
         if not format_spec and isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             return str(np.asarray(value)[()])
         text: str = super().format_field(value, format_spec)

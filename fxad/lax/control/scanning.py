@@ -78,7 +78,7 @@ def scan(
     """
     if flag("scan", "_split_transpose", _split_transpose):
         raise ParameterError(
-            "scan: _split_transpose is not there",
+            "scan: _split_transpose is not supported",
             remedy="leave it out: reverse mode stores no slices that it can read again",
         )
     reverse = flag("scan", "reverse", reverse)

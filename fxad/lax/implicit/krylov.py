@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar, final, overload
 from fxad import dtypes
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, ShapeError, TreeError, described, mismatch
 from fxad.ir import Aval, Lit
 from fxad.lax.binary import sub
 from fxad.lax.control.host_values import HostLeaf
@@ -219,9 +219,9 @@ class _Setup:
 
         symmetric = hermitian and not any([a.dtype.kind == "c" for a in self.x_type.avals])
         m = self.precondition
-        back = m if m is None or symmetric else _transpose_map(m)
+        m_transposed = m if m is None or symmetric else _transpose_map(m)
         run.__name__ = self.what
-        solve, transposed = partial(run, m, None), partial(run, back, None)
+        solve, transposed = partial(run, m, None), partial(run, m_transposed, None)
         solution: tuple[object, Convergence]
         if self.x0 is None:
             solution = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
@@ -298,8 +298,8 @@ def _initial_guess(what: str, x_type: TreeType, x0: object) -> object:
         )
     for path, have, want in zip(guess_type.paths, guess_type.avals, x_type.avals, strict=True):
         if have is not want:
-            kind = ShapeError if have.shape != want.shape else DTypeError
-            raise kind(f"{what}: {path} is {have}, for b it is {want}", remedy="a first guess has the type of b")
+            error = mismatch(have, want)
+            raise error(f"{what}: {path} is {have}, for b it is {want}", remedy="a first guess has the type of b")
     return tree.unflatten(x_type.structure, leaves)
 
 

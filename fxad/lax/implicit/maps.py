@@ -11,7 +11,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.flags import leading, select_by_flags
 from fxad.core.memo import by_value
 from fxad.core.tree import Structure
-from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError
+from fxad.errors import DTypeError, NotDifferentiableError, TreeError, mismatch
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.traced_functions import TracedFunction, traced_body
 from fxad.lax.creation import splat
@@ -104,8 +104,8 @@ def check_result_type(
     body = body.typed([*x_type.avals, *[None] * n_aux])
     for path, want, have in zip(x_type.paths, x_type.avals, body.jaxpr.out_avals, strict=False):
         if have is not want:
-            kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
-            raise kind(
+            error = mismatch(have, want)
+            raise error(
                 f"{what}: {fn} returns {have} for {path}, which is {want}",
                 remedy=f"return what {name} is, leaf by leaf; nothing is converted silently",
             )
@@ -194,15 +194,15 @@ def trace_solver(
 class TracedMap:
     """A program as a function that solvers call: from a tree of the type of the unknown to such a tree.
 
-    `jaxpr`: (leaves, then the `known` values) -> leaves. `used` is True after a call. Most are linear maps.
+    `jaxpr`: (leaves, then the `captured` values) -> leaves. `was_called` is True after a call. Most are linear maps.
     """
 
-    def __init__(self, name: str, jaxpr: Jaxpr, known: Sequence[object], x_type: TreeType) -> None:
+    def __init__(self, name: str, jaxpr: Jaxpr, captured: Sequence[object], x_type: TreeType) -> None:
         self.__name__ = name
         self.jaxpr = jaxpr
-        self.known = tuple(known)
+        self.captured = tuple(captured)
         self.x_type = x_type
-        self.used = False
+        self.was_called = False
 
     @classmethod
     def of(cls, role: str, fn: Callable[..., object], body: TracedFunction, x_type: TreeType) -> TracedMap:
@@ -212,7 +212,7 @@ class TracedMap:
 
     def __call__(self, x: object) -> Any:
         """Apply the map. Raises: TreeError, ShapeError, DTypeError for a value of another type."""
-        self.used = True
+        self.was_called = True
         leaves, structure = tree.flatten(x)
         x_type = self.x_type
         if structure != x_type.structure:
@@ -226,12 +226,12 @@ class TracedMap:
                 continue
             have = aval_of(value, f"{self.__name__}: {path}")
             if have is not want:
-                kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
-                raise kind(
+                error = mismatch(have, want)
+                raise error(
                     f"{self.__name__}: takes {want} for {path}, was given {have}",
                     remedy="for a stack of vectors use vmap of it" if have.shape != want.shape else "convert it",
                 )
-        outs = bind(Call(self.jaxpr), *leaves, *self.known)
+        outs = bind(Call(self.jaxpr), *leaves, *self.captured)
         return tree.unflatten(structure, outs)
 
     @property
@@ -242,7 +242,7 @@ class TracedMap:
 
     def transposed(self, jaxpr: Jaxpr) -> TracedMap:
         """Return the transpose, whose program is given."""
-        return TracedMap(f"transpose of {self.__name__}", jaxpr, self.known, self.x_type)
+        return TracedMap(f"transpose of {self.__name__}", jaxpr, self.captured, self.x_type)
 
 
 def trace_linear_map(what: str, role: str, fn: Callable[..., object], x_type: TreeType, name: str) -> TracedFunction:

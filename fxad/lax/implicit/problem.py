@@ -58,15 +58,18 @@ class Problem:
         forward = trace_solver(self.what, "solve", fn, solve, self.x_type, "initial_guess", has_aux)
         at, matvec = self._linearised()
         system = self._system(at, matvec, tangent_solve)
-        bodies = [self.equation, forward.body, at, *[body for _, body in system]]
-        (equation, run, point, *solvers), operands = common_operands(bodies)
-        n = len(operands)
-        known = (*point.out_avals, *[v.aval for v in point.ins[:n]])
-        pieces: list[Jaxpr] = []
-        for (linear, _), body in zip(system, solvers, strict=True):
-            types = dict(enumerate((*linear.out_avals, *known)))
-            pieces += [rebind_operands(linear, range(len(types)), types=types), rotate_operands(body, n)]
-        outs = bind(Root(equation, run, point, tuple(pieces), n), *operands, *self.guess)
+        bodies = [self.equation, forward.body, at, *[solver for _, solver in system]]
+        (equation, run, point, *solvers), captured = common_operands(bodies)
+        n = len(captured)
+        # `Root` takes the programs of the system over (right-hand side, results of `at`, captured operands). A linear
+        # map lacks the captured operands; a solver has them first.
+        shared = (*point.out_avals, *[v.aval for v in point.ins[:n]])
+        programs: list[Jaxpr] = []
+        for (linear, _), solver in zip(system, solvers, strict=True):
+            takes = (*linear.out_avals, *shared)
+            programs.append(rebind_operands(linear, range(len(takes)), types=dict(enumerate(takes))))
+            programs.append(rotate_operands(solver, n))
+        outs = bind(Root(equation, run, point, tuple(programs), n), *captured, *self.guess)
         return forward.result(self.x_type, outs)
 
     def _linearised(self) -> tuple[TracedFunction, Jaxpr]:
@@ -80,9 +83,9 @@ class Problem:
         except NotDifferentiableError:  # forward mode may exist: compute the derivative together with the value
             fused, nonzero = jvp(jaxpr, mask)
             b = Builder()
-            tangents, known = b.inputs(self.x_type.direction.avals), b.inputs(jaxpr.in_avals)
+            tangents, primals = b.inputs(self.x_type.direction.avals), b.inputs(jaxpr.in_avals)
             linear = fused.with_outs(instantiate_outs(fused.outs[m:], nonzero, jaxpr.out_avals, (True,) * m))
-            matvec = dce(b.build(b.inline(linear, (*known, *tangents)), f"derivative_{jaxpr.name}"))
+            matvec = dce(b.build(b.inline(linear, (*primals, *tangents)), f"derivative_{jaxpr.name}"))
             at = jaxpr.with_outs(jaxpr.ins)
         else:
             matvec = instantiate_linear_outs(split, (True,) * m)
@@ -93,15 +96,22 @@ class Problem:
     def _system(
         self, at: TracedFunction, matvec: Jaxpr, tangent_solve: Callable[..., object]
     ) -> list[tuple[Jaxpr, TracedFunction]]:
-        """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
+        """Return the linear map of the tangents and its solver; and, if they exist, their transposes.
+
+        matvec            program of the solver    solver reads matvec    solver of the transpose
+        no transpose      any                      any                    none: reverse mode is refused
+        has a transpose   has a transpose          any                    the transpose of the program
+        has a transpose   no transpose             yes                    `tangent_solve` of the transposed map
+        has a transpose   no transpose             no                     none: it would solve the same system again
+        """
         x_type, avals = self.x_type.direction, at.jaxpr.out_avals
         m = len(x_type.avals)
         called: list[TracedMap] = []
         called_as = f"tangent_solve {function_name(tangent_solve)}"
 
         def traced(linear: Jaxpr, name: str) -> TracedFunction:
-            def run(y: object, known: Sequence[object]) -> object:
-                called.append(TracedMap(name, linear, known, x_type))
+            def run(y: object, residuals: Sequence[object]) -> object:
+                called.append(TracedMap(name, linear, residuals, x_type))
                 return tangent_solve(called[-1], y)
 
             run.__name__ = function_name(tangent_solve)
@@ -112,17 +122,16 @@ class Problem:
             return check_result_type(self.what, called_as, body, x_type, "y")
 
         name = f"derivative of {self.name}"
-        forth = traced(matvec, name)
-        used = called[-1].used
+        solver = traced(matvec, name)
+        reads_matvec = called[-1].was_called
         vecmat = transposed_program(matvec, m)
         if vecmat is None:
-            return [(matvec, forth)]
-        n = len(forth.captured)
-        derived = transposed_program(rotate_operands(forth.jaxpr, n), m)
+            return [(matvec, solver)]
+        derived = transposed_program(rotate_operands(solver.jaxpr, len(solver.captured)), m)
         if derived is not None:
-            back = replace(forth, jaxpr=rotate_operands(derived, m + len(avals)))
-        elif used:
-            back = traced(vecmat, f"transpose of {name}")
+            transposed_solver = replace(solver, jaxpr=rotate_operands(derived, m + len(avals)))
+        elif reads_matvec:
+            transposed_solver = traced(vecmat, f"transpose of {name}")
         else:
-            return [(matvec, forth)]
-        return [(matvec, forth), (vecmat, back)]
+            return [(matvec, solver)]
+        return [(matvec, solver), (vecmat, transposed_solver)]

@@ -473,5 +473,5 @@ def _rows_where(chosen: Array, rows: Array, other: Array) -> Array:
 def _with(x: Array, *values: float) -> Array:
     """Return an array with constant rows behind its own."""
     tail = np.broadcast_to(np.reshape(values, (-1,) + (1,) * (x.ndim - 1)), (len(values), *x.shape[1:]))
-    joined: Array = concatenate([x, asarray(tail.astype(x.dtype))], 0)
-    return joined
+    extended: Array = concatenate([x, asarray(tail.astype(x.dtype))], 0)
+    return extended

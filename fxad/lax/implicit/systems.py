@@ -106,12 +106,12 @@ def _adjoint(
 ) -> tuple[TracedFunction, ...]:
     """Return the transpose of the matrix and its solver; nothing if there is none."""
     n = len(x_type.avals)
-    back = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
-    if back is None:
+    transposed = apply.jaxpr if symmetric else transposed_program(apply.jaxpr, n)
+    if transposed is None:
         return ()
-    vecmat = replace(matvec_body, jaxpr=rotate_operands(back, n))
+    vecmat = replace(matvec_body, jaxpr=rotate_operands(transposed, n))
     if transpose_solve is not None:
-        turned = apply.transposed(back)
+        turned = apply.transposed(transposed)
         solve_transposed = transpose_solve
         solve = trace_solver(
             what,

@@ -11,7 +11,7 @@ from fxad.core.flags import flags_or, select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, Value
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, mismatch
 from fxad.ir import (
     INT32_SCALAR,
     Atom,
@@ -135,7 +135,8 @@ class Cond(HigherOrder, Linear):
             what = f"operand {k - 1} is {have}, its branches take {want}"
             if k == 0:
                 what = f"the index must be {want}, got {have}"
-            raise (ShapeError if have.shape != want.shape else DTypeError)(f"cond: {what}", remedy=MATCH_BODIES)
+            error = mismatch(have, want)
+            raise error(f"cond: {what}", remedy=MATCH_BODIES)
         return first.out_avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:

@@ -12,7 +12,7 @@ from fxad.core.builder import Builder, rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Sliced, Unknown
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, mismatch
 from fxad.ir import (
     BOOL_SCALAR,
     INT32_SCALAR,
@@ -123,7 +123,7 @@ class While(HigherOrder):
         groups = self.split_operands(range(len(wants)))
         roles = ("constant {} of cond", "constant {} of body", "carry {}")
         role = next(r.format(k - g[0]) for r, g in zip(roles, groups, strict=True) if k in g)
-        error = ShapeError if have.shape != want.shape else DTypeError
+        error = mismatch(have, want)
         return error(f"while: operand {k} ({role}) is {have}, its bodies take {want}", remedy=MATCH_BODIES)
 
     def _check_bodies(self) -> None:

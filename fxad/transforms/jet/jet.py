@@ -541,7 +541,7 @@ class _SeriesBuilder(Emitter):
         if rules.has_derivative and rules.derivative_of is not None:
             self._tangents_of(prim, [a.aval for a in operands], tuple(varies))  # refuses tangents of captured values
             return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, operands_known)
-        if rules.has_derivative or not rules.batch or moves_captured or not operands_known:
+        if rules.has_derivative or rules.of_stacks == Rules() or moves_captured or not operands_known:
             return self.apply(Call(prim.body), operands, source, operands_known)
         return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
 
@@ -556,7 +556,8 @@ class _SeriesBuilder(Emitter):
             union = _union([has for _, has in jets])
             bodies = [_with_pattern(program, has, union) for program, has in jets]
             batch = [replace(r, body=body) for r, body in zip(prim.rules.batch, bodies[1:], strict=True)]
-            both = CallWithRules(Function(bodies[0], prim.captured, Rules(batch=tuple(batch))))
+            rules = replace(prim.rules.of_stacks, batch=tuple(batch))
+            both = CallWithRules(Function(bodies[0], prim.captured, rules))
             outs = self.emit(both, *[c for c, _ in cs], *[c for _, higher in cs for c in higher if c is not None])
             n = len(union)
             higher = iter(outs[n:])

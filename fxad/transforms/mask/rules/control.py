@@ -88,7 +88,7 @@ def _custom(ctx: MaskCtx, prim: CallWithRules, args: Atoms, ins: Avals, outs: Av
     module = tuple([_masked_function(ctx, function) for function in prim.module])
     function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
-    plain = not function.rules.has_derivative and not function.rules.batch
+    plain = function.rules == Rules()
     return ctx(Call(function.body) if plain else CallWithRules(function, module), *operands)
 
 
@@ -98,7 +98,7 @@ def _masked_function(ctx: MaskCtx, function: Function) -> Function:
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
     batch = [masked for rule in rules.batch for masked in _for_stacks(ctx, rule)]
     plain = None if rules.derivative_of is None else _with_sizes_at(ctx, rules.derivative_of, 0)
-    masked_rules = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
+    masked_rules = Rules(jvp, vjp, tuple(batch), derivative_of=plain, further=rules.of_stacks.further)
     return Function(_with_sizes_at(ctx, function.body, 0), len(ctx.size_operands) + function.captured, masked_rules)
 
 
