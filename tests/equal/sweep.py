@@ -2,11 +2,13 @@
 
     python -m tests.equal.sweep --kind drawn --programs 100000 --seed 0
     python -m tests.equal.sweep --kind twins --programs 1000000 --seed 0 --processes 2
+    python -m tests.equal.sweep --kind searched --programs 20000 --seed 0
     python -m tests.equal.sweep --kind mutants --programs 2000 --seed 0
 
-drawn:   programs of `fxad.testing.cases`: how many are decided. The laws of the transformations take turns.
-twins:   pairs that are equal by construction. None may be found different.
-mutants: twins with one planted fault. None may be proved equal, if floats show the fault.
+drawn:    programs of `fxad.testing.cases`: how many are decided. The laws of the transformations take turns.
+twins:    pairs that are equal by construction. None may be found different.
+searched: the same pairs, searched for a difference in float64 as if the fields had decided none.
+mutants:  twins with one planted fault. None may be proved equal, if floats show the fault.
 
 Normal forms are left out: they would be a proof at once for most pairs. The log has a line for each portion, and every
 false alarm and wrong proof with the seed that repeats it. The exit status is 1 if there was one.
@@ -148,6 +150,13 @@ def twins_portion(portion: int, programs: int) -> Counts:
     return counts
 
 
+def searched_portion(portion: int, programs: int) -> Counts:
+    """Count verdicts of twins as if the fields decided none: only the search calls equal programs different, and of the
+    twins it sees one in fifty."""
+    with mock.patch.object(deciding, "_same_expressions", return_value=Unknown("", "not asked")):
+        return twins_portion(portion, programs)
+
+
 def mutants_portion(portion: int, programs: int) -> Counts:
     """Count verdicts of pairs with a planted fault that floats show; a proof is shown."""
     counts = Counter[str]()
@@ -177,7 +186,7 @@ def _decided(a: Jaxpr, b: Jaxpr) -> Verdict:
 
 
 PORTIONS: Final[Mapping[str, Callable[[int, int], Counts]]] = MappingProxyType(
-    {"drawn": drawn_portion, "twins": twins_portion, "mutants": mutants_portion}
+    {"drawn": drawn_portion, "twins": twins_portion, "searched": searched_portion, "mutants": mutants_portion}
 )
 
 
