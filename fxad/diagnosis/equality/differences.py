@@ -236,9 +236,9 @@ class _Rounding:
         self.source: Final = np.random.default_rng(seed)
         self.one_for_all: Final = seed % 2 == 0
 
-    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> NDArray:
+    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         """Return integers from `low` to below `high`, of the shape, or one."""
-        return np.asarray(self.source.integers(low, high, () if self.one_for_all else shape))
+        return np.asarray(self.source.integers(low, high, () if self.one_for_all else shape), np.int64)
 
 
 def _run_rounded(jaxpr: Jaxpr, args: Sequence[NDArray], seed: int) -> list[NDArray]:
