@@ -142,7 +142,7 @@ def invertible(
         known_ins=_with_integers(jaxpr, kept, rules),
         moving=tuple([a.inexact and not c for a, c in zip(jaxpr.in_avals, captured, strict=True)]),
         rules=rules,
-        labels=labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))]),
+        labels=labels or tuple([f"operand {k} of {jaxpr.name}" for k in range(len(jaxpr.ins))]),
         tolerance=tolerance,
     )
     # operands without a derivative come first: rules capture them
