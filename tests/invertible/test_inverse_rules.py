@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fxad import dtypes
-from fxad.core.interpreter import run
 from fxad.core.builder import Builder, single_equation
+from fxad.core.interpreter import run
 from fxad.errors import NotInvertibleError
 from fxad.ir import Aval, Flags, HigherOrder, Jaxpr, Lit, NDArray, Primitive
 from fxad.primitives import ALL
