@@ -171,9 +171,7 @@ class Jaxpr:
         bucket = _jaxprs.get(h)
         interned = None if bucket is None else bucket.find(ins, eqns, outs)
         if interned is not None:
-            if (
-                interned.name == EAGER_NAME
-            ):  # a program of a function, with its name and lines, comes after an operation
+            if interned.name == EAGER_NAME:  # this one may be that of a function, with its name and lines
                 _set(interned, "name", name)
                 _set(interned, "eqns", eqns)
             return interned
