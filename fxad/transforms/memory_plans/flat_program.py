@@ -29,7 +29,7 @@ def flat_program(jaxpr: Jaxpr) -> Jaxpr:
     """
 
     def opens(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
-        prim = eqn.prim
+        prim = eqn.prim  # the rules of a function have done their work, so it is opened as a call
         if isinstance(prim, Remat):
             return None if prim.opaque else prim.body
         return prim.applied if isinstance(prim, Applied) else None

@@ -1,9 +1,9 @@
 """Inverses of sums, products, powers, logic and choices, in one unknown operand, the others known.
 
 A product, quotient or power that is infinite or 0 does not determine its operand: it may have overflowed or
-underflowed, or the other operand has absorbed it (a factor 0). Such an operand is nan. A result of 0 gives the operand 0
-if all operands with this result are 0 within the rounding of 1: 0 = 3 x gives x = 0, and 0 = 1e-38 x in float32 gives
-nan, because x = 0.5 has the result 0 too.
+underflowed, or the other operand has absorbed it (a factor 0). Such an operand is nan. A result of 0 gives the operand
+0 only if all operands with this result are 0 within the rounding of 1: 0 = 3 x gives x = 0, and 0 = 1e-38 x in float32
+gives nan, because x = 0.5 has the result 0 too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Emit, Flags, Hole, Lit, Var, literal_number
+from fxad.ir import Atom, Atoms, Emit, Flags, Hole, Lit, Var, literal_number
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
@@ -99,7 +99,7 @@ def _mul(ctx: InverseCtx, prim: Mul, args: Args, outs: Outs) -> Solved | Refused
     return solve_for_unknown(args, why_not_divided(y), lambda _, other: finite_quotient(ctx, y, other))
 
 
-def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     return log_sizes(ctx, args[0] if unknown[1] else args[1])
 
 
@@ -113,7 +113,7 @@ def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused
     return solve_for_unknown(args, why_not_divided(y), solve)
 
 
-def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _div_log_det(ctx: InverseCtx, prim: Div, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     sizes = [log_sizes(ctx, a) for a in (args[1], *outs)]
     if unknown[0]:
         return ctx.one(NEG, sizes[0])
@@ -163,7 +163,7 @@ def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> S
     return (root(Formula(ctx, y), n).atom,)
 
 
-def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     return _log_slope_of_power(ctx, args[0], prim.n)
 
 
@@ -226,7 +226,7 @@ def _base(y: Formula, exponent: Atom) -> Atom | Refused:
     return root(y, int(power)).atom
 
 
-def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     base, power = args
     if unknown[1]:
         slope = Formula(ctx, log_sizes(ctx, outs[0])) + Formula(ctx, log_sizes(ctx, ctx.one(LOG, base)))
@@ -278,7 +278,7 @@ def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> Scatte
     known, these are the elements that are not nan."""
 
     def write(emit: Emit, base: Atom) -> Atom:
-        if _nan(base):
+        if _nan(base):  # the other elements, of cases that are nan, are nan in y too
             return y
         if isinstance(selector, Hole):
             return with_part(emit, ChosenPart(y, emit.one(NE, y, y), 0, 2), base)
