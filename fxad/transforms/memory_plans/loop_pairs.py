@@ -97,9 +97,9 @@ def _passes(a: Atom, first: Eqn, second: Eqn) -> bool:
         return False
     made = _layout(first).result_roles[first.outs.index(a)]
     read = _layout(second).operand_roles[second.ins.index(a)]
-    return (isinstance(made, Sliced | Part) and made == read) or (
-        isinstance(made, Value) and isinstance(read, Constant)
-    )
+    if isinstance(made, Value):
+        return isinstance(read, Constant)
+    return isinstance(made, Sliced | Part) and made == read
 
 
 def _layout(eqn: Eqn) -> Layout:
