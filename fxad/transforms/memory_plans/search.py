@@ -63,7 +63,7 @@ def recomputations(flat: Jaxpr) -> Iterator[Recomputation]:
     Cost: that of the candidates up to the one that is taken.
     """
     sizes = divisions(flat)
-    # Refining takes most of the time, so of the divisions only the fastest and the smallest are refined.
+    # Each refinement is written, so of the divisions only the fastest and the smallest are refined.
     refined = ((), *sizes[:1], *sizes[-1:])
     least = float(peak_bytes(flat))
     tried: set[Recomputation] = set()
@@ -186,9 +186,6 @@ def _in_bodies(program: Jaxpr, k: int) -> Jaxpr:
         return b.copy(eqn, ins, prim.with_bodies(tuple(bodies)))
 
     return rewrite(program, rule)
-
-
-# --------------------------------------------------------------------------------------------- without a choice
 
 
 def turn_of(flat: Jaxpr) -> int:
