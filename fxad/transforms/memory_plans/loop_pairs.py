@@ -174,7 +174,8 @@ def _pair(first: Eqn, second: Eqn, values: tuple[tuple[int, int], ...]) -> _Loop
             return _BranchPair(a, b, values)
         case ShardMap() as a, ShardMap() as b:
             return _MapPair(a, b, values)
-    raise AssertionError("not a pair")
+        case _:
+            raise AssertionError("not a pair")
 
 
 # ------------------------------------------------------------------------------------------------- branches and maps

@@ -85,13 +85,13 @@ def determined(x: Formula) -> Formula:
 
 def rounding(x: Aval) -> float:
     """Return the distance from 1 to the next number of a dtype."""
-    return float(ml_dtypes.finfo(dtypes.real_part(x.dtype)).eps)
+    return float(ml_dtypes.finfo(dtypes.real_part(x.dtype)).eps)  # type: ignore[no-untyped-call]  # it has no types
 
 
 def smallest(x: Aval) -> float:
     """Return the magnitude below which a number of a dtype may become 0. XLA on CPUs takes subnormal numbers for 0 in
     every dtype but float16."""
-    limits = ml_dtypes.finfo(dtypes.real_part(x.dtype))
+    limits = ml_dtypes.finfo(dtypes.real_part(x.dtype))  # type: ignore[no-untyped-call]  # it has no types
     return float(limits.smallest_subnormal if x.dtype == dtypes.float16 else limits.smallest_normal)
 
 
