@@ -145,7 +145,8 @@ def _dividend(emit: Emit, y: Atom, divisor: Atom) -> Atom:
 
 def _literal_size(x: Lit) -> float:
     """Return the magnitude of a literal; 1 for a literal whose value is a named size."""
-    return 1.0 if x.size is not None else float(abs(x.value))  # type: ignore[arg-type]
+    number = literal_number(x)
+    return 1.0 if number is None else float(abs(np.complex128(number)))
 
 
 def _unless_underflowed(x: Formula, y: Formula, is_visible: Formula) -> Formula:

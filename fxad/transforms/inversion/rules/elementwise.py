@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, final
 
-import ml_dtypes
-
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Flags, Lit, Primitive
@@ -85,14 +83,15 @@ def determined(x: Formula) -> Formula:
 
 def rounding(x: Aval) -> float:
     """Return the distance from 1 to the next number of a dtype."""
-    return float(ml_dtypes.finfo(dtypes.real_part(x.dtype)).eps)  # type: ignore[no-untyped-call]  # it has no types
+    return 2.0 ** (1 - dtypes.SIGNIFICAND_BITS[x.dtype])
 
 
 def smallest(x: Aval) -> float:
     """Return the magnitude below which a number of a dtype may become 0. XLA on CPUs takes subnormal numbers for 0 in
     every dtype but float16."""
-    limits = ml_dtypes.finfo(dtypes.real_part(x.dtype))  # type: ignore[no-untyped-call]  # it has no types
-    return float(limits.smallest_subnormal if x.dtype == dtypes.float16 else limits.smallest_normal)
+    if x.dtype == dtypes.float16:
+        return 2.0**-24
+    return 2.0**-1022 if dtypes.real_part(x.dtype) == dtypes.float64 else 2.0**-126
 
 
 def nan_outside(low: float, high: float, y: Formula, x: Formula) -> Formula:
