@@ -29,8 +29,9 @@ from benchmarks.models.blocks import NETWORKS, Network, Way
 from benchmarks.models.library import OURS
 from benchmarks.page import taken
 from fxad.errors import ParameterError
+from fxad.transforms.memory_plans.flat_program import flat_program
 from fxad.transforms.memory_plans.plan import MemoryPlan
-from fxad.transforms.memory_plans.rematerialize import flat_program, recomputations
+from fxad.transforms.memory_plans.search import recomputations
 
 SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.12, 0.06)
 

@@ -63,6 +63,9 @@ from fxad.support.tables import headed, preformatted
 T = TypeVar("T")
 _set: Final = object.__setattr__
 
+# The name of the program of one eager operation. It has no lines, and no function of the user.
+EAGER_NAME: Final = "eager"
+
 # ------------------------------------------------------------------------------------------------------- equations
 
 
@@ -71,8 +74,8 @@ _set: Final = object.__setattr__
 class Eqn:
     """One equation: `outs = prim(ins)`. Its source location is not part of its value.
 
-    Equal programs are one object, with the sources of the one that was made first, so a source may be that of an equal
-    function.
+    Equal programs are one object, with the sources of the function that was traced first, so a source may be that of an
+    equal function.
     """
 
     prim: Primitive
@@ -168,6 +171,9 @@ class Jaxpr:
         bucket = _jaxprs.get(h)
         interned = None if bucket is None else bucket.find(ins, eqns, outs)
         if interned is not None:
+            if interned.name == EAGER_NAME:  # this one may be that of a function, with its name and lines
+                _set(interned, "name", name)
+                _set(interned, "eqns", eqns)
             return interned
         if bucket is None:
             bucket = _jaxprs.put(h, _Bucket())

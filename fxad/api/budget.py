@@ -13,7 +13,7 @@ from fxad.primitives.marks import with_budget, without_budgets
 from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, default_device
 from fxad.tracing.program import Program
 from fxad.transforms.memory_plans.plan import MemoryPlan
-from fxad.transforms.memory_plans.rematerialize import Recomputation
+from fxad.transforms.memory_plans.search import Recomputation
 
 P = ParamSpec("P")
 

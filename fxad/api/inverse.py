@@ -133,7 +133,8 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     chosen = ChosenArguments.by_number_or_name("inverse", "argnums", program, argnums)
     wanted = chosen.leaf_flags
     n_bound, n_out, n_args = len(program.bound), len(program.out_avals), len(wanted)
-    jaxpr = inverse_of(program.jaxpr, operand_flags(program, chosen.leaves), log_det, operand_labels(program))
+    marks, labels = operand_flags(program, chosen.leaves), operand_labels(program)
+    jaxpr = inverse_of(program.jaxpr, marks, log_det, labels, program.name)
     leaf_of_log_det = n_args + n_out
 
     def arranged(values: Sequence[object], result: object, log_det_value: object) -> tuple[object, object]:
@@ -162,7 +163,8 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
 
 def operand_labels(program: Program[..., object]) -> tuple[str, ...]:
     """Return the names of a program's operands in messages."""
-    return (*["a value closed over"] * len(program.bound), *[f"argument {p}" for p in program.paths])
+    closed_over = [f"a value closed over by {program.name}"] * len(program.bound)
+    return (*closed_over, *[f"argument {p} of {program.name}" for p in program.paths])
 
 
 # --------------------------------------------------------------------------------------------------------- invertible

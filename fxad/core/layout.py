@@ -146,10 +146,12 @@ class Unknown:
 @final
 @dataclass(frozen=True, slots=True)
 class InParallel:
-    """`count` independent runs. If their axes have names, `mesh` are these with their sizes, the first one slowest."""
+    """`count` independent runs. If their axes have names, `mesh` are these with their sizes, the first one slowest.
+    `devices` are the numbers of the devices of the runs, if the program chooses them."""
 
     count: int
     mesh: MeshAxes = ()
+    devices: tuple[int, ...] = ()
 
 
 @final

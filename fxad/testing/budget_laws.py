@@ -19,8 +19,9 @@ from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.tracing.program import Program
 from fxad.transforms import vjp_fused
+from fxad.transforms.memory_plans.flat_program import flat_program
 from fxad.transforms.memory_plans.plan import MemoryPlan
-from fxad.transforms.memory_plans.rematerialize import flat_program, recomputations
+from fxad.transforms.memory_plans.search import recomputations
 
 
 def _programs(case: Case) -> list[tuple[Jaxpr, HostArrays]]:

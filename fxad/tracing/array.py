@@ -33,7 +33,7 @@ from fxad.errors import (
     exception_text,
     shown,
 )
-from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
+from fxad.ir import EAGER_NAME, Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
 from fxad.operations.arguments import contained_array
 from fxad.operations.at import Updatable
@@ -584,7 +584,7 @@ class Eager:
         target: placement.Target | None = None,
     ) -> runtime.XlaExecutable:
         b = Builder()
-        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), target)
+        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), EAGER_NAME), target)
         if key is not None:
             self._programs.put(key, ref(loaded))
         return loaded

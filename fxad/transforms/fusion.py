@@ -20,8 +20,10 @@ whole sum of a residual stream, if it is such a sum.
 Three rules read the model: `fxad.units.kernels` counts the kernels, `fxad.transforms.liveness` the bytes in memory, and
 `fxad.units.stretches` cuts what would become too many kernels.
 
-Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `CanFuseOnAllPaths`, `EffectivelyAtMostUnary`), and its
-        observed behaviour: `tests/units/test_kernels.py` counts kernels in the programs of XLA.
+Source: XLA's `InstructionFusion`. One rule is XLA's: a value that some reader cannot be fused with
+        (`CanFuseOnAllPaths`) is computed again by no reader (`ComputeGloballyUnfusible`), unless it has a single large
+        operand (`EffectivelyAtMostUnary`; the others are `joins` here). The model replaces paths by the order of
+        equations. The rest is observed behaviour: `tests/units/test_kernels.py` counts kernels in the programs of XLA.
 """
 
 from __future__ import annotations
@@ -249,8 +251,9 @@ def _unfusible_joins(
     them in memory. XLA computes an equation that reads one large value again for each reader, even if its result is in
     memory.
 
-    A reader cannot be fused with such a value if it reads it from memory, or reads a later value from memory too, which
-    is likely computed from it:
+    A reader cannot be fused with such a value if it reads it from memory, or reads a value from memory too that is
+    computed from it. XLA looks for a path between the two (`CanFuseOnAllPaths`). Here every later value counts as
+    computed from it, which is an approximation:
 
         %2 = add %0 %1        joins two large values
         %3 = tanh %2

@@ -10,7 +10,13 @@ For example, of
     0: a = x @ w    1: b = 2 * a    2: c = b + 1    3: d = c @ w        (result: d)
 
 a is in memory from equation 0 to 2, because b is fused into c, and c reads a. The product d reads c in memory, so c is
-there from 2 to 3. The peak is during equation 2: the bytes of a and c.
+there from 2 to 3. The peak is during equation 2: the bytes of a and c. `_spans` visits the equations backwards:
+
+    equation        read in memory until    read by fused readers until    in memory
+    3: d = c @ w    c: 3, w: 3
+    2: c = b + 1                            b: 2                           c: 2 to 3, because d reads it there
+    1: b = 2 * a                            a: 2, not 1: b is fused        not b: only fused readers
+    0: a = x @ w    x: 0                                                   a: 0 to 2, because it has its own kernel
 """
 
 from __future__ import annotations
@@ -108,7 +114,7 @@ def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
 
     def opens(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         prim = eqn.prim
-        # after differentiation, a `remat` that is not opaque is a plain call
+        # after differentiation, a `remat` that is not opaque is a plain call; functions with rules stay, as bodies
         return prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)
 
     if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
@@ -191,8 +197,8 @@ def _spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:
     temporaries = {*select_by_flags(flat.outs, outs)} - operands
     begin: _Spans = {}
     end: _Spans = {}
-    in_memory: dict[Atom, int] = {}  # the last equation that reads a value in memory
-    inside: dict[Atom, int] = {}  # the last one of a kernel that computes a value again, if it is not in memory
+    read_in_memory: dict[Atom, int] = {}  # the last equation that reads a value in memory
+    read_fused: dict[Atom, int] = {}  # the last one of a kernel that computes a value again, if it is not in memory
     for k in reversed(range(len(flat.eqns))):
         eqn = flat.eqns[k]
         own_kernel = fusions.has_own_kernel(eqn.prim)
@@ -204,11 +210,11 @@ def _spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:
                 temporaries.update([a for a in eqn.ins if isinstance(a, Var) and a not in operands])
         read_until = k
         for v in eqn.outs:
-            last, last_inside = in_memory.get(v, -1), inside.get(v, -1)
+            last, last_fused = read_in_memory.get(v, -1), read_fused.get(v, -1)
             if own_kernel or number[v] in fusions.stored:
-                last = max(last, last_inside)
+                last = max(last, last_fused)
             else:
-                read_until = max(read_until, last_inside)
+                read_until = max(read_until, last_fused)
             if v in temporaries:
                 begin[v], end[v] = k, len(flat.eqns) - 1
             elif last >= 0 and not view and v not in results:
@@ -217,13 +223,13 @@ def _spans(flat: Jaxpr, ins: Flags, outs: Flags) -> tuple[_Spans, _Spans]:
             if not isinstance(a, Var):
                 continue
             if own_kernel and fusions.reads_in_memory(eqn.prim, number[a]):
-                in_memory[a] = max(in_memory.get(a, -1), k)
+                read_in_memory[a] = max(read_in_memory.get(a, -1), k)
                 continue
-            inside[a] = max(inside.get(a, -1), read_until)
-            if view and eqn.outs[0] in in_memory:
-                in_memory[a] = max(in_memory.get(a, -1), in_memory[eqn.outs[0]])
+            read_fused[a] = max(read_fused.get(a, -1), read_until)
+            if view and eqn.outs[0] in read_in_memory:  # who reads a view in memory reads its operand there
+                read_in_memory[a] = max(read_in_memory.get(a, -1), read_in_memory[eqn.outs[0]])
     for a in select_by_flags(flat.ins, ins):
-        last = max(in_memory.get(a, -1), inside.get(a, -1))
+        last = max(read_in_memory.get(a, -1), read_fused.get(a, -1))
         if last >= 0:
             begin[a], end[a] = 0, last
     return begin, end

@@ -15,7 +15,7 @@ from fxad import lax, optim
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Jaxpr
 from fxad.primitives.marks import least_budget, without_budgets
-from fxad.transforms.memory_plans.rematerialize import flat_program
+from fxad.transforms.memory_plans.flat_program import flat_program
 
 X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
 SHARES = (0.75, 0.5, 0.35, 0.25)

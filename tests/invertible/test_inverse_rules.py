@@ -3,6 +3,7 @@ reason."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -11,16 +12,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fxad import dtypes
+from fxad.core.builder import Builder, single_equation
 from fxad.core.interpreter import run
-from fxad.ir import HigherOrder, NDArray, Primitive
+from fxad.errors import NotInvertibleError
+from fxad.ir import Aval, Flags, HigherOrder, Jaxpr, Lit, NDArray, Primitive
 from fxad.primitives import ALL
+from fxad.primitives.elementwise.complex_parts import Imag, Real
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.elementwise.logic import Not, Xor
+from fxad.primitives.elementwise.powers import IntegerPow
 from fxad.testing import calls
 from fxad.testing.applications import Application
+from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import Refused
+from fxad.transforms.inversion.rules.elementwise import rounding as unit_roundoff, smallest
 from fxad.transforms.inversion.rules.totals import significand_bits
 from tests.invertible.rules import backward
-from tests.laws.budget import share
+from tests.laws.budget import share, some
 
 INVERTED = [c for c in ALL if c in INVERSE_RULES.rows and c not in REASONS and not issubclass(c, HigherOrder)]
 Bools = npt.NDArray[np.bool_]
@@ -87,3 +97,62 @@ def test_rules_reconstruct_the_operands(kind: type[Primitive], smooth: bool) -> 
                 assert fine.all(), f"{application}\nunknown {marks}: {x} was {was}"
 
     law()
+
+
+# operands from all parts of the range: a dtype has those that it represents
+_SIZES = [m * 10.0**e for m, e in product((0.7, 1.3), (-300, -160, -44, -39, -37, -30, -19, -7, -5, -3, -2, -1))]
+SIZES = [0.0, 0.3, 1.0, 3.0, np.inf, *_SIZES, *[1 / x for x in _SIZES]]
+POWERS = (-31, -3, -1, 3, 5, 7, 31)
+EXPONENTS = (-2.5, -1.0, -0.5, 0.5, 2.5, 3.0, 31.0, 40.5)
+# these lose no operand at the ends
+EXACT = (ConvertElementType, Not, Xor, Real, Imag)
+AtEnds = tuple[Jaxpr, list[NDArray], Flags]
+
+
+def at_the_ends(prim: Primitive, dtype: np.dtype[np.generic]) -> Iterator[AtEnds]:
+    """Yields programs of one equation with operands from all parts of the range, and marks the unknown operand. The
+    known one is an operand of the program or a literal."""
+    with np.errstate(all="ignore"):
+        values = np.unique(np.array([*SIZES, *[-x for x in SIZES]]).astype(dtypes.real_part(dtype))).astype(dtype)
+        literals = [*values, *np.array(EXPONENTS).astype(dtype)]
+    aval = Aval(values.shape, dtype)
+    if isinstance(prim, Unary):
+        yield single_equation(prim, (aval,), "f"), [values], (True,)
+        return
+    pairs = [np.ravel(x) for x in np.meshgrid(values, values)]
+    program = single_equation(prim, [Aval(x.shape, dtype) for x in pairs], "f")
+    yield from [(program, pairs, unknown) for unknown in ((True, False), (False, True))]
+    for known, k in some([*product(literals, (0, 1))], 8, f"{prim} {dtype}"):
+        b = Builder()
+        x = b.input(aval)
+        yield b.build(b(prim, *[x, Lit.of(known, aval)][:: 1 - 2 * k]), "f"), [values], (True,)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_an_overflow_or_underflow_is_never_a_plausible_number(dtype: str) -> None:
+    """Where a result is 0 or infinite, the operand comes back within the rounding of 1, or as nan; or as infinity, if
+    infinity has this result. Results are also those of XLA, where subnormal numbers are 0."""
+    kinds = [c for c in INVERTED if issubclass(c, Unary | Binary) and c not in EXACT]
+    prims = [c() for c in kinds if c is not IntegerPow] + [IntegerPow(n) for n in POWERS]
+    for prim in [p for p in prims if np.dtype(dtype) in p.takes]:
+        for program, args, unknown in at_the_ends(prim, np.dtype(dtype)):
+            try:
+                inverted = inverse(program, unknown)
+            except NotInvertibleError:
+                continue
+            with np.errstate(all="ignore"):
+                (exact,) = run(program, args)
+                for y in (exact, np.where(abs(exact) < smallest(program.out_avals[0]), 0, exact).astype(exact.dtype)):
+                    check_end(program, inverted, args, unknown, y)
+
+
+def check_end(program: Jaxpr, inverted: Jaxpr, args: list[NDArray], unknown: Flags, y: NDArray) -> None:
+    (was,) = [a for a, u in zip(args, unknown, strict=True) if u]
+    (x,) = run(inverted, [y, *[a for a, u in zip(args, unknown, strict=True) if not u]])
+    (again,) = run(program, [x if u else a for a, u in zip(args, unknown, strict=True)])
+    eps = unit_roundoff(program.in_avals[0])
+    near = (x == was) | (abs(x.astype(np.complex128) - was) <= 4 * eps * np.maximum(abs(was), 1))
+    is_infinite = np.isinf(x) & ((again == y) | np.isnan(y))
+    is_end = ((y == 0) | ~np.isfinite(y)) & ~np.isnan(was)
+    wrong = is_end & ~(near | is_infinite | np.isnan(x))
+    assert not wrong.any(), f"{program}\n{[a[wrong][:5] for a in (*args, y, x)]}"

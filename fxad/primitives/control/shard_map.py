@@ -135,7 +135,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             self.body,
             tuple(range(len(operands) + 1)),
             tuple(range(len(results) + 1)),
-            InParallel(self.count, self.mesh),
+            InParallel(self.count, self.mesh, self.devices),
             stores=True,
         )
         return Layout((*operands, Group(Sliced(), n_stacks_in)), (*results, Group(Sliced(), n_stacks_out)), (body,))

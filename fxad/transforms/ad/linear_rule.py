@@ -268,7 +268,8 @@ def _without_custom_rules(jaxpr: Jaxpr, flags: Flags) -> Jaxpr:
 
 
 def _dependent_results(eqn: Eqn, flags: Flags, outs: Sequence[Atom]) -> list[Atom]:
-    """Return the results of an equation that depend on the marked operands. A body may have other results too."""
+    """Return the results of an equation that depend on the marked operands: those whose tangent is no symbolic zero, by
+    the jvp of the equation alone. A body may have other results too."""
     if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, flags):
         return list(outs)
     alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])

@@ -152,6 +152,7 @@ def operands_without_derivative(jaxpr: Jaxpr, candidates: Flags) -> Flags:
     """Return the operands among `candidates` without a derivative. A function with rules may close over such an
     operand.
 
+    Cost:   one linearization if all have a derivative; else one for each candidate, and one for the others together.
     Raises: NotDifferentiableError if the program has no derivative with respect to the other inexact operands.
     """
     no_marks, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])

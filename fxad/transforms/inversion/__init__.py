@@ -60,24 +60,29 @@ results again. (A tolerance of infinity leaves out the sketches of step 7.) Plai
       return %1, %3, %1, %3
     }
 
-The backward program takes the cotangents of the results, then the residuals. `%0` is `exp` again. `%1` to `%3`
-reconstruct `b`, by the inverse rule of `mul`: a quotient, and nan where it is not finite. The other equations are the
-transpose of the linear program. None of them reads the operand `a`, so it is not reconstructed.
+The backward program takes the cotangents of the results, then the residuals. `%0` is `exp` again. `%1` to `%8`
+reconstruct `b`, by the inverse rule of `mul`: a quotient, and nan where it is not finite or may have underflowed. The
+other equations are the transpose of the linear program. None of them reads the operand `a`, so it is not reconstructed.
 
     >>> print(derivative.pull, end="")
     main @ivjp_f(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4], %arg3: f32[4]) -> (f32[4], f32[4]) {
       %0: f32[4] = exp %arg2
       %1: f32[4] = div %arg3, %0
-      %2: bool[4] = is_finite %1
-      %3: f32[4] = select_n %2, nan:f32[4], %1
-      %4: f32[4] = mul %arg1, %3
-      %5: f32[4] = mul %arg1, %0
-      %6: f32[4] = mul %4, %0
-      %7: f32[4] = add %arg0, %6
-      %8: f32[4] = cos %3
-      %9: f32[4] = mul %7, %8
-      %10: f32[4] = add %5, %9
-      return %7, %10
+      %2: f32[4] = abs %0
+      %3: bool[4] = ge %2, 9.8607613e-32:f32[4]
+      %4: bool[4] = is_finite %1
+      %5: bool[4] = ne %arg3, 0.0:f32[4]
+      %6: bool[4] = or %5, %3
+      %7: bool[4] = and %4, %6
+      %8: f32[4] = select_n %7, nan:f32[4], %1
+      %9: f32[4] = mul %arg1, %8
+      %10: f32[4] = mul %arg1, %0
+      %11: f32[4] = mul %9, %0
+      %12: f32[4] = add %arg0, %11
+      %13: f32[4] = cos %8
+      %14: f32[4] = mul %12, %13
+      %15: f32[4] = add %10, %14
+      return %12, %15
     }
 
 The steps of `invertible`, and the file of each:

@@ -348,11 +348,12 @@ class _PrimalValues:
     program, for messages.
     """
 
-    __slots__ = ("_labels", "_name", "_plan", "_residuals", "lazy")
+    __slots__ = ("_labels", "_plan", "_residuals", "lazy")
 
     def __init__(self, b: Builder, plan: InversionPlan, split: _Split, labels: tuple[str, ...]) -> None:
         self.lazy = LazyValues(b, plan, {})
-        self._plan, self._labels, self._name = plan, labels, split.primal.name
+        operands = range(len(labels), len(split.primal.ins))
+        self._plan, self._labels = plan, (*labels, *[f"operand {k} of {split.primal.name}" for k in operands])
         self._residuals: dict[Atom, Atom] = {v: a for a, v in split.residuals.items()}
 
     @staticmethod
@@ -385,11 +386,10 @@ class _PrimalValues:
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
         operand = self._plan.undetermined_operand(v)
-        k = self._plan.graph.ins.index(operand)
-        label = self._labels[k] if k < len(self._labels) else f"operand {k}"
+        label = self._labels[self._plan.graph.ins.index(operand)]
         # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
         why = self._plan.why_not(v if v in self._plan.graph.readers else operand)
-        return why.error("invertible", f"{label} of {self._name} is not determined by its results", REMEDY)
+        return why.error("invertible", f"{label} is not determined by its results", REMEDY)
 
     @property
     def move_differently(self) -> bool:

@@ -9,14 +9,15 @@ The result is one `call_with_rules`. Its rules are:
     inverse            results, kept -> other operands      `solver.partial_inverse`, for an `invertible` around it
     ivjp               the same with cotangents             `ivjp`
 
-An example: w is kept, and x is reconstructed as y / w. It is nan where this is not finite. (A tolerance of infinity
-leaves out the sketches.)
+An example: w is kept, and exp x, which the derivative needs, is reconstructed as y - w. (A tolerance of infinity leaves
+out the sketches.)
 
     >>> import math
     >>> import fxad as fx
+    >>> import fxad.numpy as fnp
     >>> from fxad.transforms.inversion.invertible import invertible
     >>> def f(x, w):
-    ...     return x * w
+    ...     return fnp.exp(x) + w
     >>> aval = fx.Spec((43,), "float32")
     >>> call = invertible(fx.trace(f, aval, aval).jaxpr, kept=(False, True), tolerance=math.inf)
     >>> rules = call.eqns[0].prim.rules
@@ -27,25 +28,20 @@ after the cotangent or the tangents.
 
     >>> print(reverse.forward, reverse.pull, reverse.push, sep="", end="")
     main @f(%arg0: f32[43], %arg1: f32[43]) -> (f32[43], f32[43], f32[43]) {
-      %0: f32[43] = mul %arg0, %arg1
-      return %0, %0, %arg1
+      %0: f32[43] = exp %arg0
+      %1: f32[43] = add %0, %arg1
+      return %1, %1, %arg1
     }
     main @ivjp_f(%arg0: f32[43], %arg1: f32[43], %arg2: f32[43]) -> (f32[43], f32[43]) {
-      %0: f32[43] = div %arg1, %arg2
-      %1: bool[43] = is_finite %0
-      %2: f32[43] = select_n %1, nan:f32[43], %0
-      %3: f32[43] = mul %arg0, %2
-      %4: f32[43] = mul %arg0, %arg2
-      return %4, %3
+      %0: f32[43] = sub %arg1, %arg2
+      %1: f32[43] = mul %arg0, %0
+      return %1, %arg0
     }
     main @push_f(%arg0: f32[43], %arg1: f32[43], %arg2: f32[43], %arg3: f32[43]) -> (f32[43]) {
-      %0: f32[43] = div %arg2, %arg3
-      %1: bool[43] = is_finite %0
-      %2: f32[43] = select_n %1, nan:f32[43], %0
-      %3: f32[43] = mul %arg0, %arg3
-      %4: f32[43] = mul %arg1, %2
-      %5: f32[43] = add %3, %4
-      return %5
+      %0: f32[43] = sub %arg2, %arg3
+      %1: f32[43] = mul %arg0, %0
+      %2: f32[43] = add %1, %arg1
+      return %2
     }
 
 If another `invertible` contains this call, it uses the rules of the inverse. They take the result and w; the ivjp also
@@ -55,18 +51,19 @@ takes the cotangent. They return x, and the ivjp also returns the cotangents of 
     >>> inverse = inverse_of_call(call.eqns[0].prim)
     >>> print(inverse.inverse, inverse.ivjp, sep="", end="")
     main @inverse_f(%arg0: f32[43], %arg1: f32[43]) -> (f32[43]) {
-      %0: f32[43] = div %arg0, %arg1
-      %1: bool[43] = is_finite %0
-      %2: f32[43] = select_n %1, nan:f32[43], %0
-      return %2
+      %0: f32[43] = sub %arg0, %arg1
+      %1: f32[43] = log %0
+      %2: bool[43] = is_finite %1
+      %3: f32[43] = select_n %2, nan:f32[43], %1
+      return %3
     }
     main @ivjp_f(%arg0: f32[43], %arg1: f32[43], %arg2: f32[43]) -> (f32[43], f32[43], f32[43]) {
-      %0: f32[43] = div %arg0, %arg1
-      %1: bool[43] = is_finite %0
-      %2: f32[43] = select_n %1, nan:f32[43], %0
-      %3: f32[43] = mul %arg2, %2
-      %4: f32[43] = mul %arg2, %arg1
-      return %2, %4, %3
+      %0: f32[43] = sub %arg0, %arg1
+      %1: f32[43] = mul %arg2, %0
+      %2: f32[43] = log %0
+      %3: bool[43] = is_finite %2
+      %4: f32[43] = select_n %3, nan:f32[43], %2
+      return %4, %1, %arg2
     }
 """
 
@@ -142,7 +139,7 @@ def invertible(
         known_ins=_with_integers(jaxpr, kept, rules),
         moving=tuple([a.inexact and not c for a, c in zip(jaxpr.in_avals, captured, strict=True)]),
         rules=rules,
-        labels=labels or tuple([f"operand {k}" for k in range(len(jaxpr.ins))]),
+        labels=labels or tuple([f"operand {k} of {jaxpr.name}" for k in range(len(jaxpr.ins))]),
         tolerance=tolerance,
     )
     # operands without a derivative come first: rules capture them

@@ -228,7 +228,8 @@ class _Search:
         """Compute the operands without elements: all such arrays are equal."""
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:
-                # by an equation: a linear call would take a literal zero among its other operands for a linear operand
+                # by an equation, not as a literal: transposition counts literal zeros as linear operands
+                # (`primitives.linearity.linear_with_zeros`)
                 b = self._builder()
                 zero = Lit.of(0, v.aval.with_shape(()))
                 self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})

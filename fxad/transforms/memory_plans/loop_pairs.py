@@ -23,15 +23,18 @@ handled as a loop of one step: the second one runs the body of the first again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import Final, TypeVar, final
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
+from fxad.core.flags import select_by_flags
+from fxad.core.layout import BranchIndex, Constant, Count, Layout, Part, Sliced, Times, UpTo, Value
 from fxad.core.memo import by_value
 from fxad.core.size_bounds import at_least
-from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Primitive
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.shard_map import ShardMap
@@ -39,24 +42,25 @@ from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
 
+T = TypeVar("T")
+
 SEGMENT_DEPTHS: Final = (2, 3, 4)  # levels of nested segments
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class BodyPair:
-    """Two loops of a program, or two branches, as the numbers of their equations, and the values that only the second
-    one reads: as results of the body of the first, and as operands of the body of the second. Both are counted from
-    the end of the constants and carries."""
+    """Two equations of a program, as their numbers, and the values that only the second one reads: each as a result of
+    the bodies of the first, and as an operand of the bodies of the second."""
 
     first: int
     second: int
-    stacks: tuple[tuple[int, int], ...]
+    values: tuple[tuple[int, int], ...]
 
 
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
-    """Return the pairs of loops and of branches of a flat program; an equation is in at most one pair."""
+    """Return the pairs of loops, of branches and of maps of a flat program; an equation is in at most one pair."""
     made_by: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
@@ -67,55 +71,55 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     for k, eqn in enumerate(flat.eqns):
         if not _can_run_again(eqn):
             continue
-        fixed = _fixed(eqn)[0]
-        by_first: dict[int, list[tuple[int, int]]] = {}
-        for i, a in enumerate(eqn.ins[fixed:]):
+        by_first: dict[int, list[Atom]] = {}
+        for a in eqn.ins:
             j = made_by.get(a, k)
-            if j < k and j not in paired and readers[a] == [k] and a not in results and _alike(flat.eqns[j], eqn):
-                at = flat.eqns[j].outs.index(a) - _fixed(flat.eqns[j])[1]
-                if at >= 0 and _same_parts(flat.eqns[j].prim, eqn.prim, at, i):
-                    by_first.setdefault(j, []).append((at, i))
+            if j < k and j not in paired and readers[a] == [k] and a not in results and _passes(a, flat.eqns[j], eqn):
+                by_first.setdefault(j, []).append(a)
         if by_first:
-            j, stacks = max(
-                by_first.items(), key=lambda item: sum([eqn.ins[fixed + i].aval.nbytes for _, i in item[1]])
-            )
-            out.append(BodyPair(j, k, tuple(stacks)))
+            j, values = max(by_first.items(), key=lambda item: sum([a.aval.nbytes for a in item[1]]))
+            out.append(BodyPair(j, k, tuple([_place_in_bodies(a, flat.eqns[j], eqn) for a in values])))
             paired.update((j, k))
     return tuple(out)
 
 
 def _can_run_again(eqn: Eqn) -> bool:
+    """Return True for loops of at least two steps, branches and maps, without effects."""
     prim = eqn.prim
-    if isinstance(prim, Scan):
-        return not prim.effects and at_least(prim.length, 2)
-    return isinstance(prim, Cond | ShardMap) and not prim.effects
+    if not isinstance(prim, Scan | Cond | ShardMap) or prim.effects:
+        return False
+    return not isinstance(prim, Scan) or at_least(prim.length, 2)
 
 
-def _fixed(eqn: Eqn) -> tuple[int, int]:
-    """Return the number of operands of an equation before the slices of its steps, or before the operands of its
-    branches, and the number of results before the stacked ones."""
-    prim = eqn.prim
-    if isinstance(prim, Scan):
-        return prim.upto + prim.n_consts + prim.n_carry, prim.n_carry
-    return int(isinstance(prim, Cond)), 0
+def _passes(a: Atom, first: Eqn, second: Eqn) -> bool:
+    """Return True if run k of the first equation returns of a value what run k of the second reads."""
+    if _runs(first) != _runs(second):
+        return False
+    made = _layout(first).result_roles[first.outs.index(a)]
+    read = _layout(second).operand_roles[second.ins.index(a)]
+    if isinstance(made, Value):
+        return isinstance(read, Constant)
+    return isinstance(made, Sliced | Part) and made == read
 
 
-def _alike(first: Eqn, second: Eqn) -> bool:
-    """Return True for loops of as many steps, and for branches of one index."""
-    a, b = first.prim, second.prim
-    if isinstance(a, Scan) and isinstance(b, Scan):
-        return (a.length, a.upto) == (b.length, b.upto) and (not a.upto or first.ins[0] is second.ins[0])
-    if isinstance(a, ShardMap) and isinstance(b, ShardMap):
-        return (a.mesh, a.devices) == (b.mesh, b.devices)
-    same = isinstance(a, Cond) and isinstance(b, Cond) and len(a.branches) == len(b.branches)
-    return same and first.ins[0] is second.ins[0]
+def _layout(eqn: Eqn) -> Layout:
+    assert isinstance(eqn.prim, HigherOrder), "an equation with bodies"
+    return eqn.prim.layout
 
 
-def _same_parts(first: Primitive, second: Primitive, at: int, i: int) -> bool:
-    """Return True if result `at` of the first body is operand `i` of the second: of maps, if it is divided alike."""
-    if isinstance(first, ShardMap) and isinstance(second, ShardMap):
-        return first.out_specs[at] == second.in_specs[i]
-    return True
+def _runs(eqn: Eqn) -> tuple[object, ...]:
+    """Return how often the bodies of an equation run, in either direction; with the index or the number of runs, if it
+    is an operand."""
+    layout = _layout(eqn)
+    chosen = [a for a, r in zip(eqn.ins, layout.operand_roles, strict=True) if isinstance(r, BranchIndex | Count)]
+    runs = [layout.bodies[k].runs for k in layout.running]
+    return (*chosen, *[replace(r, reverse=False) if isinstance(r, Times | UpTo) else r for r in runs])
+
+
+def _place_in_bodies(a: Atom, first: Eqn, second: Eqn) -> tuple[int, int]:
+    """Return which result of the bodies of the first equation a value is, and which operand of those of the second."""
+    made, read = _layout(first).result_indices(0), _layout(second).operand_indices(0)
+    return made.index(first.outs.index(a)), read.index(second.ins.index(a))
 
 
 def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
@@ -138,51 +142,43 @@ def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
 @by_value
 def divided(flat: Jaxpr, sizes: tuple[int, ...]) -> Jaxpr:
     """Return the program with each pair of loops in nested segments of `sizes` steps, outermost first, and each second
-    branch with the first one inside.
+    branch or map with the first one inside.
 
     Law: same value; loops of any length, also one that `sizes` do not divide.
     """
-    pairs = body_pairs(flat)
-    firsts, seconds = {p.first: p for p in pairs}, {p.second: p for p in pairs}
-    loops: dict[int, tuple[_LoopPair, Atoms, Atoms]] = {}  # with the operands of the first loop, and what it stores
-    bodies: dict[int, Atoms] = {}  # the operands of the first branches and maps
+    number = {k: n for n, p in enumerate(body_pairs(flat)) for k in (p.first, p.second)}
+    pairs = [_pair(flat.eqns[p.first], flat.eqns[p.second], p.values) for p in body_pairs(flat)]
+    started: dict[int, tuple[Atoms, Atoms]] = {}  # of each pair: the operands of the first equation, and what it stores
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
     for k, eqn in enumerate(flat.eqns):
         b.source = eqn.source
         ins = substitute(eqn.ins, env)
-        prim = eqn.prim
-        if k in firsts and isinstance(prim, Scan):
-            second = flat.eqns[firsts[k].second].prim
-            assert isinstance(second, Scan), second
-            pair = _LoopPair.of(prim, second, firsts[k].stacks)
-            kept, stored = pair.forward(b, ins, prim.length, sizes)
-            loops[k] = pair, ins, stored
-            env.update(zip([v for v, keep in zip(eqn.outs, pair.kept, strict=True) if keep], kept, strict=True))
-        elif k in seconds and isinstance(prim, Scan):
-            pair, first_ins, stored = loops[seconds[k].first]
-            outs = pair.backward(b, first_ins, stored, pair.others(ins), prim.length, sizes)
-            env.update(zip(eqn.outs, outs, strict=True))
-        elif k in seconds and isinstance(prim, Cond):
-            first = flat.eqns[seconds[k].first].prim
-            assert isinstance(first, Cond), first
-            both = [_both_bodies(f, s, seconds[k].stacks) for f, s in zip(first.branches, prim.branches, strict=True)]
-            read = [i for _, i in seconds[k].stacks]
-            others = [a for i, a in enumerate(ins[1:]) if i not in read]
-            outs = b(Cond(tuple(both), prim.batched), ins[0], *bodies[seconds[k].first], *others)
-            env.update(zip(eqn.outs, outs, strict=True))
-        elif k in seconds and isinstance(prim, ShardMap):
-            first = flat.eqns[seconds[k].first].prim
-            assert isinstance(first, ShardMap), first
-            body = _both_bodies(first.body, prim.body, seconds[k].stacks)
-            read = [i for _, i in seconds[k].stacks]
-            own = [operand for i, operand in enumerate(zip(ins, prim.in_specs, strict=True)) if i not in read]
-            operands = [*zip(bodies[seconds[k].first], first.in_specs, strict=True), *own]
-            env.update(zip(eqn.outs, first.apply(b, body, operands, prim.out_specs), strict=True))
-        else:
-            bodies[k] = ins[_fixed(eqn)[0] :] if isinstance(prim, Cond | ShardMap) else ()
+        n = number.get(k)
+        if n is None:
             env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
+        elif n not in started:
+            results, stored = pairs[n].add_first(b, eqn, ins, sizes)
+            env.update(results)
+            started[n] = ins, stored
+        else:
+            env.update(zip(eqn.outs, pairs[n].add_second(b, ins, *started[n], sizes), strict=True))
     return dce(b.build(substitute(flat.outs, env), flat.name))
+
+
+def _pair(first: Eqn, second: Eqn, values: tuple[tuple[int, int], ...]) -> _LoopPair | _BranchPair | _MapPair:
+    match first.prim, second.prim:
+        case Scan() as a, Scan() as b:
+            return _LoopPair.of(a, b, values)
+        case Cond() as a, Cond() as b:
+            return _BranchPair(a, b, values)
+        case ShardMap() as a, ShardMap() as b:
+            return _MapPair(a, b, values)
+        case _:
+            raise AssertionError("not a pair")
+
+
+# ------------------------------------------------------------------------------------------------- branches and maps
 
 
 def _both_bodies(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...]) -> Jaxpr:
@@ -195,6 +191,107 @@ def _both_bodies(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...
     return b.build(b.inline(second, ins), second.name)
 
 
+def _others(operands: Sequence[T], values: tuple[tuple[int, int], ...]) -> list[T]:
+    """Return the operands of the second body that are no values of the first."""
+    read = {i for _, i in values}
+    return [x for i, x in enumerate(operands) if i not in read]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _BranchPair:
+    """Two choices by one index. The second one runs the branch of the first again."""
+
+    first: Cond
+    second: Cond
+    values: tuple[tuple[int, int], ...]
+
+    def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, _sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
+        """Add the first equation. Return its results, and what is stored for the second: nothing."""
+        return dict(zip(eqn.outs, b.copy(eqn, ins), strict=True)), ()
+
+    def add_second(
+        self, b: Builder, ins: Atoms, first_ins: Atoms, _stored: Atoms, _sizes: tuple[int, ...]
+    ) -> Sequence[Atom]:
+        """Add the second equation, with the operands of the first."""
+        branches = zip(self.first.branches, self.second.branches, strict=True)
+        both = tuple([_both_bodies(f, s, self.values) for f, s in branches])
+        return b(Cond(both, self.second.batched), ins[0], *first_ins[1:], *_others(ins[1:], self.values))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _MapPair:
+    """Two maps over the same devices. The second one runs the body of the first again."""
+
+    first: ShardMap
+    second: ShardMap
+    values: tuple[tuple[int, int], ...]
+
+    def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, _sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
+        """Add the first equation. Return its results, and what is stored for the second: nothing."""
+        return dict(zip(eqn.outs, b.copy(eqn, ins), strict=True)), ()
+
+    def add_second(
+        self, b: Builder, ins: Atoms, first_ins: Atoms, _stored: Atoms, _sizes: tuple[int, ...]
+    ) -> Sequence[Atom]:
+        """Add the second equation, with the operands of the first."""
+        first, second = self.first, self.second
+        own = _others([*zip(ins, second.in_specs, strict=True)], self.values)
+        operands = [*zip(first_ins, first.in_specs, strict=True), *own]
+        return first.apply(b, _both_bodies(first.body, second.body, self.values), operands, second.out_specs)
+
+
+# ------------------------------------------------------------------------------------------------------------- loops
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """n steps in segments of m, of two loops over the same rows. The first loop runs the segments, then the steps that
+    are left; if it is reversed, the segments are its last rows.
+
+    For n = 11 and m = 4 there are 2 segments, the rows 0 to 7, and 3 steps are left; reversed, the rows 3 to 10.
+    """
+
+    n: int
+    m: int
+    reverse: bool  # of the first loop
+
+    @property
+    def count(self) -> int:
+        """The number of segments."""
+        return self.n // self.m
+
+    @property
+    def left(self) -> int:
+        """The number of steps that are left."""
+        return self.n % self.m
+
+    def blocks(self, b: Builder, xs: Atoms) -> list[Atom]:
+        """Return the rows of the segments, in one block for each segment."""
+        start = self.left if self.reverse else 0
+        return [row_block(b, x, start, start + self.count * self.m, (self.count, self.m)) for x in xs]
+
+    def rows_left(self, b: Builder, xs: Atoms) -> list[Atom]:
+        """Return the rows of the steps that are left."""
+        start = 0 if self.reverse else self.count * self.m
+        return [row_block(b, x, start, start + self.left, (self.left,)) for x in xs]
+
+    def loop(self, segment: Jaxpr, n_consts: int, n_carry: int, reverse: bool) -> Scan:
+        """Return the loop over the segments."""
+        return Scan(segment, self.count, reverse=reverse, unroll=1, n_consts=n_consts, n_carry=n_carry)
+
+    def joined(self, b: Builder, blocks: Atoms) -> list[Atom]:
+        """Return blocks of rows as rows."""
+        return [b.one(Reshape((self.count * self.m, *y.aval.shape[2:])), y) for y in blocks]
+
+    def all_rows(self, b: Builder, rows: Sequence[Atom], left: Sequence[Atom]) -> list[Atom]:
+        """Return the rows of the segments and those of the steps that are left, in order."""
+        both = zip(left, rows, strict=True) if self.reverse else zip(rows, left, strict=True)
+        return [b.one(Concatenate(0), *pair) for pair in both]
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class _LoopPair:
@@ -205,38 +302,40 @@ class _LoopPair:
     first: Scan
     second: Scan
     kept: tuple[bool, ...]
-    order: tuple[int, ...]  # of the slices of the second loop
+    order: tuple[int, ...]  # of the operands of the second body that are slices
     n_stacks: int
 
     @staticmethod
     def of(first: Scan, second: Scan, stacks: tuple[tuple[int, int], ...]) -> _LoopPair:
         """Return the pair for two loops and their stacks."""
-        body, n = first.body, first.n_carry
-        dropped = {at for at, _ in stacks}
-        kept = tuple([k < n or k - n not in dropped for k in range(len(body.outs))])
-        rest = tuple([a for a, keep in zip(body.outs, kept, strict=True) if keep])
-        stacked = tuple([body.outs[n + at] for at, _ in stacks])
-        fixed = second.n_consts + second.n_carry
-        slices = range(len(second.body.ins) - fixed)
+        body, dropped = first.body, {at for at, _ in stacks}
+        kept = tuple([k not in dropped for k in range(len(body.outs))])
+        rest = select_by_flags(body.outs, kept)
+        stacked = [body.outs[at] for at, _ in stacks]
+        fixed, n = second.n_consts + second.n_carry, len(second.body.ins)
         read = [i for _, i in stacks]
-        order = (*[i for i in slices if i not in read], *read)
-        b = Builder()
-        ins = b.inputs([second.body.in_avals[k] for k in (*range(fixed), *[fixed + i for i in order])])
-        place = dict(zip(order, ins[fixed:], strict=True))
-        steps = b.build(b.inline(second.body, [*ins[:fixed], *[place[i] for i in slices]]), second.body.name)
+        order = (*[i for i in range(fixed, n) if i not in read], *read)
         return _LoopPair(
             first.with_bodies((body.with_outs((*rest, *stacked)),)),
             first.with_bodies((dce(body.with_outs(rest)),)),
-            second.with_bodies((steps,)),
+            second.with_bodies((rebind_operands(second.body, (*range(fixed), *order)),)),
             kept,
             order,
             len(stacks),
         )
 
-    def others(self, ins: Atoms) -> Atoms:
-        """Return the operands of the second loop without the stacks."""
-        n = self.second.upto + self.second.n_consts + self.second.n_carry
-        return (*ins[:n], *[ins[n + i] for i in self.order[: len(self.order) - self.n_stacks]])
+    def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
+        """Add the first loop. Return its results, and what is stored for the second."""
+        results, stored = self.forward(b, ins, self.first.length, sizes)
+        return dict(zip(select_by_flags(eqn.outs, self.kept), results, strict=True)), stored
+
+    def add_second(
+        self, b: Builder, ins: Atoms, first_ins: Atoms, stored: Atoms, sizes: tuple[int, ...]
+    ) -> Sequence[Atom]:
+        """Add the second loop, with the operands of the first and what it stored."""
+        upto, fixed = self.second.upto, self.second.upto + self.second.n_consts + self.second.n_carry
+        others = [ins[upto + i] for i in self.order[: len(self.order) - self.n_stacks]]
+        return self.backward(b, first_ins, stored, (*ins[:fixed], *others), self.first.length, sizes)
 
     def forward(self, b: Builder, ins: Atoms, n: int, sizes: tuple[int, ...]) -> tuple[Atoms, Atoms]:
         """Add n steps of the first loop. Return the results that are kept, and what is stored for the second: see the
@@ -249,31 +348,22 @@ class _LoopPair:
             outs = b(_of_length(self.storing, n), *ins)
             at = len(outs) - self.n_stacks
             return outs[:at], outs[at:]
-        m = sizes[0]
-        trips, left = divmod(n, m)
-        main, rest = _rows(n, trips * m, self.first.reverse)
-        consts, carry, xs = self._split(self.first, ins)
+        segments = _Segments(n, sizes[0], self.first.reverse)
+        consts, carry, xs = self.first.steps.split(ins)
         n_carry = self.first.n_carry
+        blocks = segments.blocks(b, xs)
         inner = Builder()
-        blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
-        c, state = [inner.inputs([a.aval for a in group]) for group in (consts, carry)]
-        x = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in blocks])
-        results = inner(_of_length(self.first, m), *c, *state, *x)
+        c, state, x = _inputs(inner, consts), _inputs(inner, carry), _inputs_of_row(inner, blocks)
+        results = inner(_of_length(self.first, segments.m), *c, *state, *x)
         segment = inner.build([*results, *state], f"segment_{self.first.body.name}")
-        outs = b(
-            Scan(segment, trips, reverse=self.first.reverse, unroll=1, n_consts=len(consts), n_carry=n_carry),
-            *consts,
-            *carry,
-            *blocks,
-        )
+        outs = b(segments.loop(segment, len(consts), n_carry, self.first.reverse), *consts, *carry, *blocks)
         at = len(outs) - n_carry
         stored: Atoms = outs[at:]
-        carry, ys = outs[:n_carry], [_joined(b, y) for y in outs[n_carry:at]]
-        if left:
-            tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
-            last, stacks = self.forward(b, (*consts, *carry, *tail), left, sizes[1:])
-            carry = last[:n_carry]
-            ys = [_concatenated(b, y, z, self.first.reverse) for y, z in zip(ys, last[n_carry:], strict=True)]
+        carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:at])
+        if segments.left:
+            rows = segments.rows_left(b, xs)
+            last, stacks = self.forward(b, (*consts, *carry, *rows), segments.left, sizes[1:])
+            carry, ys = last[:n_carry], segments.all_rows(b, ys, last[n_carry:])
             stored = (*stored, *stacks)
         return (*carry, *ys), stored
 
@@ -285,56 +375,43 @@ class _LoopPair:
             return self._steps_again(b, first_ins, stored, ins, n)
         if not sizes or sizes[0] >= n:
             return b(_of_length(self.second, n), *ins, *stored)
-        m = sizes[0]
-        trips, left = divmod(n, m)
-        main, rest = _rows(n, trips * m, self.first.reverse)
-        first_consts, first_carry, first_xs = self._split(self.first, first_ins)
-        consts, carry, xs = self._split(self.second, ins)
+        segments = _Segments(n, sizes[0], self.first.reverse)
+        first_consts, first_carry, first_xs = self.first.steps.split(first_ins)
+        consts, carry, xs = self.second.steps.split(ins)
         states, stacks = stored[: self.first.n_carry], stored[self.first.n_carry :]
         n_carry = self.second.n_carry
 
-        def run_main(carry: Atoms) -> tuple[Atoms, Atoms]:
-            first_blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in first_xs]
-            blocks = [row_block(b, x, main.start, main.stop, (trips, m)) for x in xs]
+        def run_segments(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
+            first_blocks, blocks = segments.blocks(b, first_xs), segments.blocks(b, xs)
             inner = Builder()
-            c1, c2 = inner.inputs([a.aval for a in first_consts]), inner.inputs([a.aval for a in consts])
-            d = inner.inputs([a.aval for a in carry])
-            state = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in states])
-            x1 = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in first_blocks])
-            x2 = inner.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in blocks])
+            c1, c2, d = [_inputs(inner, group) for group in (first_consts, consts, carry)]
+            state, x1, x2 = [_inputs_of_row(inner, group) for group in (states, first_blocks, blocks)]
             again = (*c1, *state, *x1)
-            _, kept = self.forward(inner, again, m, sizes[1:])
-            outs = self.backward(inner, again, kept, (*c2, *d, *x2), m, sizes[1:])
+            _, kept = self.forward(inner, again, segments.m, sizes[1:])
+            outs = self.backward(inner, again, kept, (*c2, *d, *x2), segments.m, sizes[1:])
             segment = inner.build(outs, f"segment_{self.second.body.name}")
-            loop = Scan(
-                segment,
-                trips,
-                reverse=self.second.reverse,
-                unroll=1,
-                n_consts=len(first_consts) + len(consts),
-                n_carry=n_carry,
-            )
+            loop = segments.loop(segment, len(first_consts) + len(consts), n_carry, self.second.reverse)
             outs = b(loop, *first_consts, *consts, *carry, *states, *first_blocks, *blocks)
-            return outs[:n_carry], tuple([_joined(b, y) for y in outs[n_carry:]])
+            return outs[:n_carry], segments.joined(b, outs[n_carry:])
 
-        def run_rest(carry: Atoms) -> tuple[Atoms, Atoms]:
-            first_tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in first_xs]
-            tail = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+        def run_steps_left(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
+            first_rows, rows = segments.rows_left(b, first_xs), segments.rows_left(b, xs)
             # the carry of the first loop before these steps is read only if they are in segments, which store it
-            again = (*first_consts, *first_carry, *first_tail)
-            outs = self.backward(b, again, stacks, (*consts, *carry, *tail), left, sizes[1:])
+            again = (*first_consts, *first_carry, *first_rows)
+            outs = self.backward(b, again, stacks, (*consts, *carry, *rows), segments.left, sizes[1:])
             return outs[:n_carry], outs[n_carry:]
 
-        if not left:
-            carry, ys = run_main(carry)
-            return (*carry, *ys)
-        if self.second.reverse == self.first.reverse:
-            carry, ys = run_main(carry)
-            carry, zs = run_rest(carry)
+        if not segments.left:
+            carry, ys = run_segments(carry)
+        elif self.second.reverse == self.first.reverse:
+            carry, ys = run_segments(carry)
+            carry, zs = run_steps_left(carry)
+            ys = segments.all_rows(b, ys, zs)
         else:
-            carry, zs = run_rest(carry)
-            carry, ys = run_main(carry)
-        return (*carry, *[_concatenated(b, y, z, self.first.reverse) for y, z in zip(ys, zs, strict=True)])
+            carry, zs = run_steps_left(carry)
+            carry, ys = run_segments(carry)
+            ys = segments.all_rows(b, ys, zs)
+        return (*carry, *ys)
 
     def _stores_each_carry(self, sizes: tuple[int, ...]) -> bool:
         return self.first.upto or sizes[:1] == (1,)
@@ -352,13 +429,11 @@ class _LoopPair:
         first, second = self.first, self.second
         _, first_ins = first.split_count(first_ins)
         count, ins = second.split_count(ins)
-        consts_1, _, xs_1 = self._split(first, first_ins)
-        consts_2, carry, xs_2 = self._split(second, ins)
+        consts_1, _, xs_1 = first.steps.split(first_ins)
+        consts_2, carry, xs_2 = second.steps.split(ins)
         step = Builder()
-        c1, c2, d = [step.inputs([a.aval for a in group]) for group in (consts_1, consts_2, carry)]
-        state, x1, x2 = [
-            step.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in group]) for group in (states, xs_1, xs_2)
-        ]
+        c1, c2, d = [_inputs(step, group) for group in (consts_1, consts_2, carry)]
+        state, x1, x2 = [_inputs_of_row(step, group) for group in (states, xs_1, xs_2)]
         again = step.inline(self.storing.body, (*c1, *state, *x1))
         outs = step.inline(second.body, (*c2, *d, *x2, *again[len(again) - self.n_stacks :]))
         steps = step.build(outs, second.body.name)
@@ -366,26 +441,16 @@ class _LoopPair:
         loop = replace(second, body=steps, length=n, n_consts=n_consts)
         return b(loop, *count, *consts_1, *consts_2, *carry, *states, *xs_1, *xs_2)
 
-    def _split(self, scan: Scan, ins: Atoms) -> tuple[Atoms, Atoms, Atoms]:
-        n, m = scan.n_consts, scan.n_consts + scan.n_carry
-        return ins[:n], ins[n:m], ins[m:]
-
 
 def _of_length(scan: Scan, n: int) -> Scan:
     return replace(scan, length=n, upto=False)
 
 
-def _rows(n: int, main: int, reverse: bool) -> tuple[range, range]:
-    """Return the rows of the segments, which run first, and those of the steps that are left."""
-    return (range(n - main, n), range(n - main)) if reverse else (range(main), range(main, n))
+def _inputs(b: Builder, like: Sequence[Atom]) -> tuple[Var, ...]:
+    """Add operands of the types of atoms."""
+    return tuple(b.inputs([a.aval for a in like]))
 
 
-def _joined(b: Builder, y: Atom) -> Atom:
-    """Return blocks of rows as rows."""
-    t, m, *shape = y.aval.shape
-    return b.one(Reshape((t * m, *shape)), y)
-
-
-def _concatenated(b: Builder, y: Atom, z: Atom, reverse: bool) -> Atom:
-    """Return the rows of the segments and those that are left, in order."""
-    return b.one(Concatenate(0), *((z, y) if reverse else (y, z)))
+def _inputs_of_row(b: Builder, like: Sequence[Atom]) -> tuple[Var, ...]:
+    """Add operands of the types of one row of each atom."""
+    return tuple(b.inputs([a.aval.with_shape(a.aval.shape[1:]) for a in like]))

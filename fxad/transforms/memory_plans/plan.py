@@ -17,16 +17,9 @@ from fxad.primitives.marks import without_budgets
 from fxad.support.tables import Shown, Table, as_row_number
 from fxad.transforms.costs import time_of
 from fxad.transforms.liveness import peak_bytes
-from fxad.transforms.memory_plans.rematerialize import (
-    Crossing,
-    Recomputation,
-    SegmentSchedule,
-    block_bodies,
-    crossings,
-    flat_program,
-    plain_schedule,
-    recomputations,
-)
+from fxad.transforms.memory_plans.flat_program import flat_program
+from fxad.transforms.memory_plans.rematerialize import Crossing, SegmentSchedule, block_bodies, crossings
+from fxad.transforms.memory_plans.search import Recomputation, plain_schedule, recomputations
 
 NAME = "plan_memory"
 

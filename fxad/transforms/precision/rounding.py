@@ -352,7 +352,7 @@ def _pull_of_tap(
     """Return the program (cotangents, residuals) -> (cotangents, sums of the accumulator) of a tap."""
     b, n = Builder(), len(avals)
     cts, kept = b.inputs(avals), b.inputs(residuals)
-    # a sum or a difference of literals has no other operand than its result
+    # the last residual: the first operand; or, of a sum of literals, which has none, the result
     operand = kept[-1] if summed else None
     rows = [
         _sums(b, ct, e, y, operand, sums, wants)

@@ -3,5 +3,6 @@
 - `relation`: sets of pairs (result element, operand element) as strided boxes and tables, and their composition;
 - `rules`: the relation of each equation; `propagate`: that of a program; `pattern`: the value that users see;
 - `coloring`: the interface of the colourings, by shifts (`shifts`), of any pattern (`greedy`) and of symmetric ones
-  (`symmetric`); `checks`: their definitions; `csr`: arrays of elements; `values`: indices that are known.
+  (`symmetric`); `decompression`: the elements from the compressed products;
+- `csr`: arrays of elements; `powers`: the relation of repeated steps; `values`: indices that are known.
 """

@@ -284,6 +284,10 @@ def _shift_on_grid(k: int, strides: Sequence[int]) -> tuple[int, ...]:
 def _strides(offsets: Sequence[int]) -> list[int]:
     """Return the strides of the grid whose stencil has these shifts: 1, and the middle of each cluster of them.
 
+    The shifts along the inner axes reach from -r to r. One step along the next axis, of stride s, adds the shifts from
+    s - r to s + r: a cluster is at most 2 r wide. A shift of up to 3 r is not the start of a cluster: so near, it
+    belongs to a wide stencil of the inner axes.
+
     Example: the nine-point stencil of rows of 100 has the shifts -101 -100 -99, -1 0 1 and 99 100 101. The strides are
     1 and 100.
     """

@@ -1,7 +1,9 @@
 """Inverses of sums, products, powers, logic and choices, in one unknown operand, the others known.
 
-A factor of 0 gives 0 / 0, and an infinite one inf / inf: an operand that they absorbed is reconstructed as nan. A
-result that has underflowed counts as a rounded result.
+A product, quotient or power that is infinite or 0 does not determine its operand: it may have overflowed or
+underflowed, or the other operand has absorbed it (a factor 0). Such an operand is nan. A result of 0 gives the operand
+0 only if all operands with this result are 0 within the rounding of 1: 0 = 3 x gives x = 0, and 0 = 1e-38 x in float32
+gives nan, because x = 0.5 has the result 0 too.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Emit, Flags, Hole, Lit, Var, literal_number
+from fxad.ir import Atom, Atoms, Emit, Flags, Hole, Lit, Var, literal_number
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
 from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
@@ -34,7 +36,15 @@ from fxad.transforms.inversion.rules.contract import (
     Solved,
     row,
 )
-from fxad.transforms.inversion.rules.elementwise import finite, nan_outside, why_too_coarse
+from fxad.transforms.inversion.rules.elementwise import (
+    determined,
+    finite,
+    is_finite,
+    nan_outside,
+    rounding,
+    smallest,
+    why_too_coarse,
+)
 from fxad.transforms.inversion.rules.totals import log_sizes
 
 BOTH_UNKNOWN: Final = Refused("both operands are unknown")
@@ -89,7 +99,7 @@ def _mul(ctx: InverseCtx, prim: Mul, args: Args, outs: Outs) -> Solved | Refused
     return solve_for_unknown(args, why_not_divided(y), lambda _, other: finite_quotient(ctx, y, other))
 
 
-def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     return log_sizes(ctx, args[0] if unknown[1] else args[1])
 
 
@@ -97,12 +107,13 @@ def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused
     (y,) = outs
 
     def solve(k: int, other: Atom) -> Atom:
-        return finite_quotient(ctx, other, y) if k else ctx.one(MUL, y, other)
+        # a divisor of 0 stems from an infinite y alone
+        return determined(Formula(ctx, ctx.one(DIV, other, y))).atom if k else _dividend(ctx, y, other)
 
     return solve_for_unknown(args, why_not_divided(y), solve)
 
 
-def _div_log_det(ctx: InverseCtx, prim: Div, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _div_log_det(ctx: InverseCtx, prim: Div, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     sizes = [log_sizes(ctx, a) for a in (args[1], *outs)]
     if unknown[0]:
         return ctx.one(NEG, sizes[0])
@@ -116,10 +127,32 @@ def why_not_divided(y: Atom) -> str:
     return why_too_coarse(y.aval)
 
 
-def finite_quotient(emit: Emit, x: Atom, y: Atom) -> Atom:
-    """Return x / y, with nan where it is infinite. A complex quotient with the divisor 0 is nan already."""
-    quotient = emit.one(DIV, x, y)
-    return quotient if quotient.aval.dtype in dtypes.COMPLEX else finite(Formula(emit, quotient)).atom
+def finite_quotient(emit: Emit, y: Atom, factor: Atom) -> Atom:
+    """Return x with x * factor = y, which is y / factor; nan where y does not determine it."""
+    x, least = Formula(emit, emit.one(DIV, y, factor)), smallest(y.aval) / rounding(y.aval)
+    if isinstance(factor, Lit):
+        return (determined(x) if _literal_size(factor) < least else finite(x)).atom
+    return _unless_underflowed(x, Formula(emit, y), abs(Formula(emit, factor)) >= least).atom
+
+
+def _dividend(emit: Emit, y: Atom, divisor: Atom) -> Atom:
+    """Return x with x / divisor = y, which is y * divisor; nan where y does not determine it."""
+    x, largest = Formula(emit, emit.one(MUL, y, divisor)), rounding(y.aval) / smallest(y.aval)
+    if isinstance(divisor, Lit):
+        return (determined(x) if _literal_size(divisor) > largest else finite(x)).atom
+    return _unless_underflowed(x, Formula(emit, y), abs(Formula(emit, divisor)) <= largest).atom
+
+
+def _literal_size(x: Lit) -> float:
+    """Return the magnitude of a literal; 1 for a literal whose value is a named size."""
+    number = literal_number(x)
+    return 1.0 if number is None else float(abs(np.complex128(number)))
+
+
+def _unless_underflowed(x: Formula, y: Formula, is_visible: Formula) -> Formula:
+    """Return the operand x of a product or quotient y, with nan where it is infinite, and where y is 0 but for
+    `is_visible`: operands above the rounding of 1 have results other than 0."""
+    return (is_finite(x) & (y.apply(NE, 0.0) | is_visible)).where(x, x.like(math.nan))
 
 
 def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> Solved | Refused:
@@ -128,11 +161,10 @@ def _integer_pow(ctx: InverseCtx, prim: IntegerPow, args: Args, outs: Outs) -> S
         return (y,)
     if why := _no_root(y, n):
         return Refused(why)
-    one = Lit.of(1, y.aval)
-    return (root(Formula(ctx, y if n > 0 else ctx.one(DIV, one, y)), abs(n)).atom,)
+    return (root(Formula(ctx, y), n).atom,)
 
 
-def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _integer_pow_log_det(ctx: InverseCtx, prim: IntegerPow, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     return _log_slope_of_power(ctx, args[0], prim.n)
 
 
@@ -155,11 +187,18 @@ def _no_root(y: Atom, n: int) -> str:
 
 
 def root(y: Formula, n: int) -> Formula:
-    """Return the real n-th root for odd n."""
+    """Return the real x with x^n = y for odd n; nan where y does not determine it."""
     if n == 1:
         return y
-    size = abs(y).apply(POW, 1.0 / n)
-    return finite(size * y.apply(SIGN))
+    base = y if n > 0 else 1.0 / y
+    return _root_unless_lost(base if n == -1 else abs(base).apply(POW, 1.0 / abs(n)) * base.apply(SIGN), y, n)
+
+
+def _root_unless_lost(x: Formula, y: Formula, power: float) -> Formula:
+    """Return x with x^power = y, with nan where y has overflowed or underflowed. The result 0 determines the root 0 if
+    all roots with this result are 0 within the rounding of 1."""
+    aval = y.atom.aval
+    return finite(x) if power > 0 and smallest(aval) ** (1.0 / power) <= rounding(aval) else determined(x)
 
 
 def _pow(ctx: InverseCtx, prim: Pow, args: Args, outs: Outs) -> Solved | Refused:
@@ -182,13 +221,13 @@ def _base(y: Formula, exponent: Atom) -> Atom | Refused:
     if not math.isfinite(power):
         return Refused(f"different bases have the same power {power}")
     if power != int(power):
-        return finite(nan_outside(0.0, math.inf, y, y.apply(POW, 1.0 / power))).atom
+        return _root_unless_lost(nan_outside(0.0, math.inf, y, y.apply(POW, 1.0 / power)), y, power).atom
     if why := _no_root(y.atom, int(power)):
         return Refused(why)
-    return root(y if power > 0 else 1.0 / y, abs(int(power))).atom
+    return root(y, int(power)).atom
 
 
-def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     base, power = args
     if unknown[1]:
         slope = Formula(ctx, log_sizes(ctx, outs[0])) + Formula(ctx, log_sizes(ctx, ctx.one(LOG, base)))
@@ -240,7 +279,7 @@ def _unless_nan(y: Atom, selector: Atom | Hole, case: int, count: int) -> Scatte
     known, these are the elements that are not nan."""
 
     def write(emit: Emit, base: Atom) -> Atom:
-        if _nan(base):
+        if _nan(base):  # the other elements, of cases that are nan, are nan in y too
             return y
         if isinstance(selector, Hole):
             return with_part(emit, ChosenPart(y, emit.one(NE, y, y), 0, 2), base)

@@ -20,7 +20,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Aval, Flags, Lit, Primitive
 from fxad.primitives.elementwise.exponential import EXP2, Exp, Exp2, Expm1, Log, Log1p, Log2, Log10, Logit
 from fxad.primitives.elementwise.formula import Formula
-from fxad.primitives.elementwise.logic import IS_FINITE
+from fxad.primitives.elementwise.logic import IS_FINITE, NE
 from fxad.primitives.elementwise.powers import POW, SQUARE, Cbrt, IntegerPow, Rsqrt, Sqrt
 from fxad.primitives.elementwise.sigmoid import LOGISTIC, TANH, Logistic, Tanh
 from fxad.primitives.elementwise.special import ERF, ERF_INV, ERFC, Erf, Erfc, ErfInv
@@ -65,9 +65,33 @@ class ScalarInverse:
 # ----------------------------------------------------------------------------------------------------------- guards
 
 
+def is_finite(x: Formula) -> Formula:
+    """Return True where a number is neither infinite nor nan; also for complex numbers."""
+    return (abs(x) if x.atom.aval.dtype in dtypes.COMPLEX else x).apply(IS_FINITE)
+
+
 def finite(x: Formula) -> Formula:
     """Return x, with nan where it is infinite, which results from a saturated or overflowed value."""
-    return x.apply(IS_FINITE).where(x, x.like(math.nan))
+    return is_finite(x).where(x, x.like(math.nan))
+
+
+def determined(x: Formula) -> Formula:
+    """Return x, with nan where it is infinite or 0, if both result only from a value that has overflowed or
+    underflowed."""
+    return (is_finite(x) & x.apply(NE, 0.0)).where(x, x.like(math.nan))
+
+
+def rounding(x: Aval) -> float:
+    """Return the distance from 1 to the next number of a dtype."""
+    return 2.0 ** (1 - dtypes.SIGNIFICAND_BITS[x.dtype])
+
+
+def smallest(x: Aval) -> float:
+    """Return the magnitude below which a number of a dtype may become 0. XLA on CPUs takes subnormal numbers for 0 in
+    every dtype but float16."""
+    if x.dtype == dtypes.float16:
+        return 2.0**-24
+    return 2.0**-1022 if dtypes.real_part(x.dtype) == dtypes.float64 else 2.0**-126
 
 
 def nan_outside(low: float, high: float, y: Formula, x: Formula) -> Formula:

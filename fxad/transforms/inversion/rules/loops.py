@@ -118,8 +118,16 @@ class BackwardLoop:
         return [*known_atoms(consts), *known_atoms(select_by_flags(initial, self.carries_from(CarrySource.INVARIANT)))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
-        """Return the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
-        a step does not read."""
+        """Return the initial carries of the backward loop.
+
+            source          if a step determines it   else
+            FORWARD_LAST    last value, run forward   the same: it is always determined
+            RESULT          the result of the loop    the same: it is always determined
+            UNKNOWN         zero: no step reads it    no carry of the backward loop
+            the others      no carry: constants and slices of the backward loop
+
+        A carry of the source UNKNOWN is determined by each step, which does not read the value of the step before.
+        """
         run_forward = self.carries_from(CarrySource.FORWARD_LAST)
         last_values = iter(run_carries_forward(ctx, self.prim, args, run_forward, stacked=False))
         state: list[Atom] = []
@@ -153,7 +161,8 @@ class BackwardLoop:
         of_source = {CarrySource.INVARIANT: iter(invariants), CarrySource.FORWARD_STACK: iter(stacked)}
         initial = [next(of_source[source]) for source in self.carries if source in of_source]
         by_carry = [next(final_values) if is_solved else None for is_solved in self.solved_carries]
-        final = [v for v, known in zip(by_carry, self.known_outs, strict=False) if known and v]
+        known = self.carries_from(CarrySource.FORWARD_LAST, CarrySource.RESULT)
+        final = [v for v, k in zip(by_carry, known, strict=True) if k and v]
         return StepInputs((*final, *rows, *consts, *initial, *xs), extra, len(consts) + len(invariants))
 
     # ----------------------------------------------------------------------------------------------------- the loop

@@ -13,11 +13,12 @@ from typing import Final, final
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Flags, Hole, Lit
+from fxad.ir import Atom, Atoms, Aval, Flags, Hole, Lit
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.convert import emit_convert
-from fxad.primitives.elementwise.logic import IS_FINITE, LE
+from fxad.primitives.elementwise.formula import Formula
+from fxad.primitives.elementwise.logic import LE
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.matrices import diagonal, identity, transposed
@@ -27,6 +28,7 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
 from fxad.transforms.inversion.rules.assembling import unknown_elements
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
+from fxad.transforms.inversion.rules.elementwise import finite
 from fxad.transforms.inversion.rules.known_matrices import LOWER, triangles_of
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, significand_bits, total
 
@@ -124,7 +126,7 @@ def _solve_system(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
         unit_diagonal=False,
     )
     x = ctx.one(solve, emit_convert(ctx, a, wide), emit_convert(ctx, y, wide))
-    return emit_convert(ctx, finite_solution(ctx, x), y.aval.dtype)
+    return emit_convert(ctx, finite(Formula(ctx, x)).atom, y.aval.dtype)
 
 
 def _by_factors(ctx: InverseCtx, a: Atom, is_transposed: bool, y: Atom) -> Atom:
@@ -155,14 +157,7 @@ def _norm(ctx: InverseCtx, a: Atom) -> Atom:
     return ctx.one(ReduceMax((n - 2,)), ctx.one(ReduceSum((n - 1,)), ctx.one(ABS, a)))
 
 
-def finite_solution(ctx: InverseCtx, x: Atom) -> Atom:
-    """Return x, with nan where it is infinite."""
-    if x.aval.dtype in dtypes.COMPLEX:
-        return x
-    return ctx.one(SELECT_N, ctx.one(IS_FINITE, x), Lit.of(float("nan"), x.aval), x)
-
-
-def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     """Return log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])

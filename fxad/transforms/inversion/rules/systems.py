@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.ir import Atom, Flags
+from fxad.ir import Atom, Atoms, Flags
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.linalg.matrices import (
@@ -35,7 +35,7 @@ def _system(ctx: InverseCtx, prim: LinearSystem, args: Args, outs: Outs) -> Solv
     return *[None] * len(matrix), prim.right_hand_side(ctx, tuple(matrix), outs[0])
 
 
-def _triangular_log_det(ctx: InverseCtx, prim: TriangularSolve, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _triangular_log_det(ctx: InverseCtx, prim: TriangularSolve, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     a, (x,) = args[0], outs
     if prim.unit_diagonal:
         return constant(0.0, x)
@@ -47,7 +47,7 @@ def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
     return ctx.one(MUL, total(ctx, log_sizes(ctx, line)), constant(-float(count), x))
 
 
-def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: Flags, outs: Outs) -> Atom:
+def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     """Use |det A| = |det U|."""
     return _less(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
 
