@@ -33,7 +33,7 @@ def has_lines(jaxpr: Jaxpr) -> bool:
 def lines_section(jaxpr: Jaxpr, name_of: Callable[[str], str] = str) -> FileSection:
     """Return the section of a program. `name_of` gives the name of a file of the user that the section has."""
     sources = [eqn.source for body in distinct_jaxprs(jaxpr) for eqn in body.eqns]
-    table = _Table(name_of)
+    table = _LineTable(name_of)
     numbers = list(map(table.number_of, source_locations(sources)))
     parts = {"files": table.files, "lines": table.lines, "equations": numbers}
     rows = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in parts.items()])
@@ -41,7 +41,7 @@ def lines_section(jaxpr: Jaxpr, name_of: Callable[[str], str] = str) -> FileSect
 
 
 @final
-class _Table:
+class _LineTable:
     """The distinct lines and files of a program. A line has the numbers of its file, of itself, its function, its
     scope, and the positions in the table of the lines that called it."""
 
