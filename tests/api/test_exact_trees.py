@@ -236,7 +236,7 @@ def test_functions_see_the_order_of_keys(name: str) -> None:
         np.testing.assert_array_equal(ORDERED[name](d), in_order(d))
 
 
-ONE_THEN_TWO = {
+ONE_THEN_TWO: dict[str, Callable[[], Any]] = {
     "cond": lambda: lax.cond(False, lambda: D1, lambda: D2),
     "switch": lambda: lax.switch(1, [lambda: D1, lambda: D2]),
     "scan": lambda: lax.scan(lambda c, _: (D2, None), D1, None, length=1)[0],

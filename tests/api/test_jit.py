@@ -290,11 +290,11 @@ def test_calls_with_equal_leaves_in_other_trees_are_apart() -> None:
 def test_what_is_made_of_a_program_keeps_all_its_fields() -> None:
     """A field that `Program` gets is carried on, too."""
     traced = fx.trace(lambda x, y: x * y, X, X)
-    values = {"jaxpr": traced.jaxpr, "in_tree": traced.in_tree, "out_tree": traced.out_tree, "bound": (),
-              "names": ("a", "b"), "name": "product"}  # fmt: skip
+    trees = {"in_tree": traced.in_tree, "out_tree": traced.out_tree}
+    values: dict[str, Any] = {"jaxpr": traced.jaxpr, **trees, "bound": (), "names": ("a", "b"), "name": "product"}
     assert {f.name for f in fields(Program)} == {*values}, "give a value here that is not the default"
     program: Any = Program(**values)
-    residual = ResidualProgram.of(program)
+    residual: ResidualProgram[..., Any] = ResidualProgram.of(program)
     leaves, structure = fx.tree.flatten(residual)
     made = [program.replace(program.jaxpr), residual, fx.tree.unflatten(structure, leaves), TracedProgram.of(program)]
     for other in made:

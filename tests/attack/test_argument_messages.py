@@ -35,6 +35,8 @@ class Endless:
         return self
 
 
+ENDLESS: Final[Any] = Endless()
+
 REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...]] = (
     (
         lambda: loose_lax.cumsum(X, 0, "no"),
@@ -97,7 +99,7 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
         "int64 holds it: make it asarray(number, dtype='int64'), or convert the array beside it",
     ),
     (
-        lambda: fx.asarray(X) + Endless(),
+        lambda: fx.asarray(X) + ENDLESS,
         ArgumentError, "Endless.__jax_array__: returns an Endless, not an array",
         "return an array: of fxad, of NumPy or of JAX",
     ),

@@ -35,7 +35,8 @@ def attention(x: Any) -> Any:
 
 
 def masked_attention(x: Any) -> Any:
-    out = nn.dot_product_attention(*HEADS * x[:, None, None], mask=KEPT & COLUMN, local_window_size=3)
+    query, key, value = HEADS * x[:, None, None]
+    out = nn.dot_product_attention(query, key, value, mask=KEPT & COLUMN, local_window_size=3)
     return out[:, KEPT]
 
 

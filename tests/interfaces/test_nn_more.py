@@ -325,8 +325,9 @@ def test_plain_initialisers() -> None:
     np.testing.assert_array_equal(np.asarray(initializers.ones(None, (2,), "int32")), np.ones(2, np.int32))
     np.testing.assert_array_equal(np.asarray(initializers.constant(0.5)(key, (2,))), np.full(2, 0.5, np.float32))
     assert np.asarray(initializers.normal(0.1)(key, (1000,))).std() < 0.12
+    scale: Any = fx.asarray(0.5)
     for make in (initializers.uniform, initializers.normal, initializers.truncated_normal):
-        assert make(fx.asarray(0.5), "bfloat16")(key, (2,)).dtype == "bfloat16"
+        assert make(scale, "bfloat16")(key, (2,)).dtype == "bfloat16"
     top = np.asarray(initializers.uniform(0.3)(key, (1000,)))
     assert (top.min() >= 0, top.max() < 0.3) == (True, True)
     cut = np.asarray(initializers.truncated_normal(0.1, lower=-1.0, upper=0.5)(key, (1000,)))

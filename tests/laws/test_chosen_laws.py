@@ -397,6 +397,6 @@ def test_elements_behind_the_last_result_that_is_read(name: str, n: int) -> None
 
 
 def test_the_first_infinity_has_the_slope_of_a_cumulative_logsumexp() -> None:
-    x = np.array([1.0, np.inf, 2.0, np.inf, -np.inf])
+    x = fx.asarray(np.array([1.0, np.inf, 2.0, np.inf, -np.inf]))
     np.testing.assert_array_equal(fx.jacfwd(lax.cumlogsumexp)(x)[1:], np.tile([0.0, 1, 0, 0, 0], (4, 1)))
     np.testing.assert_array_equal(fx.jacrev(lax.cumlogsumexp)(x)[1:], np.tile([0.0, 1, 0, 0, 0], (4, 1)))
