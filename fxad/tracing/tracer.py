@@ -49,7 +49,7 @@ from fxad.ir import (
     source_location,
     source_text,
 )
-from fxad.operations import contractions, elementwise, indexing, promotion, sorting
+from fxad.operations import elementwise, promotion
 from fxad.operations.arguments import contained_array
 from fxad.operations.number_types import NumberType
 from fxad.operations.promotion import NumberKind
@@ -445,7 +445,7 @@ class Trace:
         arguments of the traced function. `like` is the type of the first array."""
         if like is None:
             like = Aval((), promotion.ALONE[max(map(number_kind, args))])
-        elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):  # `precise` has its operation in `static`
+        else:  # a scalar has no axes; an elementwise operation broadcasts its literal
             like = like.with_shape(())
         operands = list(atoms)
         for k, x in enumerate(args):
@@ -601,18 +601,6 @@ def encloses(outer: Trace, trace: Trace | None) -> bool:
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
-# Operations in which a Python scalar has no axes; in others it is a literal of the shape of the array that it meets.
-# `operations.precision.precise` has the operation that it applies among its static arguments.
-_NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
-    {
-        contractions.dot,
-        contractions.einsum,
-        contractions.matmul,
-        contractions.vecdot,
-        indexing.dynamic_update_slice,
-        sorting.searchsorted,
-    }
-)
 
 
 def active_trace() -> Trace | None:

@@ -16,6 +16,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import tree
 from fxad.errors import ArgumentError, FxadError
 from fxad.sharding import PartitionSpec as Spec
 from tests.api.refusals import check_refused
@@ -90,6 +91,45 @@ def test_a_wrong_argument_raises_only_errors_of_fxad(module: Any, part: int) -> 
             for name in f.given:
                 values = some(HOSTILE, 4, f"{f}({name})")
                 found += [f"{f}({name}={w!r:.40}) {what}" for w in values if (what := flaw(f, name, w))]
+    assert not found
+
+
+# ---------------------------------------------------------------------------- a Python number in place of an array
+
+
+def of_others(f: Function, /, **changed: object) -> tuple[fx.Program[..., Any], dict[str, Any]]:
+    """Return the program of a call with arguments that are known, in its other arrays, and these."""
+    arrays = {n: v for n, v in f.given.items() if n not in changed and isinstance(v, np.ndarray)}
+    return fx.trace(lambda arrays: f.run(**{**arrays, **changed}), arrays), arrays
+
+
+def differs_from_an_array(f: Function, name: str, /, **changed: object) -> str:
+    """Return the difference of a call with a number from that with an array without axes, or ""."""
+    given = f.given[name]
+    number = 2 if given.dtype.kind == "i" else 2.0
+    try:
+        have, arrays = of_others(f, **changed, **{name: number})
+        want, _ = of_others(f, **changed, **{name: np.asarray(number, given.dtype)})
+    except FxadError:
+        return ""  # it takes none of the two
+    if [a.shape for a in have.out_avals] != [a.shape for a in want.out_avals]:
+        return f"{have.out_avals} for {want.out_avals}"
+    pairs = zip(tree.leaves(fx.interpret(have, arrays)), tree.leaves(fx.interpret(want, arrays)), strict=True)
+    same = all([np.allclose(x, y, 1e-5, 1e-6, equal_nan=True) for x, y in pairs])
+    return "" if same else "other values"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_a_number_is_an_array_without_axes(module: Any) -> None:
+    """Regression: `tensordot(x, 2.0, axes=0)` of a tracer was that of x with an array of its shape."""
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for f in functions(module):
+            names = [n for n, v in f.given.items() if isinstance(v, np.ndarray) and v.ndim and v.dtype.kind in "fi"]
+            ways: list[dict[str, Any]] = [{}, {"axes": 0}] if "axes" in f.parameters else [{}]
+            for n in names:
+                found += [f"{f}({n}, {way}): {what}" for way in ways if (what := differs_from_an_array(f, n, **way))]
     assert not found
 
 
