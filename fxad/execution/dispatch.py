@@ -451,7 +451,7 @@ def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _UserCa
         buffers, fits = [*bound], False
         leaves: Sequence[Any] = args
         try:
-            if len(args) == n and not kwargs if takes_arrays else has_structure((args, kwargs)):
+            if (len(args) == n and not kwargs) if takes_arrays else has_structure((args, kwargs)):
                 if not takes_arrays:
                     leaves = flatten_up_to((args, kwargs))  # type: ignore[arg-type]  # a pair is a tree, to optree
                 for k, x in enumerate(leaves):

@@ -68,11 +68,11 @@ def trace(
     """
     try:
         return trace_for_call(f, args, kwargs, static_argnames, axis_env)
-    except Exception as e:
-        for k, shape in enumerate(args):
-            if isinstance(shape, tuple | list) and shape and all([type(n) is int for n in shape]):
+    except (FxadError, TypeError, AttributeError) as e:  # as of a number that is used as an array
+        for k, example in enumerate(args):
+            if isinstance(example, tuple | list) and example and all([type(n) is int for n in example]):
                 name = positional_name(parameter_names(f), k)
-                e.add_note(f"{name} is a pytree of {shape}; fx.Spec({shape}) is an array of this shape")
+                e.add_note(f"{name} is a pytree of {example}; fx.Spec({example}) is an array of this shape")
         raise
 
 

@@ -89,7 +89,8 @@ is_internal: Final = _InternalFiles()
 
 
 def user_source(depth: int) -> Source:
-    """Code and offset of the innermost frame, from `depth` frames up, that is not fxad's own."""
+    """Return code and offset of the innermost frame that is not fxad's own. It is at least `depth` frames up, where the
+    search begins: a greater depth saves time only."""
     return _source(sys._getframe(depth))
 
 

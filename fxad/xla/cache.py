@@ -242,7 +242,8 @@ class _Contents:
         uses its executables, and is dropped with them. The newest one is dropped last."""
 
         def free(entry: _CacheEntry, _: object) -> int | None:
-            if (entry is newest and self.held) or (entry.calls and not entry.release()):
+            others = self.held  # the entry is taken out of it while it is asked
+            if (entry is newest and others) or (entry.calls and not entry.release()):
                 return None  # used since the last time
             self.counts().evictions += 1
             return entry.bytes

@@ -244,7 +244,13 @@ TOGETHER = "the bodies of one equation belong together: trace the function again
     ("prim", "avals", "error", "message", "remedy"),
     [
         (Cond(()), (INT32_SCALAR,), ParameterError, "cond: has no branch", "give at least one"),
-        (Cond(THREE, "all"), (INT32_SCALAR, V, V), ParameterError, "cond: batched is 'all'", "use 'select' or 'loop'"),
+        (
+            Cond(THREE, "all"),
+            (INT32_SCALAR, V, V),
+            ParameterError,
+            "cond: batched is 'all'",
+            "use 'select', 'loop' or 'apart'",
+        ),
         (Cond(THREE), (INT32_SCALAR, V), ArgumentError, "cond: takes an index and 2 operands, got 2 in all", FITTING),
         (
             Cond(THREE),

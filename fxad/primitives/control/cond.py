@@ -120,7 +120,7 @@ class Cond(HigherOrder, Linear):
         if not self.branches:
             raise ParameterError("cond: has no branch", remedy="give at least one")
         if self.batched not in (SELECT, LOOP, APART):
-            raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
+            raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r}, {LOOP!r} or {APART!r}")
         first = self.branches[0]
         for k, branch in enumerate(self.branches):
             _check_same(k, "takes", branch.in_avals, first.in_avals)
