@@ -105,6 +105,10 @@ def test_loops_of_a_plan_run_in_segments() -> None:
     assert bytes_under(program, edited.passes) < 0.4 * bytes_under(program)
     assert np.allclose(fx.lower(program, passes=edited.passes).compile()(x), program(x), rtol=1e-5)
     assert plan.in_segments().program is program.jaxpr
+    without_loops = fx.plan_memory(fx.trace(fx.grad(unrolled), X), budget="1 GB")
+    for unchanged in (plan.in_segments(10**6), without_loops.in_segments(3)):
+        assert unchanged.passes is None
+        assert "loops in segments" not in str(unchanged)
 
 
 def test_stages_show_the_planner_where_there_is_a_budget() -> None:
@@ -151,6 +155,7 @@ def test_edits_and_programs_that_do_not_fit_are_refused() -> None:
     k = next(k for k, row in enumerate(fixed.rows) if row.fixed)
     calls: list[tuple[str, str, Callable[[], object]]] = [
         (f"plan: row 999 does not exist: there are {n}", numbers, lambda: plan.keep(999)),
+        (f"plan: row -1 does not exist: there are {n}", numbers, lambda: plan.keep(-1)),
         ("plan: 'a' is not the number of a row", numbers, lambda: plan.without("a")),
         (
             "plan: the sizes of segments are (0,), not ints from 1 on",

@@ -112,6 +112,7 @@ CASES: list[tuple[Callable[[], object], list[str]]] = [
         lambda: PLAN.keep(9),
         ["plan_precision: keep: 9 is not the number of one of ", "rows are numbered from 0, as print(plan) shows them"],
     ),
+    (lambda: PLAN.keep(-1), ["plan_precision: keep: -1 is not the number of one of "]),
     (lambda: PLAN.cast(True), ["plan_precision: cast: True is not the number of one of "]),
     (
         lambda: optim.loss_scale(0.0),

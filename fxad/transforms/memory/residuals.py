@@ -101,7 +101,7 @@ class Residuals(ShownRows[Residual]):
                     f"residuals: {shown(row)} is not the number of a row",
                     remedy="rows are numbered from 0: table.without(*[k for k, r in enumerate(table) if ...])",
                 )
-            if not -len(out) <= k < len(out):
+            if not 0 <= k < len(out):
                 raise ArgumentError(
                     f"residuals: row {k} does not exist: there are {len(out)}",
                     remedy="rows are numbered from 0, as print(table) shows them",

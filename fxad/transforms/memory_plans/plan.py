@@ -94,7 +94,8 @@ class MemoryPlan(Shown):
 
     def in_segments(self, *sizes: SupportsIndex) -> MemoryPlan:
         """Return a plan whose pairs of loops run in nested segments of so many steps, outermost first; without sizes
-        they store all their steps. Rows that were edited are as the planner has them.
+        they store all their steps. The other values are stored: what the planner chose to compute again, in bodies
+        too, and rows that were edited are forgotten.
 
         Raises: ArgumentError for sizes that are not ints from 1 on.
         """
@@ -105,7 +106,9 @@ class MemoryPlan(Shown):
                 f"plan: the sizes of segments are {shown(sizes)}, not ints from 1 on",
                 remedy="give ints, the outermost first: plan.in_segments(100, 10)",
             )
-        return replace(self, recomputation=Recomputation(valid))
+        flat, segments = flat_program(self.jaxpr), Recomputation(valid)
+        changes = segments.program(flat).digest != flat.digest  # no loop may have so many steps, or there is none
+        return replace(self, recomputation=segments if changes else Recomputation())
 
     @property
     def passes(self) -> Passes | None:

@@ -83,7 +83,7 @@ class PrecisionPlan(ShownRows[PlannedEquation]):
         rows = list(self.rows)
         for number in numbers:
             k = as_row_number(number)
-            if k is None or not -len(rows) <= k < len(rows):
+            if k is None or not 0 <= k < len(rows):
                 raise ArgumentError(
                     f"plan_precision: {what}: {shown(number)} is not the number of one of {len(rows)} rows",
                     remedy="rows are numbered from 0, as print(plan) shows them",

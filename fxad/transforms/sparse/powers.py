@@ -67,7 +67,7 @@ def _powers_of_shifts(step: Relation, n: int, steps: int | None) -> tuple[Relati
 
 
 def _sums(shifts: Ints, count: int, n: int) -> Ints | None:
-    """Return the sums of `count` shifts, or all multiples between the least and the greatest; None if too many."""
+    """Return the sums of `count` shifts: those smaller than n, or the only one; None if there are too many."""
     total = np.zeros(1, np.int64)
     for bit in f"{count:b}":
         for other in (total, shifts) if bit == "1" else (total,):
