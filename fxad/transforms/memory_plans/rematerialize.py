@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final, Self, TypeAlias, final
+from typing import Final, NamedTuple, Self, TypeAlias, final
 
 from fxad.core.builder import Builder, live_ins, subprogram, substitute
 from fxad.core.dataclasses import dataclass
@@ -66,16 +66,15 @@ class SegmentSchedule:
     kept: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
 
-    def saves(self) -> tuple[set[int], dict[int, set[int]]]:
-        """Return the segments before which all values are stored, and for the interval of a segment those before which
-        its first block returns all values: it is the block that runs first in a group.
+    def saves(self) -> _Saves:
+        """Return where values between segments are saved.
 
         The example at the top of this file, where the segment 3 is not computed again:
 
         >>> from fxad.transforms.memory_plans.rematerialize import SegmentSchedule
         >>> levels = (0, 2, 4), (0, 1, 2, 3, 4)
         >>> SegmentSchedule(turn=8, cuts=(0, 2, 4, 6, 8), recomputed=3, levels=levels, forward=(0, 8)).saves()
-        ({2, 3}, {1: {1}})
+        _Saves(stored={2, 3}, returned={1: {1}})
         """
         stored = {self.recomputed}
         returned: dict[int, set[int]] = {}
@@ -91,7 +90,18 @@ class SegmentSchedule:
                 elif between:
                     returned.setdefault(stop - 1, set()).update(between)
             groups = inner
-        return stored, returned
+        return _Saves(stored, returned)
+
+
+class _Saves(NamedTuple):
+    """The cuts of which all values are saved, as numbers of the segments after them.
+
+    stored:   they are stored.
+    returned: for the interval of a segment, those that its first block returns: it runs first in a group.
+    """
+
+    stored: set[int]
+    returned: dict[int, set[int]]
 
 
 @by_value
@@ -178,11 +188,11 @@ class _Rematerialization:
         largest = max([v.aval.nbytes for v in halves.residuals], default=0)
         small = {v for v in made_by if v.aval.nbytes * SMALL <= largest}
         large = [v for v in halves.residuals if v not in small]
-        in_order = _in_order(large, self.segment_of, halves.first_after, len(schedule.cuts) - 1)
+        in_order = _heaviest_in_order(large, self.segment_of, halves.first_after, len(schedule.cuts) - 1)
         self.starts = self._starts(in_order)
-        stored_between, returned = schedule.saves()
-        self.returned = self._returned(returned)
-        self.available = self._stored(small, in_order, stored_between)
+        saves = schedule.saves()
+        self.returned = self._returned(saves.returned)
+        self.available = self._stored(small, in_order, saves.stored)
         self.again: list[list[int]] = [[] for _ in halves.before]
         self.blocks: list[_PlannedBlock] = []
         self.forward_blocks = 0
@@ -313,11 +323,21 @@ class _Rematerialization:
         the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part. The
         first block of the interval also returns values between segments, if the schedule says so. Each block returns
         its residuals that a later interval reads.
+
+        With `split`, the first block computes nothing but those values and what the segment starts from. They are
+        available from then on, so the next block computes its residuals from them. Example: the interval has s, g and h,
+        and its segment starts from u. A | ends a block, and h runs alone, because it reads nothing that is computed
+        again:
+
+            split   runs
+            False   u = x @ W, s = sech2(u), g = f * s, h = g @ W
+            True    u = x @ W | s = sech2(u), g = f * s | h = g @ W
         """
         after = self.halves.after
         returned = set[Atom]().union(*[self.between[s] for s in self.returned[segment]]) - self.available
         if self.schedule.split and self._unavailable(after[interval.start : interval.stop]):
-            self._block(segment, (), (returned | self.between[segment]) - self.available, interval.start)
+            before_segment = self.between[segment]
+            self._block(segment, (), (returned | before_segment) - self.available, interval.start)
             returned = set()
         for run in _runs(after, interval, self.schedule.split):
             needed = self._unavailable(after[run.start : run.stop])
@@ -352,7 +372,7 @@ class _Rematerialization:
 
     def _block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
         """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again in the
-        interval of a segment."""
+        interval of a segment. Then the values that are returned are available."""
         numbers = self._computing(self._unavailable(eqns) | returned)
         for k in numbers:
             self.again[k].append(segment)
@@ -394,7 +414,9 @@ def block_bodies(program: Jaxpr) -> tuple[Jaxpr, ...]:
     return tuple(dict.fromkeys(blocks))
 
 
-def _in_order(residuals: Sequence[Var], segment_of: dict[Var, int], first_read: dict[Atom, int], n: int) -> set[Var]:
+def _heaviest_in_order(
+    residuals: Sequence[Var], segment_of: dict[Var, int], first_read: dict[Atom, int], n: int
+) -> set[Var]:
     """Return residuals that are read in the opposite order of their segments: of all such sets the one with most
     bytes.
 

@@ -24,6 +24,9 @@ from fxad.transforms.memory_plans.rematerialize import SegmentSchedule, estimate
 
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
 GROUP_DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
+# The (parts of a layer, levels of groups) of the schedules that need least memory. Each needs at most as much as the one
+# before and computes more again: in shorter segments, then from the operands of the program, without groups.
+SMALLEST: Final = ((LAYER_PARTS[-2], 2), (LAYER_PARTS[-1], 2), (LAYER_PARTS[-2], 0))
 MAX_BYTES_RATIO: Final = 0.85  # of the estimated bytes of a schedule that is tried to those of the one before
 
 
@@ -81,8 +84,10 @@ def recomputations(flat: Jaxpr) -> Iterator[Recomputation]:
         if r.schedule is None and r.bodies is None and r.loops in refined:
             for time, schedule in _schedules(program):
                 heappush(waiting, (time, next(number), replace(r, schedule=schedule)))
-            # what other values take beside those in bodies remains
-            if nbytes - max(map(peak_bytes, _running_bodies(program)), default=0) <= MAX_BYTES_RATIO * least:
+            # the fewest bytes with recomputed bodies: those beside the bodies at the peak remain. If they are too many
+            # now, they are when the refinement is visited, as `least` only falls, also by this very candidate above
+            remaining = nbytes - max(map(peak_bytes, _running_bodies(program)), default=0)
+            if remaining <= MAX_BYTES_RATIO * least:
                 for k in range(max([len(_of_body(body)) for body in _running_bodies(program)], default=0)):
                     heappush(waiting, (time_of(_in_bodies(program, k)), next(number), replace(r, bodies=k)))
     for part in map(Recomputation, ((), *sizes)):
@@ -154,7 +159,7 @@ def _smallest_schedules(flat: Jaxpr) -> list[SegmentSchedule]:
     operands of the program."""
     layers = _Layers(flat)
     out: list[SegmentSchedule] = []
-    for parts, depth in ((LAYER_PARTS[-2], 2), (LAYER_PARTS[-1], 2), (LAYER_PARTS[-2], 0)):
+    for parts, depth in SMALLEST:
         cuts = layers.cuts(parts)
         if len(cuts) > 2:
             levels = layers.levels(cuts, depth) if depth else ()
@@ -206,6 +211,10 @@ def turn_of(flat: Jaxpr) -> int:
 
 
 def plain_schedule(flat: Jaxpr) -> SegmentSchedule:
-    """Return the schedule that computes nothing again, with a segment for each layer."""
+    """Return the schedule that computes nothing again, with a segment for each layer.
+
+    Its blocks are the layers. To cut the last layer at its kernels too, as `forward` does, makes room for what is
+    computed again, and here nothing is.
+    """
     layers = _Layers(flat)
     return SegmentSchedule(layers.turn, layers.borders, 0, (), layers.borders)
