@@ -236,7 +236,7 @@ class _Collapse:
         """Decide how an equation is computed, from the forms in which its results are needed, and note the forms in
         which it needs its operands."""
         wanted = [self.wants.get(v, set()) for v in eqn.outs]
-        if (summing := self._move_inside(eqn, dict(enumerate(wanted)))) is not None:
+        if (summing := self._move_inside(eqn, wanted, decided=True)) is not None:
             self.summing[eqn.outs[0]] = summing
             for k, a in enumerate(eqn.ins):
                 self._want(a, summing.operands.get(k, _WHOLE))
@@ -286,20 +286,21 @@ class _Collapse:
             return None
         if isinstance(x.prim, HigherOrder):
             # the other results may be needed as sums too: equations between this one and x are not visited yet
-            others = {k: self.wants.get(v, set()) for k, v in enumerate(x.outs)}
-            at = x.outs.index(a)
-            undecided = [k for k, wanted in others.items() if not wanted and k != at]
-            moved = (self._move_inside(x, {**others, at: {_SumOverAxis(axis)}}, undecided) for axis in eqn.prim.axes)
-            return next((m.results[at].axis for m in moved if m is not None and at in m.results), None)
+            wanted, at = [self.wants.get(v, set()) for v in x.outs], x.outs.index(a)
+            for axis in eqn.prim.axes:
+                wanted[at] = {_SumOverAxis(axis)}
+                moved = self._move_inside(x, wanted, decided=False)
+                if moved is not None and at in moved.results:
+                    return moved.results[at].axis
+            return None
         if len(x.outs) != 1 or x.prim.effects:
             return None
         return next((axis for axis in eqn.prim.axes if self._move(x, _SumOverAxis(axis)) is not None), None)
 
-    def _move_inside(
-        self, eqn: Eqn, forms: Mapping[int, set[_Form]], undecided: Collection[int] = ()
-    ) -> _SummingEquation | None:
+    def _move_inside(self, eqn: Eqn, forms: Sequence[set[_Form]], decided: bool) -> _SummingEquation | None:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
-        needed in such forms; None if no sum moves inside. The uses of `undecided` results are not known.
+        needed in such forms; None if no sum moves inside. `decided`: these are all uses. Else a result without a form
+        may still be used, in any form.
 
         A carry is summed if its result is, and each step needs its sum alone. Example: c -> A c + x summed over a batch
         axis is c -> A c + sum x. In c -> sin c + x, a step needs the whole c, so it is not summed.
@@ -307,6 +308,10 @@ class _Collapse:
         With a carry as a sum in the step before, the bodies need its operand as the same sum. So `sums` is a fixpoint,
         from above: it begins with all sums that are wanted, and those of carries that a step needs in another form are
         removed until none is.
+
+        Example: the loop (c, d), x -> (c + A d + x, A d), 2 c gives the carries c and d and the rows 2 c. The sums of c
+        and of the rows are needed, and d is not. At the sum of c, the uses of d and of the rows are not decided, and
+        the sum of c moves. At the loop, a trial without d shows that the steps need d as a sum alone. So d is one too.
         """
         prim = eqn.prim
         if not isinstance(prim, HigherOrder) or not _may_sum_inside(prim.layout):
@@ -319,12 +324,13 @@ class _Collapse:
             if (form := self._sum_inside(eqn, forms[q], role, bodies)) is not None
         }
         # a carry whose result nothing reads may be a sum or not: it is one if the steps read it for that sum alone
-        unread = {q for q in layout.carries.values() if not forms[q] and q not in undecided}
-        if sums and unread:
-            _, needed = _summing_equation(layout, sums, {*unread, *undecided}, bodies)
+        unread = {q for q in layout.carries.values() if not forms[q]}
+        if sums and unread and decided:
+            _, needed = _summing_equation(layout, sums, unread, bodies)
             for p, q in layout.carries.items():
                 if q in unread and isinstance(only := _only(needed.get(p, set())), _SumOverAxis):
                     sums[q] = only
+        undecided = () if decided else [q for q, form in enumerate(forms) if not form]
         while sums:
             summing, needed = _summing_equation(layout, sums, undecided, bodies)
             refuted = [q for p, q in layout.carries.items() if q in sums and not needed.get(p, set()) <= {sums[q]}]
