@@ -231,7 +231,7 @@ class CallWithRules(WithModule, Linear):
         nonzero = [isinstance(t, Lin) for t in tangents]
         moves_captured = any(nonzero[: self.captured])
         if not self.rules.has_derivative:
-            if self.rules.of_stacks != Rules() and not moves_captured:
+            if self.rules.concern_stacks and not moves_captured:
                 return self._jvp_over_stacks(ctx, primals, tangents)
             return Call(self.body).jvp(ctx, primals, tangents)
         if self.rules.of_body and moves_captured:
@@ -300,8 +300,8 @@ class CallWithRules(WithModule, Linear):
         return CallWithRules(Function(programs[0], self.captured, rules))
 
     def linear_in(self, flags: Flags) -> bool:
-        of_stacks = self.rules.of_stacks
-        if of_stacks == Rules() or any(flags[: self.captured]) or self.rules != of_stacks:
+        rules = self.rules
+        if not rules.concern_stacks or any(flags[: self.captured]) or rules != rules.of_stacks:
             return False
         return all([is_linear(j, flags) for j in self._linear_programs])
 

@@ -360,6 +360,11 @@ class Rules(Record):
         return Rules(batch=self.batch, further=tuple([r for r in self.further if r.transformation == VMAP]))
 
     @property
+    def concern_stacks(self) -> bool:
+        """Return True if there are rules for `vmap`, even if the one for any size raised an error."""
+        return self.of_stacks != Rules()
+
+    @property
     def has_derivative(self) -> bool:
         """Return True if rules give the derivative, even if all of them raised an error."""
         return bool(self.jvp or self.vjp or self.derivative_of)

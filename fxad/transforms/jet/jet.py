@@ -77,7 +77,7 @@ from fxad.ir import (
 from fxad.primitives.control.call import Call, callee
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CallWithRules
-from fxad.primitives.custom_rules import Function, Rules
+from fxad.primitives.custom_rules import Function
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.linear_call import LinearCall
@@ -180,7 +180,8 @@ class _SeriesBuilder(Emitter):
         self.order: Final = order
         self.composed: Final = composed
         self._equations: dict[tuple[object, ...], tuple[Var, ...]] = {}
-        self._nodes: dict[tuple[object, ...], _SeriesNode] = {}
+        self._nodes: dict[tuple[Primitive, SeriesAtoms], _SeriesNode] = {}
+        self._derivatives: dict[SeriesValue, SeriesValue] = {}
         self._tangent_programs: dict[tuple[object, ...], tuple[Jaxpr, Flags]] = {}
         self._lines: dict[Atom, SeriesValue] = {}  # x_0 + t, by x_0
 
@@ -250,8 +251,15 @@ class _SeriesBuilder(Emitter):
         """Return the highest order K such that coefficients 0 to K of all operands are known or can be computed now.
         `by_node` has the orders that were found already.
 
-        Example: the tangent rule of y = f(x) has a loop over y', and y_2 is being computed. As y_0 and y_1 are known,
-        y' (of lead 1) is in reach up to order 0, and the loop is emitted for that order.
+        Of a node that is being computed, only what is known is in reach, so no coefficient waits for itself. Example:
+        the tangent rule of y = f(x) is y' = z x', where a loop over y computes z. The requests of coefficients are
+
+            y_0                    the function itself
+            y_1 -> y'_0 -> z_0     y_0 is known, y is being computed: the loop is emitted for order 0
+            y_2 -> y'_1 -> z_1     y_0 and y_1 are known: it is emitted for order 1
+
+        If z is g(y) and the loop is in the tangent rule of g, it reads y' too, which has lead 1. At y_2, where y_1 is
+        known, it is emitted for order 0.
         """
         in_reach = self.order
         for a in operands:
@@ -437,7 +445,7 @@ class _SeriesBuilder(Emitter):
         """
         (x,) = operands
 
-        def power(parts: _Parts) -> Atom:
+        def power(parts: _Partition) -> Atom:
             if len(parts) == 1:
                 c = self.coefficient(x, parts[0])
                 assert c is not None
@@ -454,7 +462,7 @@ class _SeriesBuilder(Emitter):
                 one = Lit.of(1, first.aval)
                 line = self._lines[first] = self.leaf(first.aval, [first, one, *[None] * (self.order - 1)])
             (f,) = self.apply(prim, (line,), source)
-            groups: dict[_Parts, list[tuple[Atom, _Parts]]] = {}
+            groups: dict[_Partition, list[tuple[Atom, _Partition]]] = {}
             for parts in _partitions(k, k):
                 slope = self.coefficient(f, len(parts))
                 if slope is not None and all([self.coefficient(x, p) is not None for p in parts]):
@@ -518,17 +526,16 @@ class _SeriesBuilder(Emitter):
         if all([cs is not None and (k < 2 or cs[a.index] is None) for k, cs in enumerate(known)]):
             slope = self.coefficient(a, 1)  # x(t) is x_0 + x_1 t
             return Lit.zero(a.aval) if slope is None else slope
-        key = ("derivative", a)
-        node = self._nodes.get(key)
-        if node is None:
+        if a not in self._derivatives:
 
             def compute(_: _SeriesNode, k: int) -> OneOrder:
                 c = self.coefficient(a, k + 1)
                 return (None if c is None else self.scaled(c, k + 1),)
 
-            node = self._nodes[key] = _SeriesNode(compute, a.node.source, (a,), lead=1)
-            node.outs = (SeriesValue(node, 0, a.aval),)
-        return node.outs[0]
+            node = _SeriesNode(compute, a.node.source, (a,), lead=1)
+            self._derivatives[a] = SeriesValue(node, 0, a.aval)
+            node.outs = (self._derivatives[a],)
+        return self._derivatives[a]
 
     # ---------------------------------------------------------------------------------------- functions with rules
 
@@ -541,7 +548,7 @@ class _SeriesBuilder(Emitter):
         if rules.has_derivative and rules.derivative_of is not None:
             self._tangents_of(prim, [a.aval for a in operands], tuple(varies))  # refuses tangents of captured values
             return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, operands_known)
-        if rules.has_derivative or rules.of_stacks == Rules() or moves_captured or not operands_known:
+        if rules.has_derivative or not rules.concern_stacks or moves_captured or not operands_known:
             return self.apply(Call(prim.body), operands, source, operands_known)
         return self._node(prim, operands, self._over_stacks(prim, operands), None, source)
 
@@ -578,6 +585,7 @@ class _SeriesBuilder(Emitter):
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: _SeriesNode, k: int) -> OneOrder:
+            # k is in reach: it is what the coefficient that is being computed needs
             order = self.order if operands_known else max(k, self._order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
@@ -679,35 +687,35 @@ def _with_pattern(series: Jaxpr, has: CoefficientFlags, wants: CoefficientFlags)
 
 # --------------------------------------------------------------------------------------------------------- partitions
 
-# A partition of a number: its parts, in decreasing order.
-_Parts: TypeAlias = tuple[int, ...]
+# The parts of a number, in decreasing order.
+_Partition: TypeAlias = tuple[int, ...]
 
 
-def _partitions(k: int, most: int) -> list[_Parts]:
+def _partitions(k: int, most: int) -> list[_Partition]:
     """Return the partitions of k into parts that are at most `most`."""
     if k == 0:
         return [()]
     return [(part, *rest) for part in range(min(k, most), 0, -1) for rest in _partitions(k - part, part)]
 
 
-def _orders_of(parts: _Parts) -> int:
+def _orders_of(parts: _Partition) -> int:
     """Return the number of different orders of the parts."""
     return factorial(len(parts)) // prod([factorial(parts.count(p)) for p in set(parts)])
 
 
-def _halves(parts: _Parts) -> tuple[_Parts, _Parts]:
+def _halves(parts: _Partition) -> tuple[_Partition, _Partition]:
     """Return the parts as two groups. The first has the greatest sum up to one half, then the fewest parts."""
     counts = Counter(parts)
     chosen = [Counter(dict(zip(counts, n, strict=True))) for n in product(*[range(c + 1) for c in counts.values()])]
     least = min([c for c in chosen if 2 * _sum_of(c) <= sum(parts)], key=lambda c: (-_sum_of(c), c.total()))
-    return _in_order(least), _in_order(counts - least)
+    return _decreasing(least), _decreasing(counts - least)
 
 
 def _sum_of(parts: Counter[int]) -> int:
     return sum([p * n for p, n in parts.items()])
 
 
-def _in_order(parts: Counter[int]) -> _Parts:
+def _decreasing(parts: Counter[int]) -> _Partition:
     return tuple(sorted(parts.elements(), reverse=True))
 
 
