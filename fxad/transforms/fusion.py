@@ -348,8 +348,8 @@ class Fusions:
         for prim, ins, outs in program.ops:
             if self.has_own_kernel(prim):
                 continue
-            own = self.costs[type(prim)][0] is not Fusion.VIEW and outs[0] not in self.reads.transposed_products
-            size = own + sum([self.size_inside(a) for a in (set(ins) if len(ins) > 1 else ins)])
+            is_view = self.costs[type(prim)][0] is Fusion.VIEW or outs[0] in self.reads.transposed_products
+            size = (0 if is_view else 1) + sum([self.size_inside(a) for a in (set(ins) if len(ins) > 1 else ins)])
             for out in outs:
                 self.size[out] = size
                 if size > MAX_FUSED:

@@ -71,8 +71,8 @@ _At: TypeAlias = tuple[int | None, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """Derivatives of a value along all directions, as a sum of parts. `axis`: that of directions in the dense form.
+class _Derivatives:
+    """The derivatives of a value along all directions, as a sum of parts. `axis`: that of directions in the dense form.
     `dims`: the sizes of the indices of a direction. `shape`: that of the value. The array of a part has the axes of the
     indices with an axis of their own, then those of the value."""
 
@@ -98,7 +98,7 @@ def _takes_in(wide: _At, at: _At) -> bool:
 
 @final
 class _DirectionSplitter:
-    """Builds the program. `parts` are the values with directions, `env` has all others and those that were expanded.
+    """Builds the program. `derivatives` has the values with directions, `env` has all others and those that were expanded.
     `columns` are right-hand sides and solutions: matrices whose last axis is several axes of a value."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
@@ -110,8 +110,8 @@ class _DirectionSplitter:
             for a in eqn.ins:
                 self.readers.setdefault(a, set()).add(type(eqn.prim))
         self.env: Final[dict[Atom, Atom]] = {}
-        self.parts: Final[dict[Atom, _Parts]] = {}
-        self.columns: Final[dict[Atom, _Parts]] = {}
+        self.derivatives: Final[dict[Atom, _Derivatives]] = {}
+        self.columns: Final[dict[Atom, _Derivatives]] = {}
 
     def run(self, operand: int, shape: tuple[int, ...]) -> Jaxpr:
         for k, v in enumerate(self.jaxpr.ins):
@@ -119,7 +119,7 @@ class _DirectionSplitter:
                 self.env[v] = self.b.input(v.aval)
         unit = self.jaxpr.ins[operand]
         ones = Lit.of(1, Aval(shape, unit.aval.dtype))
-        self.parts[unit] = _Parts(0, shape, shape, {tuple(range(len(shape))): ones})
+        self.derivatives[unit] = _Derivatives(0, shape, shape, {tuple(range(len(shape))): ones})
         for eqn in self.jaxpr.eqns:
             self.b.source = eqn.source
             columns = self.as_columns(eqn) or self.solutions(eqn)
@@ -127,10 +127,10 @@ class _DirectionSplitter:
                 self.columns[eqn.outs[0]] = columns
                 continue
             found = self.apply(eqn)
-            if isinstance(found, _Parts):
+            if isinstance(found, _Derivatives):
                 found = self.joined(found)
-            if isinstance(found, _Parts):
-                self.parts[eqn.outs[0]] = found
+            if isinstance(found, _Derivatives):
+                self.derivatives[eqn.outs[0]] = found
             elif found is not None:
                 self.env[eqn.outs[0]] = found
             else:
@@ -140,20 +140,20 @@ class _DirectionSplitter:
 
     def dense(self, a: Atom) -> Atom:
         """Return a value with all its entries."""
-        if a not in self.env and a in self.parts:
-            self.env[a] = self.expanded(self.parts[a])
+        if a not in self.env and a in self.derivatives:
+            self.env[a] = self.expanded(self.derivatives[a])
         if a not in self.env and a in self.columns:
             self.env[a] = emit_reshape(self.b, self.expanded(self.columns[a]), a.aval.shape)
         return self.env.get(a, a)
 
     # ---------------------------------------------------------------------------------------------------- equations
 
-    def apply(self, eqn: Eqn) -> _Parts | Atom | None:
+    def apply(self, eqn: Eqn) -> _Derivatives | Atom | None:
         """Return the result of an equation, as parts or without directions; None if it takes dense values."""
         prim = eqn.prim
         if isinstance(prim, Reshape) and (x := self.columns.get(eqn.ins[0])) is not None:
             return x if prim.shape == (*x.shape[: x.axis], prod(x.dims), *x.shape[x.axis :]) else None
-        operands = [self.parts.get(a) for a in eqn.ins]
+        operands = [self.derivatives.get(a) for a in eqn.ins]
         given = [x for x in operands if x is not None]
         if not given or not isinstance(prim, Linear) or len(eqn.outs) != 1 or prim.effects:
             return None
@@ -171,7 +171,7 @@ class _DirectionSplitter:
             return divided
         return self.alike(eqn, operands)
 
-    def alike(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> _Parts | None:
+    def alike(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> _Derivatives | None:
         """Return the result of an equation that treats all directions alike; None for others.
 
         The equation for one direction maps the array of a part, for each of its own indices. In a part, an index of the
@@ -213,9 +213,9 @@ class _DirectionSplitter:
                 by_operand[p] = self.sum(by_operand.get(p), array)
         dims = next(x.dims for x in operands if x is not None)
         parts = {at: self.mapped(to.prim, at, dims, fixed, moving) for at, moving in arrays.items()}
-        return _Parts(axis, dims, out.shape, parts)
+        return _Derivatives(axis, dims, out.shape, parts)
 
-    def along_directions(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[int, Along | None]:
+    def along_directions(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> tuple[int, Along | None]:
         """Return the axis of the result that has the directions, and the equation for one of them; None if it is not
         the same for all."""
         avals = [a.aval for a in eqn.ins]
@@ -254,7 +254,7 @@ class _DirectionSplitter:
         (out,) = self.b.inline(stacked, args)
         return emit_reshape(self.b, out, (*sizes, *out.aval.shape[1:]))
 
-    def reduce_sum(self, prim: ReduceSum, x: _Parts) -> _Parts | Atom:
+    def reduce_sum(self, prim: ReduceSum, x: _Derivatives) -> _Derivatives | Atom:
         """Return a sum over axes of a value, or over its directions too.
 
         Over an axis that has the index d, one term is left: sum_a delta(d, a) S[a, b] = S[d, b]. So this axis of the
@@ -283,9 +283,9 @@ class _DirectionSplitter:
         if over_directions:
             assert total is not None
             return total
-        return _Parts(x.axis - sum([a < x.axis for a in prim.axes]), x.dims, shape, parts)
+        return _Derivatives(x.axis - sum([a < x.axis for a in prim.axes]), x.dims, shape, parts)
 
-    def product(self, x: _Parts, y: _Parts) -> _Parts | None:
+    def product(self, x: _Derivatives, y: _Derivatives) -> _Derivatives | None:
         """Return the product of two values, element by element."""
         if x.axis != y.axis:
             return None
@@ -303,7 +303,7 @@ class _DirectionSplitter:
                 parts[left] = self.sum(parts.get(left), z)
         return replace(x, parts=parts)
 
-    def weighted(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> _Parts | None:
+    def weighted(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> _Derivatives | None:
         """Return the product with a number for each direction."""
         p = 0 if operands[0] is not None else 1
         x = operands[p]
@@ -321,7 +321,7 @@ class _DirectionSplitter:
             parts[at] = self.b.one(MUL, c, emit_broadcast(self.b, factors, c.aval.shape, tuple(sorted(places))))
         return replace(x, parts=parts)
 
-    def divided(self, prim: Reshape, x: _Parts) -> _Parts | None:
+    def divided(self, prim: Reshape, x: _Derivatives) -> _Derivatives | None:
         """Return the result of a reshape that divides axes of the value; None if there are others."""
         new = prim.shape
         if not all([isinstance(n, int) for n in new]) or not x.parts:
@@ -347,17 +347,17 @@ class _DirectionSplitter:
                 divided += [None] * len(sizes[k]) if a is None else groups[a]
             own = [s for k in _own(at) for s in sizes[k]]
             parts[tuple(divided)] = emit_reshape(self.b, c, (*own, *shape))
-        return _Parts(axis, tuple([s for group in sizes for s in group]), shape, parts)
+        return _Derivatives(axis, tuple([s for group in sizes for s in group]), shape, parts)
 
-    def as_columns(self, eqn: Eqn) -> _Parts | None:
+    def as_columns(self, eqn: Eqn) -> _Derivatives | None:
         """Return the value with directions that a reshape makes a matrix of, for linear systems only; None for other
         equations. `vmap` makes this matrix: x[i, d, j] becomes the column (d, j) of row i."""
-        prim, x = eqn.prim, self.parts.get(eqn.ins[-1]) if eqn.ins else None
+        prim, x = eqn.prim, self.derivatives.get(eqn.ins[-1]) if eqn.ins else None
         if not isinstance(prim, Reshape) or x is None or x.axis != 1 or self.readers.get(eqn.outs[0]) != {Solve}:
             return None
         return x if prim.shape == (x.shape[0], prod(x.dims) * prod(x.shape[1:])) else None
 
-    def solutions(self, eqn: Eqn) -> _Parts | None:
+    def solutions(self, eqn: Eqn) -> _Derivatives | None:
         """Return the solutions of a linear system whose right-hand sides are nonzero in one row each; None for others.
 
         With B[i, d] = delta(i, d) S[d], the solution of A X = B is X[:, d] = inv(A)[:, d] S[d]. In parts: an index d
@@ -382,7 +382,7 @@ class _DirectionSplitter:
             parts[new] = self.sum(parts.get(new), z)
         return replace(x, parts=parts)
 
-    def dot_general(self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Parts | None]) -> _Parts | Atom | None:
+    def dot_general(self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Derivatives | None]) -> _Derivatives | Atom | None:
         """Return a product. None if it is one for each direction, or takes a diagonal of an operand.
 
         The product of two parts is an einsum in which an index of the direction and the axis whose index it is have one
@@ -391,6 +391,19 @@ class _DirectionSplitter:
             T_z[d, b] = sum_a B[b, a] delta(d, a) S[a] = B[b, d] S[d]
 
         is `bd,d->db`: the result has the label of a, which is d, so nothing is summed.
+
+        Axis a of an operand of the equation has the label La or Ra, and index k of a direction the label Dk. Labels of
+        one index are united (`_Same`), and all get one name. With a batch, z[i, b] = sum_a B[i, b, a] x[i, a]: the
+        operands are B: f32[5, 4, 3] and x: f32[15, 5, 3], whose axis R0 is that of the 15 directions, of the dims
+        (5, 3). The part (0, 1) of x says that R1 is D0 and R2 is D1. As the batch unites L0 and R1, and the sum unites
+        L2 and R2, the names are
+
+            B                     L0 L1 R2
+            the part of x         L0 R2
+            the direction         L0 R2
+            the result            L0 L1
+
+        So D0 is axis 0 of the result, D1 has an axis of its own, and the part (0, None) of z is `iba,ia->aib`.
         """
         pairs = [
             *zip(prim.lhs_batch, prim.rhs_batch, strict=True),
@@ -432,9 +445,9 @@ class _DirectionSplitter:
         if summed is not None:
             return parts.get(())
         shape = tuple([eqn.ins[side].aval.shape[a] for side, a in target])
-        return _Parts(dense_target.index(directions[0]), dims, shape, parts)
+        return _Derivatives(dense_target.index(directions[0]), dims, shape, parts)
 
-    def _factors(self, eqn: Eqn, operands: Sequence[_Parts | None]) -> tuple[_Factor, _Factor] | None:
+    def _factors(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> tuple[_Factor, _Factor] | None:
         """Return the factors of a product for each direction. None if both have directions."""
         if operands.count(None) == 0:
             return None
@@ -445,11 +458,11 @@ class _DirectionSplitter:
         return x, y
 
     def _factors_summed_over(
-        self, eqn: Eqn, operands: Sequence[_Parts | None], pair: tuple[int, int]
+        self, eqn: Eqn, operands: Sequence[_Derivatives | None], pair: tuple[int, int]
     ) -> tuple[_Factor, _Factor] | None:
         """Return the factors of a product that sums over directions, which are the axes `pair`, with the same indices.
         None if they are other axes of a factor."""
-        x, y = [self.as_parts(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)]
+        x, y = [self.as_one_part(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)]
         if (x.axis, y.axis) != pair:
             return None
         given = operands[0] or operands[1]
@@ -457,13 +470,13 @@ class _DirectionSplitter:
         x, y = [z if z.dims == given.dims else _with_dims(self.b, z, given.dims) for z in (x, y)]
         return _Factor.of(x), _Factor.of(y)
 
-    def as_parts(self, a: Atom, axis: int) -> _Parts:
+    def as_one_part(self, a: Atom, axis: int) -> _Derivatives:
         """Return a dense value as one part, whose directions have one axis of their own."""
         x = self.dense(a)
         shape = without(x.aval.shape, axis)
         order = (axis, *[k for k in range(x.aval.ndim) if k != axis])
         front = x if axis == 0 or isinstance(x, Lit) else self.b.one(Transpose(order), x)
-        return _Parts(
+        return _Derivatives(
             axis, (x.aval.shape[axis],), shape, {(None,): emit_reshape(self.b, front, (x.aval.shape[axis], *shape))}
         )
 
@@ -472,7 +485,7 @@ class _DirectionSplitter:
     def sum(self, a: Atom | None, b: Atom) -> Atom:
         return b if a is None else self.b.one(ADD, a, b)
 
-    def expanded(self, x: _Parts) -> Atom:
+    def expanded(self, x: _Derivatives) -> Atom:
         """Return the dense form."""
         n, total = prod(x.dims), None
         for at, c in x.parts.items():
@@ -483,7 +496,7 @@ class _DirectionSplitter:
         order = [*range(1, x.axis + 1), 0, *range(x.axis + 1, x.ndim + 1)]
         return flat if x.axis == 0 or isinstance(flat, Lit) else self.b.one(Transpose(tuple(order)), flat)
 
-    def joined(self, x: _Parts) -> _Parts | Atom:
+    def joined(self, x: _Derivatives) -> _Derivatives | Atom:
         """Return the value with fewer parts: one that has more axes of its own takes in another. If it has all, the
         value is dense."""
         parts = dict(x.parts)
@@ -495,7 +508,7 @@ class _DirectionSplitter:
         found = replace(x, parts=parts)
         return self.expanded(found) if (None,) * len(x.dims) in parts else found
 
-    def with_own(self, x: _Parts, at: _At, c: Atom, indices: Sequence[int]) -> tuple[_At, Atom]:
+    def with_own(self, x: _Derivatives, at: _At, c: Atom, indices: Sequence[int]) -> tuple[_At, Atom]:
         """Return a part in which some indices of the direction have axes of their own, and its place."""
         for k in indices:
             a = at[k]
@@ -535,6 +548,7 @@ class _DirectionSplitter:
     ) -> Atom:
         """Return the sum of products of two arrays over the axes that the result lacks. Axes with one label are one."""
         both = [label for label in of_x if label in of_y]
+        # ones, such as the first value, when nothing is summed: the other array is copied along their axes
         if x == Lit.of(1, x.aval) and set(order) == {*of_x, *of_y} and prim.preferred in (None, x.aval.dtype):
             sizes = dict(zip((*of_x, *of_y), (*x.aval.shape, *y.aval.shape), strict=True))
             kept = [label for label in order if label in of_y]
@@ -589,7 +603,7 @@ class _Factor(NamedTuple):
     parts: Mapping[_At, Atom]
 
     @classmethod
-    def of(cls, x: _Parts) -> _Factor:
+    def of(cls, x: _Derivatives) -> _Factor:
         return cls(x.axis, x.dims, x.parts)
 
 
@@ -621,11 +635,11 @@ def _names_of_axes(same: _Same, factors: Iterable[tuple[Sequence[_Label], _Facto
     has the name of this index. Given are, for each factor, the labels of its axes, the factor, and its part."""
     arrays: list[list[_Label]] = []
     for labels, factor, at in factors:
-        values = [label for label in labels if label[1] != factor.axis]
+        of_value = [label for label in labels if label[1] != factor.axis]  # a part counts the axes without directions
         for k, place in enumerate(at):
             if place is not None:
-                same.unite((_DIRECTION, k), values[place])
-        arrays.append([*[(_DIRECTION, k) for k in _own(at)], *values])
+                same.unite((_DIRECTION, k), of_value[place])
+        arrays.append([*[(_DIRECTION, k) for k in _own(at)], *of_value])
     return [[same.of(label) for label in array] for array in arrays]
 
 
@@ -646,10 +660,10 @@ def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | N
     return groups if o == len(divided) else None
 
 
-def _with_dims(b: Builder, x: _Parts, dims: tuple[int, ...]) -> _Parts:
+def _with_dims(b: Builder, x: _Derivatives, dims: tuple[int, ...]) -> _Derivatives:
     """Return a dense value, which is its only part, for directions with several indices."""
     ((_, c),) = x.parts.items()
-    return _Parts(x.axis, dims, x.shape, {(None,) * len(dims): emit_reshape(b, c, (*dims, *x.shape))})
+    return _Derivatives(x.axis, dims, x.shape, {(None,) * len(dims): emit_reshape(b, c, (*dims, *x.shape))})
 
 
 @by_value

@@ -59,7 +59,7 @@ class Sum(IntEnum):
     ERROR = 0  # a e
     ERROR_SQUARES = 1  # (a e)^2
     SIZE_SQUARES = 2  # (a y)^2
-    OPERAND_SQUARES = 3  # (a x)^2 for the first operand of a sum or difference, which is large where it cancels
+    SUMMAND_SQUARES = 3  # (a x)^2 for the first summand of a sum or difference that is no literal: large where it cancels
 
 
 _SAMPLE: Final = 4096  # elements, evenly spaced, of which a tap tells cancellation
@@ -304,7 +304,7 @@ def _tap(
         Sum.ERROR: True,
         Sum.ERROR_SQUARES: wants.squares or found.estimated,
         Sum.SIZE_SQUARES: sized,
-        Sum.OPERAND_SQUARES: summed,
+        Sum.SUMMAND_SQUARES: summed,
     }
     sums = tuple([s for s in Sum if wanted[s]])
     accumulator = Aval((len(sums),), dtypes.float64)
@@ -315,8 +315,9 @@ def _tap(
     b, operands, same = begun(accumulator)
     found = local_errors(b, eqn, operands, same)
     assert found is not None, "as before"
-    summands = [a for a in operands if not isinstance(a, Lit)][:1] if summed else []
-    residuals = [*found.errors, *(same if sized else ()), *summands]
+    # any operand that is no literal is large where the sum cancels: the result is small beside both
+    summand = [a for a in operands if not isinstance(a, Lit)][:1] if summed else []
+    residuals = [*found.errors, *(same if sized else ()), *summand]
     forward = b.build([*same, *residuals], f"forward_tap_{eqn.prim.name}")
 
     types = [a.aval for a in residuals]
@@ -352,10 +353,10 @@ def _pull_of_tap(
     """Return the program (cotangents, residuals) -> (cotangents, sums of the accumulator) of a tap."""
     b, n = Builder(), len(avals)
     cts, kept = b.inputs(avals), b.inputs(residuals)
-    # the last residual: the first operand; or, of a sum of literals, which has none, the result
-    operand = kept[-1] if summed else None
+    # the last residual: the first operand that is no literal; or, of a sum of literals, which has none, the result
+    summand = kept[-1] if summed else None
     rows = [
-        _sums(b, ct, e, y, operand, sums, wants)
+        _sums(b, ct, e, y, summand, sums, wants)
         for ct, e, y in zip(cts, kept[:n], kept[n : 2 * n] if sized else [None] * n, strict=True)
     ]
     total = rows[0]
@@ -380,14 +381,14 @@ def _sum(b: Builder, x: Atom) -> Atom:
 
 
 def _sums(
-    b: Builder, ct: Atom, e: Atom, y: Atom | None, operand: Atom | None, wanted: tuple[Sum, ...], wants: Wants
+    b: Builder, ct: Atom, e: Atom, y: Atom | None, summand: Atom | None, wanted: tuple[Sum, ...], wants: Wants
 ) -> Atom:
     """Return the wanted sums for one result."""
     weighted = _times(b, ct, e, wants.overflows)
     sums = [_sum(b, weighted)]
     if Sum.ERROR_SQUARES in wanted:
         sums.append(_sum(b, b.one(MUL, weighted, weighted)))
-    for size in [x for x in (y, operand) if x is not None]:
+    for size in [x for x in (y, summand) if x is not None]:
         a, x = (ct, size) if wants.sizes else (_sampled(b, ct), _sampled(b, size))
         product = _times(b, b.one(ABS, a), b.one(ABS, x))
         sums.append(_sum(b, b.one(MUL, product, product)))

@@ -170,7 +170,7 @@ def table_of(
 
 def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) -> RoundingError:
     around, eqn, inside = located(jaxpr, site.path)
-    size_squares, operand_squares = float(sums[Sum.SIZE_SQUARES]), float(sums[Sum.OPERAND_SQUARES])
+    size_squares, operand_squares = float(sums[Sum.SIZE_SQUARES]), float(sums[Sum.SUMMAND_SQUARES])
     error_sum, squares = float(sums[Sum.ERROR]), float(sums[Sum.ERROR_SQUARES])
     unit = _roundoff(eqn)
     signed = scale * unit * error_sum

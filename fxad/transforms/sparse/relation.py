@@ -388,12 +388,12 @@ def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 def _compose_tables(o: Ints, m: Ints, k: Ints, i: Ints, middle: int) -> Relation:
     """Compose two tables. A gather and a scatter number one side in order: there the other table reads its places."""
-    if _in_order(k):
+    if _are_consecutive(k):
         if m is k:  # the numbers of the results of a gather, which a scatter adds
             return _distinct(o, i)
         o, m = _between(o, m, k[0], k[-1])
         return _distinct(o, i[m - k[0] if k[0] else m])
-    if _in_order(m):
+    if _are_consecutive(m):
         i, k = _between(i, k, m[0], m[-1])
         return _distinct(o[k - m[0] if m[0] else k], i)
     return _join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), ((k, i),)), middle)
@@ -407,7 +407,7 @@ def _between(ends: Ints, numbers: Ints, first: int, last: int) -> tuple[Ints, In
     return ends[inside], numbers[inside]
 
 
-def _in_order(numbers: Ints) -> bool:
+def _are_consecutive(numbers: Ints) -> bool:
     """Return True for consecutive numbers."""
     return (
         len(numbers) > 0

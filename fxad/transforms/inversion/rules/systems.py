@@ -39,17 +39,17 @@ def _triangular_log_det(ctx: InverseCtx, prim: TriangularSolve, args: Atoms, unk
     a, (x,) = args[0], outs
     if prim.unit_diagonal:
         return constant(0.0, x)
-    return _less(ctx, diagonal(ctx, ctx.one, a), x, x.aval.shape[-1 if prim.left_side else -2])
+    return _minus_log_det(ctx, diagonal(ctx, ctx.one, a), x, x.aval.shape[-1 if prim.left_side else -2])
 
 
-def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
+def _minus_log_det(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
     """Return minus log|det| of triangular matrices with this diagonal, `count` times."""
     return ctx.one(MUL, total(ctx, log_sizes(ctx, line)), constant(-float(count), x))
 
 
 def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Atoms, unknown: Flags, outs: Outs) -> Atom:
     """Use |det A| = |det U|."""
-    return _less(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
+    return _minus_log_det(ctx, diagonal(ctx, ctx.one, args[1]), outs[0], outs[0].aval.shape[-1])
 
 
 SYSTEMS: Final[tuple[InverseRow, ...]] = (
