@@ -223,6 +223,7 @@ def _first_nonlinear(jaxpr: Jaxpr, flags: Flags, n_out: int) -> Eqn | int | None
         if not any(marks):
             zeros.update(select_by_flags(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
             continue
+        # concatenate(x_dot, z) with z = 0 is linear in both together, and not in x_dot alone
         with_zeros = flags_or(marks, zero_mask(eqn.ins, zeros))
         if not (is_linear_eqn(eqn, marks) or is_linear_eqn(eqn, with_zeros) or isinstance(eqn.prim, HigherOrder)):
             return eqn

@@ -484,6 +484,13 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
 
     The known scan returns carries, the count, rows, the predicate if the step returns it, and stacked residuals. The
     known loop returns the same, without the predicate.
+
+    In the example of `_bounded_loop`, let the step return the predicate: (c, d) -> (c * c < 9, c * c, d * e). Then the
+    stack es is result 3 of the known scan and result 2 of the known loop, and `parts.out_known`, of c, d, n and the
+    predicate, is (True, False, True, True):
+
+        c, n, go, es = scan[(c, n) -> let e = exp(c) in (c * c, n + 1, c * c < 9, e), length=5] limit c0 0
+        c, n, es     = until[(c, n) -> let e = exp(c) in (c * c < 9, c * c, n + 1, e), most=5] c0 0
     """
     assert isinstance(parts.known, Scan), "`rebuild` keeps the class"
     count_at, n_results = len(loop.carries), len(parts.out_known) - loop.predicate_in_step

@@ -280,7 +280,9 @@ class _Split(LinearizeBuilder):
             dots: Tangents
             if known_ins is None or _captured_value_moves(eqn, tangents):
                 outs, dots = self._linearize(eqn, ins, tangents, origin)
-                # a custom derivative may use another program than the function, and the function itself is inverted
+                # A custom derivative may use another program than the function, and the function itself is inverted.
+                # This copy gives the results, and is inverted for the operands. From these, the linearized equations
+                # run forward, for residuals alone: nothing else reads them.
                 if whole or isinstance(eqn.prim, CallWithRules):
                     outs = self.copy(eqn, ins)
             else:

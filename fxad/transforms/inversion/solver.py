@@ -246,6 +246,7 @@ class _Search:
                 self.to_compute.append(k)
             else:
                 self._queue_inverse(k)
+                # if a part of its result is known, it may be inverted on this part now: one operand may be unknown
                 result = self.graph.eqns[k].outs[0]
                 paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, MaskedPart)]
                 self.to_follow.extend([(result, path) for path in paths])
@@ -354,7 +355,8 @@ class _Search:
             )
         own = {v for e in b.eqns for v in e.outs}
         used = dict.fromkeys([*[a for e in b.eqns for a in e.ins], *computes.values(), *b.measures])
-        reads = tuple([a for a in used if isinstance(a, Var) and a not in own and a not in computes])
+        assert used.keys().isdisjoint(computes), "a step computes values that are unknown, and reads those that are not"
+        reads = tuple([a for a in used if isinstance(a, Var) and a not in own])
         step = BackwardStep(eqns, tuple(b.eqns), computes, reads, tuple(b.measures), b.unmeasured)
         for v in computes:
             self._mark_known(v, step)

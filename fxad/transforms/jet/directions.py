@@ -382,7 +382,9 @@ class _DirectionSplitter:
             parts[new] = self.sum(parts.get(new), z)
         return replace(x, parts=parts)
 
-    def dot_general(self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Derivatives | None]) -> _Derivatives | Atom | None:
+    def dot_general(
+        self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Derivatives | None]
+    ) -> _Derivatives | Atom | None:
         """Return a product. None if it is one for each direction, or takes a diagonal of an operand.
 
         The product of two parts is an einsum in which an index of the direction and the axis whose index it is have one
@@ -462,7 +464,9 @@ class _DirectionSplitter:
     ) -> tuple[_Factor, _Factor] | None:
         """Return the factors of a product that sums over directions, which are the axes `pair`, with the same indices.
         None if they are other axes of a factor."""
-        x, y = [self.as_one_part(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)]
+        x, y = [
+            self.as_one_part(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)
+        ]
         if (x.axis, y.axis) != pair:
             return None
         given = operands[0] or operands[1]

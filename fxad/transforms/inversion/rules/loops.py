@@ -73,7 +73,16 @@ class BackwardLoop:
 
     `known_consts`, `known_xs` and `known_rows` mark the known constants, slices and rows of stacked results. `carries`
     has the source of each carry. `solved` marks the operands that a step determines; it is empty until the step is
-    inverted.
+    inverted. The backward loop has for a carry:
+
+        source           if a step determines it                             else
+        FORWARD_LAST     a carry, from the last value that it has forward    the same: it is always determined
+        RESULT           a carry, from the result of the loop                the same: it is always determined
+        UNKNOWN          a carry, from zero: no step reads it                nothing
+        INVARIANT        a constant                                          the same
+        FORWARD_STACK    a slice                                             the same
+
+    A carry of the source UNKNOWN is determined by each step, which does not read the value of the step before.
     """
 
     prim: Scan
@@ -118,16 +127,7 @@ class BackwardLoop:
         return [*known_atoms(consts), *known_atoms(select_by_flags(initial, self.carries_from(CarrySource.INVARIANT)))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
-        """Return the initial carries of the backward loop.
-
-            source          if a step determines it   else
-            FORWARD_LAST    last value, run forward   the same: it is always determined
-            RESULT          the result of the loop    the same: it is always determined
-            UNKNOWN         zero: no step reads it    no carry of the backward loop
-            the others      no carry: constants and slices of the backward loop
-
-        A carry of the source UNKNOWN is determined by each step, which does not read the value of the step before.
-        """
+        """Return the initial carries of the backward loop."""
         run_forward = self.carries_from(CarrySource.FORWARD_LAST)
         last_values = iter(run_carries_forward(ctx, self.prim, args, run_forward, stacked=False))
         state: list[Atom] = []
@@ -148,7 +148,11 @@ class BackwardLoop:
         return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
     def inputs(self, b: Builder, more_carry: Sequence[Aval]) -> StepInputs:
-        """Add the operands of a backward step to a builder, in the order of a loop's body, with more carries."""
+        """Add the operands of a backward step to a builder, in the order of a loop's body, with more carries.
+
+        The body of the backward loop takes constants, carries and slices. The program of a step takes what it knows:
+        results, then operands. It does not take a carry of the source UNKNOWN.
+        """
         body, steps = self.prim.body, self.prim.steps
         const_types, carry_types, slice_types = steps.split(body.in_avals)
         consts = b.inputs(select_by_flags(const_types, self.known_consts))
