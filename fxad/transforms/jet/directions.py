@@ -98,8 +98,8 @@ def _takes_in(wide: _At, at: _At) -> bool:
 
 @final
 class _DirectionSplitter:
-    """Builds the program. `derivatives` has the values with directions, `env` has all others and those that were expanded.
-    `columns` are right-hand sides and solutions: matrices whose last axis is several axes of a value."""
+    """Builds the program. `derivatives` has the values with directions, `env` has all others and those that were
+    expanded. `columns` are right-hand sides and solutions: matrices whose last axis is several axes of a value."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.b: Final = Builder()

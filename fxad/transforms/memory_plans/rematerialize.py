@@ -325,8 +325,8 @@ class _Rematerialization:
         its residuals that a later interval reads.
 
         With `split`, the first block computes nothing but those values and what the segment starts from. They are
-        available from then on, so the next block computes its residuals from them. Example: the interval has s, g and h,
-        and its segment starts from u. A | ends a block, and h runs alone, because it reads nothing that is computed
+        available from then on, so the next block computes its residuals from them. Example: the interval has s, g and
+        h, and its segment starts from u. A | ends a block, and h runs alone, because it reads nothing that is computed
         again:
 
             split   runs

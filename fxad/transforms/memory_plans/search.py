@@ -24,8 +24,8 @@ from fxad.transforms.memory_plans.rematerialize import SegmentSchedule, estimate
 
 LAYER_PARTS: Final = (1, 2, 4, 8)  # parts into which a layer is cut
 GROUP_DEPTHS: Final = (1, 2, 3)  # levels of groups of layers
-# The (parts of a layer, levels of groups) of the schedules that need least memory. Each needs at most as much as the one
-# before and computes more again: in shorter segments, then from the operands of the program, without groups.
+# The (parts of a layer, levels of groups) of the schedules that need least memory: with shorter segments, then without
+# groups, from the operands of the program. In four networks, each needed at most as many bytes as the one before.
 SMALLEST: Final = ((LAYER_PARTS[-2], 2), (LAYER_PARTS[-1], 2), (LAYER_PARTS[-2], 0))
 MAX_BYTES_RATIO: Final = 0.85  # of the estimated bytes of a schedule that is tried to those of the one before
 
