@@ -59,9 +59,7 @@ class Sum(IntEnum):
     ERROR = 0  # a e
     ERROR_SQUARES = 1  # (a e)^2
     SIZE_SQUARES = 2  # (a y)^2
-    SUMMAND_SQUARES = (
-        3  # (a x)^2 for the first summand of a sum or difference that is no literal: large where it cancels
-    )
+    SUMMAND_SQUARES = 3  # (a x)^2 for the first summand that is no literal: large where a sum or difference cancels
 
 
 _SAMPLE: Final = 4096  # elements, evenly spaced, of which a tap tells cancellation
