@@ -172,7 +172,7 @@ def test_the_equation_without_a_log_determinant() -> None:
     with pytest.raises(NotInvertibleError) as e:
         fx.inverse(program, log_det=True)
     the_equation(program.jaxpr, e.value)
-    assert e.value.equation == "%1:f64[3,3] = call_with_rules %0:f64[3,3]"
+    assert e.value.equation == "%1:f64[3,3] = call %0:f64[3,3]"
     assert e.value.inside == ("call of <lambda>",)
 
 
