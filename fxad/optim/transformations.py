@@ -94,8 +94,13 @@ def rate_at(rate: Rate, count: Array) -> HyperParameter:
 
 
 def descent(direction: P, rate: HyperParameter) -> P:
-    """Return the update `-rate * direction`, in the dtypes of `direction`."""
-    return tree.map(lambda d: -as_factor(rate, d) * d, direction)
+    """Return the update `-rate * direction`, in the dtypes of `direction`: arrays of fxad, also for those of NumPy."""
+
+    def step(d: ArrayLike) -> Array:
+        x = fnp.asarray(d)
+        return -as_factor(rate, x) * x
+
+    return tree.map(step, direction)
 
 
 def as_factor(number: HyperParameter, x: Array) -> HyperParameter:

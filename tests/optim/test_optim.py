@@ -198,6 +198,13 @@ def test_leaves_keep_their_dtype_and_states_their_types(name: str, dtype: str) -
     assert all(np.isfinite(np.asarray(x, np.float64)).all() for x in fx.tree.leaves(following))
 
 
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_updates_of_numpy_gradients_are_arrays(name: str) -> None:
+    updates, state = OPTIMISERS[name].update(GRADIENTS[0], OPTIMISERS[name].init(PARAMS), PARAMS)
+    assert {type(x) for x in fx.tree.leaves((updates, state))} == {fx.Array}
+    assert {type(x) for x in fx.tree.leaves(optim.apply_updates(PARAMS, GRADIENTS[0]))} == {fx.Array}
+
+
 def test_a_rate_may_be_an_array_that_is_differentiated() -> None:
     def loss(rate: fx.Array) -> fx.Array:
         optimiser = optim.adam(rate, eps_root=1e-8)
