@@ -281,7 +281,7 @@ class _Bisection:
             operands=found.operands,
             alone=found.alone,
             runs=search.runs,
-            call=_sides_code(candidate, reference, self.tolerance) if found.alone and runs_alone(found.jaxpr) else "",
+            call=_sides_code(candidate, reference, self.tolerance) if found.alone and runs_alone(found.jaxpr) else None,
         )
         outcome = found.failure or found.mismatch
         return report if outcome is None else _with_outcome(report, outcome)
@@ -449,7 +449,7 @@ def _signature(jaxpr: Jaxpr) -> str:
 
 
 def _sides_code(candidate: Side, reference: InProcess, tolerance: float | None) -> str:
-    """Return the keyword arguments of `bisect` for two sides, as code; empty if code cannot say them."""
+    """Return the keyword arguments of `bisect` for two sides, as code; empty if each has its default."""
     compiled = candidate.side if isinstance(candidate, ChildSide) else candidate
     assert isinstance(compiled, CompiledSide)
     words = [] if compiled.choices.options == DEFAULT_OPTIONS else [f"options={_options_code(compiled)}"]
@@ -472,12 +472,12 @@ def _options_code(side: CompiledSide) -> str:
     return f"fx.CompileOptions({', '.join(words)})"
 
 
-def _pass_code(p: Pass) -> str:
-    """Return the keyword arguments of `bisect` for a pass that another process can import, as code; else empty."""
+def _pass_code(p: Pass) -> str | None:
+    """Return the keyword arguments of `bisect` for a pass that another process can import, as code; else None."""
     if p in BEFORE_COMPILATION:
         return f", reference=fx.interpret, passes=fx.passes.BEFORE_COMPILATION[{BEFORE_COMPILATION.index(p)}:][:1]"
     function = p.function
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "<")
     if module in ("", "__main__") or not name.isidentifier():
-        return ""
+        return None
     return f", passes=(fx.passes.Pass({p.name!r}, importlib.import_module({module!r}).{name}),)"

@@ -55,7 +55,8 @@ class Divergence:
     values: tuple[NDArray, ...] = ()
     runs: int = 0
     interrupted: bool = False
-    call: str = field(default="", repr=False)  # the arguments of `bisect` that show it again, as code
+    # the arguments of `bisect` behind the operands that show it again, as code; None if code cannot say them
+    call: str | None = field(default=None, repr=False)
 
     @property
     def where(self) -> SourceLocation | None:
@@ -108,8 +109,8 @@ class Divergence:
         absolute = path_to_write("as_test", path)
         if self.interrupted:
             raise ArgumentError("as_test: the search was interrupted", remedy="let fx.bisect run to its end")
-        if not self.call:
-            place = f"{self.stage} {self.stage_name}".strip()
+        if self.call is None:
+            place = f"{self.stage} {self.stage_name or self.equation}".strip()
             raise ArgumentError(
                 f"as_test: no program shows this difference alone, in another process; it is in the {place}",
                 remedy="define the pass by `def` in a module; with primitives from outside fxad, write"
