@@ -31,7 +31,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, shown
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, TreeError, shown
 from fxad.ir import Aval, NDArray
 from fxad.operations.arguments import plain_ints
 from fxad.passes import Pass, Passes, run_passes
@@ -203,13 +203,14 @@ class _Estimate:
 
 @final
 class _Operator:
-    """The program of an operator: `plan` gives the directions, for the number of elements and the arguments."""
+    """The program of an operator: `plan` gives the directions, for the chosen arguments, the number of their elements
+    and the arguments of the call."""
 
     def __init__(
         self,
         what: str,
         argnums: Argnums,
-        plan: Callable[[int, tuple[Any, ...], dict[str, Any]], _Plan],
+        plan: Callable[[ChosenArguments, int, tuple[Any, ...], dict[str, Any]], _Plan],
         with_value: bool,
         estimate: _Estimate | None,
     ) -> None:
@@ -261,7 +262,7 @@ class _Operator:
     ) -> Any:
         of_chosen = chosen.function(args, kwargs)
         moving, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
-        plan = self.plan(sum([x.size for x in moving]), args, kwargs)
+        plan = self.plan(chosen, sum([x.size for x in moving]), args, kwargs)
 
         def of_moving(*values: Any) -> Any:
             return of_chosen(*tree.unflatten(structure, values))
@@ -401,13 +402,13 @@ def _laplacian(
 ) -> object:
     estimate = _estimate(what, samples, key)
 
-    def plan(n: int, *_: object) -> _Plan:
+    def plan(chosen: ChosenArguments, n: int, *_: object) -> _Plan:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
             return _Plan(None, [_Directions(2, signs, {2: 2 / estimate.samples})])
         if weights is None:
-            return _laplacian_plan(n)
-        by_element = 2 * _flat_weights(what, weights, n)
+            return _laplacian_plan(chosen, n)
+        by_element = 2 * _flat_weights(what, weights, chosen)
         return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})])
 
     # of all directions at random, only with weights
@@ -415,7 +416,7 @@ def _laplacian(
     return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
 
 
-def _laplacian_plan(n: int, *_: object) -> _Plan:
+def _laplacian_plan(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
     return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})])
 
 
@@ -431,15 +432,21 @@ def _laplacian_twice(program: Program[..., Any]) -> Program[..., Any]:
     return Program(jaxpr, program.in_tree, out_tree, both.bound, program.names, both.name)
 
 
-def _flat_weights(what: str, weights: Any, n: int) -> Any:
-    leaves = [fnp.asarray(w) for w in tree.leaves(weights)]
-    flat = fnp.concatenate([w.reshape(-1) for w in leaves]) if leaves else fnp.zeros(0)
-    if flat.size != n:
-        raise ShapeError(
-            f"{what}: weights have {flat.size} elements, the argument has {n}",
-            remedy="give a weight for each element of the argument, in its tree and shape",
+def _flat_weights(what: str, weights: Any, chosen: ChosenArguments) -> Array:
+    """Return the weights of the elements of the chosen arguments, in order. Raises: TreeError, ShapeError."""
+    remedy = "give a weight for each element of the argument, in its tree and shape"
+    if tree.structure(weights) != chosen.tree:
+        raise TreeError(
+            f"{what}: the weights are {tree.shape_text(tree.structure(weights))}, what is differentiated is"
+            f" {tree.shape_text(chosen.tree)}",
+            remedy=remedy,
         )
-    return flat
+    leaves = [fnp.asarray(w) for w in tree.leaves(weights)]
+    avals = [chosen.program.in_avals[k] for k in chosen.leaves]
+    for w, a, path in zip(leaves, avals, tree.paths(chosen.tree, "weights"), strict=True):
+        if w.shape != a.shape:
+            raise ShapeError(f"{what}: {path} is {w.aval}, the argument is {a}", remedy=remedy)
+    return fnp.concatenate([w.reshape(-1) for w in leaves]) if leaves else fnp.zeros(0)
 
 
 @overload
@@ -479,8 +486,8 @@ def laplacian(
     Law:    the trace of the Hessian.
     Cost:   of first derivatives in n directions, and of one second derivative: `collapse` (forward Laplacian). A value
             that depends on some elements alone, such as the coordinates of one electron, has directions for these.
-    Raises: NotDifferentiableError for arguments or results that are not real floating; ShapeError for weights of
-            another size; ArgumentError for samples without a key.
+    Raises: NotDifferentiableError for arguments or results that are not real floating; ShapeError and TreeError
+            for weights of another shape and tree; ArgumentError for samples without a key.
     """
     return _laplacian("laplacian", f, argnums, weights, samples, key, False)
 
@@ -520,7 +527,7 @@ def _biharmonic(
 ) -> object:
     estimate = _estimate(what, samples, key)
 
-    def plan(n: int, *_: object) -> _Plan:
+    def plan(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
         # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
         twice = n not in (0, 1, 2)
         if estimate is None and isinstance(n, Size):
@@ -592,7 +599,7 @@ def _operator(
         return _of_function(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
-    def plan(n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
+    def plan(_chosen: ChosenArguments, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
         sparse: dict[_MultiIndex, Any] = {}
         for index, powers in indices.items():
             if len(powers) != n:

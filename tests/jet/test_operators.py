@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 from fxad import numpy as fnp
 from fxad.api.operators import _along_directions
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, TreeError
 from fxad.ir import distinct_jaxprs
 
 WRONG: Any = fx.laplacian  # called with wrong types
@@ -30,6 +30,10 @@ def mlp(x: Any) -> Any:
 
 def scalar(x: Any) -> Any:
     return (mlp(x) * fnp.array([1.0, 2.0])).sum()
+
+
+def squares(x: Any) -> Any:
+    return (x["a"] ** 2).sum() + (x["b"] ** 2).sum()
 
 
 def plain(x: Any) -> Any:
@@ -263,7 +267,7 @@ def sizes(program: fx.Program[..., object], name: str) -> list[tuple[int, ...]]:
 
 
 def test_weights_of_nothing() -> None:
-    with pytest.raises(ShapeError, match="weights have 2 elements, the argument has 0"):
+    with pytest.raises(ShapeError, match=r"weights is f64\[2\], the argument is f64\[0\]"):
         fx.laplacian(lambda x: x.sum(), weights=np.ones(2))(np.zeros(0))
 
 
@@ -352,6 +356,7 @@ def test_relu_has_the_derivatives_of_its_pieces() -> None:
 
 
 REAL = "convert it to floating point, or differentiate a part of it: jet takes complex curves"
+BY_ELEMENT = "give a weight for each element of the argument, in its tree and shape"
 INDEX = "a multi-index is a tuple of ints >= 0, the order of the derivative in each element of the argument"
 BOTH = "an estimate takes both: samples=16, key=key"
 KEY = fx.random.PRNGKey(0)
@@ -378,8 +383,20 @@ REFUSED: dict[str, Refused] = {
     "weights": (
         lambda: fx.laplacian(scalar, weights=np.ones(2))(X),
         ShapeError,
-        "laplacian: weights have 2 elements, the argument has 3",
-        "give a weight for each element of the argument, in its tree and shape",
+        "laplacian: weights is f64[2], the argument is f64[3]",
+        BY_ELEMENT,
+    ),
+    "weights of another shape": (  # with as many elements
+        lambda: fx.laplacian(squares, weights={"a": X, "b": np.ones((3, 2))})({"a": X, "b": np.ones((2, 3))}),
+        ShapeError,
+        "laplacian: weights['b'] is f64[3,2], the argument is f64[2,3]",
+        BY_ELEMENT,
+    ),
+    "weights of another tree": (  # with leaves of the same shapes
+        lambda: fx.value_and_laplacian(squares, weights=(X, X))({"a": X, "b": X}),
+        TreeError,
+        "value_and_laplacian: the weights are (*, *), what is differentiated is {'a': *, 'b': *}",
+        BY_ELEMENT,
     ),
     "length": (
         lambda: fx.operator(scalar, {(1, 1): 1.0})(X),
