@@ -293,6 +293,8 @@ class _ShardingBase(ABC):
             raise ArgumentError(
                 f"is_equivalent_to: {described(other)} is not a sharding: {shown(other)}", remedy="give x.sharding"
             )
+        # They are compared on one array, whose axes both divide: a spec divides an axis by a product of sizes of
+        # distinct axes of its mesh. `indices` makes slice(None) and slice(0, size) equal.
         size = prod([n for s in (self, other) if isinstance(s, NamedSharding) for n in s.mesh.axis_sizes])
         mine, theirs = [
             {

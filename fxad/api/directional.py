@@ -47,6 +47,7 @@ Primals = tuple[Any, ...]
 
 _TANGENTS: Final = TangentsName("tangents")
 _COTANGENT: Final = CotangentName("cotangent")
+_EXAMPLE: Final = "jvp(f, (x, y), (x_dot, y_dot))"
 
 
 def inexact_positional(program: Program[..., object]) -> list[int]:
@@ -123,12 +124,15 @@ def jvp(
         transformed = _jvp_of_function(f, statics, has_aux)
     if primals is None and tangents is None and not kwargs:
         return transformed
-    return transformed(as_tuple("jvp", "primals", primals), as_tuple("jvp", "tangents", tangents), **kwargs)
+    return transformed(
+        as_tuple("jvp", "primals", primals, _EXAMPLE), as_tuple("jvp", "tangents", tangents, _EXAMPLE), **kwargs
+    )
 
 
 def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, has_aux: bool) -> Callable[..., object]:
     def transformed(primals: Primals, tangents: Primals, /, **kwargs: object) -> object:
-        primals, tangents = as_tuple("jvp", "primals", primals), as_tuple("jvp", "tangents", tangents)
+        primals = as_tuple("jvp", "primals", primals, _EXAMPLE)
+        tangents = as_tuple("jvp", "tangents", tangents, _EXAMPLE)
         program, primals, kwargs = trace_at_values("jvp", f, statics, primals, kwargs)
         if has_aux:
             result_and_aux("jvp", program)
@@ -159,12 +163,11 @@ def with_number_tangents(program: Program[..., object], primals: Primals, tangen
     return result
 
 
-def as_tuple(what: str, name: str, value: object) -> Primals:
-    """Return primals, or a direction, as a tuple. Raises: ArgumentError."""
+def as_tuple(what: str, name: str, value: object, example: str) -> Primals:
+    """Return primals, or a direction, as a tuple. Raises: ArgumentError, with an example of a call."""
     if not isinstance(value, tuple | list):
-        remedy = "jvp(f, (x, y), (x_dot, y_dot))" if what == "jvp" else "jet(f, (x, y), ((x_1, y_1), (x_2, y_2)))"
         raise ArgumentError(
-            f"{what}: {name} is {described(value)}, not a tuple with an entry per argument", remedy=remedy
+            f"{what}: {name} is {described(value)}, not a tuple with an entry per argument", remedy=example
         )
     return tuple(value)
 

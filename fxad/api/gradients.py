@@ -66,6 +66,7 @@ class _Wrt:
         argnums: Argnums,
         allow_int: bool = False,
         holomorphic: bool = False,
+        real_arguments: bool = False,
     ) -> None:
         chosen = ChosenArguments.by_number(what, program, argnums)
         self.leaves = chosen.inexact_leaves if allow_int else chosen.leaves
@@ -74,7 +75,7 @@ class _Wrt:
             _check_complex(what, program, self.leaves)
         else:
             # reverse mode takes complex arguments of a real result: its derivative is the vjp of basis vectors
-            _check_real(what, program, self.leaves, complex_too=what not in ("jacfwd", "hessian"))
+            _check_real(what, program, self.leaves, complex_too=not real_arguments)
         self.mask = operand_flags(program, self.leaves)
         self.order = ranks(self.leaves)
 
@@ -202,7 +203,7 @@ def _grad(
 
 
 def _holomorphic(
-    what: str, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
+    what: str, with_value: bool, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
 ) -> Program[..., object]:
     """Return the derivative of a holomorphic function: its vjp, applied to 1. Raises: as `grad`."""
     chosen = ChosenArguments.by_number(what, program, argnums)
@@ -214,9 +215,9 @@ def _holomorphic(
         out, pullback, *aux = results
         grads = pullback(asarray(1, out.dtype))
         gradient = grads[0] if chosen.alone else grads
-        if what == "grad":
-            return (gradient, aux[0]) if has_aux else gradient
-        return ((out, aux[0]) if has_aux else out), gradient
+        if with_value:
+            return ((out, aux[0]) if has_aux else out), gradient
+        return (gradient, aux[0]) if has_aux else gradient
 
     args, kwargs = program.args_info
     return trace_for_call(derivative, args, kwargs)
@@ -311,7 +312,7 @@ def grad(
             exist, or are static.
     """
     check_no_reduce_axes("grad", reduce_axes)
-    transform = partial(_holomorphic, "grad") if flag("grad", "holomorphic", holomorphic) else _grad
+    transform = partial(_holomorphic, "grad", False) if flag("grad", "holomorphic", holomorphic) else _grad
     ints, has_aux = flag("grad", "allow_int", allow_int), flag("grad", "has_aux", has_aux)
     return lift("grad", f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
@@ -383,7 +384,7 @@ def value_and_grad(
     """Return (value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
     what = "value_and_grad"
     check_no_reduce_axes(what, reduce_axes)
-    transform = partial(_holomorphic, what) if flag(what, "holomorphic", holomorphic) else _value_and_grad
+    transform = partial(_holomorphic, what, True) if flag(what, "holomorphic", holomorphic) else _value_and_grad
     ints, has_aux = flag(what, "allow_int", allow_int), flag(what, "has_aux", has_aux)
     return lift(what, f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
@@ -396,8 +397,9 @@ def _jacobian(
     has_aux: bool,
     holomorphic: bool,
     allow_int: bool = False,
+    real_arguments: bool = False,
 ) -> Program[..., object]:
-    wrt = _Wrt(what, program, argnums, allow_int, holomorphic)
+    wrt = _Wrt(what, program, argnums, allow_int, holomorphic, real_arguments)
     out, aux = result_and_aux(what, program) if has_aux else (program.out_tree, None)
     for aval, path in zip(program.out_avals, tree.paths(out, "result"), strict=False):
         if holomorphic:
@@ -489,7 +491,9 @@ def jacfwd(
             `holomorphic` function that are not complex.
     """
     holomorphic, has_aux = flag("jacfwd", "holomorphic", holomorphic), flag("jacfwd", "has_aux", has_aux)
-    transform = partial(_jacobian, "jacfwd", "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic)
+    transform = partial(
+        _jacobian, "jacfwd", "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, real_arguments=True
+    )
     return lift("jacfwd", f, transform, 1, argnums, static_argnums, static_argnames)
 
 
@@ -602,7 +606,7 @@ def hessian(
     holomorphic, has_aux = flag("hessian", "holomorphic", holomorphic), flag("hessian", "has_aux", has_aux)
 
     def transform(p: Program[..., object]) -> Program[..., object]:
-        gradient = _jacobian("hessian", "jacrev", p, argnums, has_aux, holomorphic)
-        return _jacobian("hessian", "jacfwd", gradient, argnums, has_aux, holomorphic)
+        gradient = _jacobian("hessian", "jacrev", p, argnums, has_aux, holomorphic, real_arguments=True)
+        return _jacobian("hessian", "jacfwd", gradient, argnums, has_aux, holomorphic, real_arguments=True)
 
     return lift("hessian", f, transform, 2, argnums, static_argnums, static_argnames)

@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 # Coefficients 1, 2, ... of arguments, each a tuple with an entry per argument.
 Coefficients = Sequence[Any]
+_EXAMPLE: Final = "jet(f, (x, y), ((x_1, y_1), (x_2, y_2)))"
 
 
 @overload
@@ -94,7 +95,7 @@ def jet(
         return (
             transformed
             if primals is None and series is None
-            else transformed(as_tuple("jet", "primals", primals), _series_tuple(series), **kwargs)
+            else transformed(as_tuple("jet", "primals", primals, _EXAMPLE), _series_tuple(series), **kwargs)
         )
     check_function("jet", f)
     if given is not None:
@@ -118,10 +119,10 @@ def _jet_of_function(
     static_argnames: Argnames,
     kwargs: dict[str, object],
 ) -> object:
-    primals, coefficients = as_tuple("jet", "primals", primals), _series_tuple(series)
+    primals, coefficients = as_tuple("jet", "primals", primals, _EXAMPLE), _series_tuple(series)
     order = check_order("jet", len(coefficients) if order is None else order)
     _check_given(len(coefficients), order)
-    coefficients = tuple([as_tuple("jet", f"series[{k}]", c) for k, c in enumerate(coefficients)])
+    coefficients = tuple([as_tuple("jet", f"series[{k}]", c, _EXAMPLE) for k, c in enumerate(coefficients)])
     statics = static_arguments(f"jet of {function_name(f)}", f, static_argnums, static_argnames)
     program, primals, kwargs = trace_at_values("jet", f, statics, primals, kwargs, orders=order)
     fitted = tuple([with_number_tangents(program, primals, c) for c in coefficients])

@@ -80,8 +80,8 @@ _ALL_REASONS: Final = int(ReleaseReason.EXECUTABLES | ReleaseReason.CALLS)
 
 @final
 class _Held(Generic[P, R]):
-    """A program or an executable of a jitted function for arguments of some types. It is a `HeldCall` of the cache,
-    which says when such calls are dropped."""
+    """A program or an executable of a jitted function for arguments of some types. It is a `HeldCall` of the cache:
+    calls are dropped by second chance (CLOCK), as `xla.cache.HeldCall` explains."""
 
     __slots__ = ("__weakref__", "_by_types", "_reference_bits", "array_types", "executable", "key", "program")
 
@@ -103,14 +103,14 @@ class _Held(Generic[P, R]):
         self._reference_bits = _ALL_REASONS
 
     def release(self, reason: ReleaseReason) -> bool:
-        """Answer a request of the cache: see `HeldCall`."""
+        """Answer a request of the cache by the table of `HeldCall`: True if the call is dropped."""
         by_types = self._by_types()
         if by_types is None:
             return True
-        if self._reference_bits & reason:
+        if self._reference_bits & reason:  # used: a second chance
             self._reference_bits &= ~reason
             return False
-        if by_types.leave_fast_path(self):
+        if by_types.leave_fast_path(self):  # in use without setting bits: from now on its uses set them
             self._reference_bits = _ALL_REASONS & ~reason
             return False
         by_types.drop(self)
@@ -263,13 +263,15 @@ class ByTypes(Generic[P, R]):
 
     def call(self, /, *args: Any, **kwargs: Any) -> object:
         """Call the function, also inside a trace, with new types, or with other types than those of the last call."""
-        binder = current_binder()
-        if binder is OPERATION_BY_OPERATION:  # inside `disable_jit`
+        if current_binder() is OPERATION_BY_OPERATION:  # inside `disable_jit`
             return self.fn(*args, **kwargs)
-        if binder is not None and active_trace() is not None:
+        if active_trace() is not None:
             leaves, exact = self.flatten(args, kwargs)
             return self.program(exact, self.types(leaves, exact)).call_flat(leaves)
-        # the types of positional arrays; None: an argument is no array, such as a tuple of arrays, or has a keyword
+        # Types of a call, the cheapest to find first:
+        #   positional     of the arguments, if each is an array, as in f(x, y); None for f(x, {"a": y}) and for f(x, 2)
+        #   array_types    of the leaves, if each is an array, as in f(x, {"a": y}); None for f(x, 2)
+        #   types          of the leaves, also of numbers, as in f(x, 2)
         positional = None if kwargs else avals_of_arrays(args)
         held = self._by_array_types.get(positional)
         if held is not None and held.executable is not None:

@@ -142,15 +142,14 @@ def mapped_arguments(
     what, names = f"{op} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(op, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
-    if any(map(is_known_or_of_numpy, leaves)):
-        axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-        known = [d is None and is_known_or_of_numpy(x) for d, x in zip(axes, leaves, strict=True)]
-        if any(known):
-            g, args, kwargs = with_known_leaves(g, leaves, in_tree, known)
-            leaves, in_tree = tree.flatten((args, kwargs))
+    axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
+    known = [d is None and is_known_or_of_numpy(x) for d, x in zip(axes, leaves, strict=True)]
+    if any(known):
+        g, args, kwargs = with_known_leaves(g, leaves, in_tree, known)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        axes = [d for d, fixed in zip(axes, known, strict=True) if not fixed]
     avals = types_of(what, f, leaves, in_tree)
     paths = [argument_path(a, names) for a in in_tree.accessors()]
-    axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
     dims = [_normalize_axis(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
     size = _infer_size(what, axis_size, avals, dims, paths)
     example = [

@@ -126,7 +126,7 @@ def _along_directions(index: _MultiIndex) -> dict[_MultiIndex, float]:
     return {v: w / 2**order for v, w in sums.items() if w}
 
 
-def _plan(terms: Mapping[_MultiIndex, Any], n: int) -> list[_Directions]:
+def _directions_of(terms: Mapping[_MultiIndex, Any], n: int) -> list[_Directions]:
     """Return the directions of an operator. Those with series of one order are computed together."""
     weights: dict[_MultiIndex, dict[int, list[tuple[float, Any]]]] = {}
     for index, coefficient in terms.items():
@@ -202,19 +202,25 @@ class _Estimate:
 
 
 @final
-class _Operator:
-    """The program of an operator: `plan` gives the directions, for the chosen arguments, the number of their elements
+class _Transform:
+    """From a program to that of an operator: `plan_for` gives the plan, for the chosen arguments, the number of their elements
     and the arguments of the call."""
 
     def __init__(
         self,
         what: str,
         argnums: Argnums,
-        plan: Callable[[ChosenArguments, int, tuple[Any, ...], dict[str, Any]], _Plan],
+        plan_for: Callable[[ChosenArguments, int, tuple[Any, ...], dict[str, Any]], _Plan],
         with_value: bool,
         estimate: _Estimate | None,
     ) -> None:
-        self.what, self.argnums, self.plan, self.with_value, self.estimate = what, argnums, plan, with_value, estimate
+        self.what, self.argnums, self.plan, self.with_value, self.estimate = (
+            what,
+            argnums,
+            plan_for,
+            with_value,
+            estimate,
+        )
 
     def __call__(self, program: Program[..., object]) -> Program[..., Any]:
         chosen = ChosenArguments.by_number(self.what, program, self.argnums)
@@ -234,7 +240,9 @@ class _Operator:
         return Program.of(program, jaxpr=jaxpr, out_tree=traced.out_tree, bound=traced.bound, name=name)
 
     def _unit_vectors(self, moving: Sequence[Aval]) -> Spec | None:
-        """Return the type of an operand for all unit vectors, which `sparse_directions` takes out again."""
+        """Return the type of an operand for all unit vectors. They are an operand while the program is traced, and no
+        `eye`, so that `sparse_directions` knows them: it carries derivatives without their zeros, and takes the
+        operand out again. None for several arguments, and for one of a size that is not known or less than 2."""
         if len(moving) != 1 or moving[0].symbolic or moving[0].size < 2:
             return None
         (x,) = moving
@@ -262,7 +270,7 @@ class _Operator:
     ) -> Any:
         of_chosen = chosen.function(args, kwargs)
         moving, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
-        plan = self.plan(chosen, sum([x.size for x in moving]), args, kwargs)
+        plan = self.plan_for(chosen, sum([x.size for x in moving]), args, kwargs)
 
         def of_moving(*values: Any) -> Any:
             return of_chosen(*tree.unflatten(structure, values))
@@ -332,7 +340,7 @@ class _Operator:
 
     def _sampled(self, directions: _Directions) -> _Directions:
         """Return random rows in place of all, drawn with equal probability, with weights whose mean is that of all."""
-        m = directions.rows.n if isinstance(directions.rows, _Identity) else directions.rows.shape[0]
+        m = _n_rows(directions.rows)
         if self.estimate is None or self.estimate.samples >= m:
             return directions
         chosen = random.randint(self.estimate.key, (self.estimate.samples,), 0, m)
@@ -402,7 +410,7 @@ def _laplacian(
 ) -> object:
     estimate = _estimate(what, samples, key)
 
-    def plan(chosen: ChosenArguments, n: int, *_: object) -> _Plan:
+    def plan_for(chosen: ChosenArguments, n: int, *_: object) -> _Plan:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
             return _Plan(None, [_Directions(2, signs, {2: 2 / estimate.samples})])
@@ -413,7 +421,7 @@ def _laplacian(
 
     # of all directions at random, only with weights
     sampled = estimate if weights is not None else None
-    return lift(what, f, _Operator(what, argnums, plan, with_value, sampled), 2, argnums)
+    return lift(what, f, _Transform(what, argnums, plan_for, with_value, sampled), 2, argnums)
 
 
 def _laplacian_plan(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
@@ -423,7 +431,7 @@ def _laplacian_plan(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
 def _laplacian_twice(program: Program[..., Any]) -> Program[..., Any]:
     """Return the program of the value and of the Laplacian of the Laplacian."""
     every = tuple(range(len(program.in_avals)))
-    laplacian_of = _Operator("biharmonic", every, _laplacian_plan, True, None)
+    laplacian_of = _Transform("biharmonic", every, _laplacian_plan, True, None)
     both = laplacian_of(before_differentiation(laplacian_of(program)))
     m = len(program.out_avals)
     outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :])
@@ -527,16 +535,16 @@ def _biharmonic(
 ) -> object:
     estimate = _estimate(what, samples, key)
 
-    def plan(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
+    def plan_for(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
         # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
         twice = n not in (0, 1, 2)
         if estimate is None and isinstance(n, Size):
             return _Plan(None, (), twice=True)
         terms: dict[_MultiIndex, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
-        return _Plan(None, () if twice and estimate is None else _plan(terms, n), terms, twice)
+        return _Plan(None, () if twice and estimate is None else _directions_of(terms, n), terms, twice)
 
-    return lift(what, f, _Operator(what, argnums, plan, with_value, estimate), 4, argnums)
+    return lift(what, f, _Transform(what, argnums, plan_for, with_value, estimate), 4, argnums)
 
 
 @overload
@@ -596,10 +604,10 @@ def _operator(
             f"{what}: {shown(tuple(indices))} name one derivative twice", remedy="give the sum of its coefficients"
         )
     if any(map(callable, terms.values())) and not isinstance(f, Program):
-        return _of_function(what, f, terms, argnums, samples, key, with_value)
+        return _of_varying_terms(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
-    def plan(_chosen: ChosenArguments, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
+    def plan_for(_chosen: ChosenArguments, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
         sparse: dict[_MultiIndex, Any] = {}
         for index, powers in indices.items():
             if len(powers) != n:
@@ -611,12 +619,12 @@ def _operator(
             value = coefficient(*args, **kwargs) if callable(coefficient) else coefficient
             sparse[tuple([(i, p) for i, p in enumerate(powers) if p])] = _scalar(what, index, value)
         constant = sparse.pop((), None)
-        return _Plan(constant, _plan(sparse, n), sparse)
+        return _Plan(constant, _directions_of(sparse, n), sparse)
 
-    return lift(what, f, _Operator(what, argnums, plan, with_value, _estimate(what, samples, key)), order, argnums)
+    return lift(what, f, _Transform(what, argnums, plan_for, with_value, _estimate(what, samples, key)), order, argnums)
 
 
-def _of_function(
+def _of_varying_terms(
     what: str,
     f: Callable[..., Any],
     terms: Mapping[Any, Coefficient],

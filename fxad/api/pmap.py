@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-import numpy as np
-
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
-from fxad.api.device_put import device_put
 from fxad.api.jit import jit
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
@@ -20,9 +17,7 @@ from fxad.api.mapped_axes import (
     size_of_map,
 )
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices
-from fxad.core import tree
 from fxad.core.builder import Builder
-from fxad.core.interpreter import run
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, shown
 from fxad.ir import Jaxpr
@@ -30,9 +25,8 @@ from fxad.operations.arguments import argument_keys, is_word, to_tuple
 from fxad.primitives.control.shard_map import mesh_of_maps
 from fxad.primitives.meshes import DimensionAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
-from fxad.runtime import Device, default_device, devices as default_devices
-from fxad.sharding import Mesh, NamedSharding, PartitionSpec, ids_of
-from fxad.tracing.array import binder
+from fxad.runtime import Device, default_device
+from fxad.sharding import ids_of
 from fxad.tracing.context import n_axes_in_scope, new_axis
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, function_name
@@ -135,14 +129,7 @@ def pmap(
     def on_devices(
         what: str, program: Program[..., object], name: str, size: int, dims: Sequence[int | None]
     ) -> Callable[..., object]:
-        manual = _axis_of_pmap(what, name, size, devices)
-        called = not isinstance(f, Program)
-        if called and not (program.jaxpr.eqns or binder().staging()):
-            leaves = _constant_results(what, program, manual, out_axes)
-            if leaves is not None:
-                results = tree.unflatten(program.out_tree, leaves)
-                return lambda *_args, **_kwargs: results
-        return _pmapped(what, program, manual, dims, out_axes)
+        return _pmapped(what, program, _axis_of_pmap(what, name, size, devices), dims, out_axes)
 
     mapped = map_each_index("pmap", f, axis_name, in_axes, axis_size, static_argnums, static_argnames, on_devices)
     return jit(mapped, donate_argnums=donate_argnums) if donates else mapped
@@ -207,29 +194,6 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
             f"pmap: global_arg_shapes={shown(global_arg_shapes)} is not supported",
             remedy="pass arrays of all processes: make_array_from_process_local_data",
         )
-
-
-def _constant_results(
-    what: str, program: Program[..., object], manual: ManualAxes, out_axes: AxesPrefix
-) -> list[object] | None:
-    """Return the leaves of the results of a pmap of a program without equations whose results are no arguments: nothing
-    is compiled. None for any other program, and if there are more indices than devices."""
-    body, bound = program.jaxpr, len(program.bound)
-    ((name, size),) = manual.mesh
-    by_id = {d.id: d for d in default_devices()}
-    ids = manual.ids or tuple(by_id)[:size]
-    if any([a in body.ins[bound:] for a in body.outs]) or len(ids) < size or not set(ids) <= set(by_id):
-        return None
-    values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
-    mesh = Mesh(np.array([by_id[k] for k in ids], dtype=object), name)
-    results: list[object] = []
-    for x, d in zip(values, mapped_axes_of_results(what, program, out_axes)[0], strict=True):
-        spec, whole = PartitionSpec(), x
-        if d is not None:
-            spec = PartitionSpec(*[None] * d, name)
-            whole = np.broadcast_to(np.expand_dims(x, d), (*x.shape[:d], size, *x.shape[d:]))
-        results.append(device_put(whole, NamedSharding(mesh, spec)))
-    return results
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:

@@ -115,7 +115,9 @@ def shard_map(
     check_function("shard_map", f)
     names = parameter_names(f)
     if mesh is not None:
-        ManualAxes.of(what, mesh, axis_names, check_vma)
+        ManualAxes.of(
+            what, mesh, axis_names, check_vma
+        )  # raises now for arguments that do not fit, not at the first call
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:
@@ -147,8 +149,16 @@ def shard_map(
 @final
 @dataclass(frozen=True, slots=True)
 class ManualAxes:
-    """The axes of a map over devices: those of the mesh, those that may be named, and the ids of the devices. `checked`:
-    results must be equal along the axes that their specs do not name."""
+    """The axes of a map over devices. `mesh` has the axes of the mesh that the map runs over, `named` those that may be
+    named, `ids` the ids of the devices; () are those of the map around, or the first ones. `checked`: results must be
+    equal along the axes that their specs do not name.
+
+    An axis that is not named stays, as the devices along it compute too, unless a map around runs over it already. For
+    a mesh of x: 2 and y: 2, and a map with axis_names={"y"} inside of one with axis_names={"x"}:
+
+        the outer map    mesh x, y    named x
+        the inner map    mesh y       named y    x is that of the outer map, and so are the devices
+    """
 
     mesh: MeshAxes
     named: MeshAxes

@@ -96,8 +96,9 @@ def dot_product_attention(
     _check_operands(q, k, v)
     b, t, n, h = q.shape
     s = k.shape[1]
-    score = [None if a is None else _score_operand(name, what, as_array(name, a, at), (b, n, t, s)) for what, at, a in
-             (("bias", 3, bias), ("mask", 4, mask))]  # fmt: skip
+    full = (b, n, t, s)
+    added = None if bias is None else _score_operand(name, "bias", as_array(name, bias, 3), full)
+    kept = None if mask is None else _score_mask(name, as_array(name, mask, 4), full)
     lengths = [
         None if a is None else _sequence_lengths(what, as_array(name, a), b)
         for what, a in (("query_seq_lengths", query_seq_lengths), ("key_value_seq_lengths", key_value_seq_lengths))
@@ -108,7 +109,7 @@ def dot_product_attention(
         raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
     scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
     static = scale, is_causal, window, return_residual
-    results = jit_composite_all(_attention, q, k, v, *score, *lengths, *static)
+    results = jit_composite_all(_attention, q, k, v, added, kept, *lengths, *static)
     results = tuple([out[0] for out in results]) if unbatched else results
     return (results[0], results[1]) if return_residual else results[0]
 
@@ -128,13 +129,19 @@ def _check_operands(q: Array, k: Array, v: Array) -> None:
 
 
 def _score_operand(op: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
-    """Return a bias or mask with the axes of the scores."""
+    """Return a bias or a mask with the axes of the scores. Raises: ShapeError."""
     x = x.reshape((1,) * (4 - x.ndim) + x.shape) if x.ndim < 4 else x
     if x.ndim != 4 or any([n not in (1, m) for n, m in zip(x.shape, full, strict=True)]):
         raise ShapeError(f"{op}: {what} {x.aval} does not broadcast to {full}")
-    if what == "mask" and x.dtype is not dtypes.bool_:
-        raise ParameterError(f"{op}: mask must be bool, got {x.aval}", remedy="add what is not bool as a bias")
     return x
+
+
+def _score_mask(op: str, x: Array, full: tuple[int, ...]) -> Array:
+    """Return a mask with the axes of the scores. Raises: ShapeError; ParameterError for a mask that is not bool."""
+    mask = _score_operand(op, "mask", x, full)
+    if mask.dtype is not dtypes.bool_:
+        raise ParameterError(f"{op}: mask must be bool, got {mask.aval}", remedy="add what is not bool as a bias")
+    return mask
 
 
 def _sequence_lengths(what: str, x: Array, batch: int) -> Array:

@@ -511,6 +511,6 @@ def insert(arr: ArrayLike, obj: ConstantIndex, values: ArrayLike, axis: int | No
         places = broadcast_to(_traced_places(at, n, 1), (count,))
         by_place = argsort(concat([broadcasted_iota(places.dtype, (n,), 0) * 2 + 1, places * 2]), stable=True)
         return take(concat([array, values.astype(array.dtype)], k), by_place, axis=k, mode="promise_in_bounds")
-    where = at if at.ndim else int(at)
-    order: NDArray = by_numpy("insert", np.insert, np.arange(n), where, np.arange(n, n + count))
+    place = at if at.ndim else int(at)
+    order: NDArray = by_numpy("insert", np.insert, np.arange(n), place, np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k, mode="promise_in_bounds")

@@ -142,7 +142,9 @@ def cov(
     if rows[-1].shape[1] != n:
         raise ShapeError(f"cov: {n} observations in m and {rows[-1].shape[1]} in y")
     subtracted = ddof if ddof is not None else 0 if bias else 1
-    weights = [_observation_weights(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
+    weights = [
+        _observation_weights(parameter, w, n) for parameter, w in (("fweights", fweights), ("aweights", aweights))
+    ]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
     return jit_composite(
@@ -171,13 +173,13 @@ def _rows_of_variables(name: str, k: int, x: ArrayLike, rowvar: bool) -> Array:
     return array if rowvar else matrix_transpose(array)
 
 
-def _observation_weights(name: str, weights: ArrayLike | None, n: int) -> Array | None:
-    """Return weights as a vector of `n`. Raises: ShapeError for another shape."""
+def _observation_weights(parameter: str, weights: ArrayLike | None, n: int) -> Array | None:
+    """Return a parameter of `cov` as a vector of `n` weights. Raises: ShapeError for another shape."""
     if weights is None:
         return None
     array = as_array("cov", weights)
     if array.shape != (n,):
-        raise ShapeError(f"cov: {name} {array.aval} for {n} observations")
+        raise ShapeError(f"cov: {parameter} {array.aval} for {n} observations")
     return array
 
 

@@ -72,7 +72,7 @@ class FunctionWithRules(Generic[P, R]):
 
     @property
     def axis_sizes(self) -> tuple[int, ...] | None:
-        """The axis sizes of `def_vmap`; None if the rule is for any size."""
+        """The axis sizes of `def_vmap`: () without a batching rule, None if the rule is for any size."""
         return self._given.vmap[1] if self._given.vmap else ()
 
     # ------------------------------------------------------------------------------------------------------- rules

@@ -270,7 +270,15 @@ class _Scope:
             2        a, b       a, b                         the function
 
         If the assumption does not grow, each trace closes over new values. Then the function is not `referable`: where
-        a rule calls it, it is traced again, and not referred to. So `referred` stays False, and the loop ends.
+        a rule calls it, it is traced again, and not referred to. So `referred` stays False, and the loop ends. For a
+        rule that calls the function, and makes an equal constant c in each trace:
+
+            trace    assumed    body and rules close over
+            1        a          a, c1
+            2        a, c1      a, c2                        c1 is equal, and one object stands for both
+            3        a, c2      a, c3                        not referable: no named call, the function
+
+        A rule that makes another constant in each trace adds one to the assumption: `_MAX_RETRACED` ends that.
         """
         before_rules = {*self.stack}
         block, rewind = tracing_repeatedly()
@@ -291,7 +299,8 @@ class _Scope:
                 call.referable = grows and retraced <= _MAX_RETRACED
                 call.body, assumed = replace(body, jaxpr=jaxprs[0], captured=captured), captured
                 rules, jaxprs, captured = trace()
-        call.body, call.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
+        call.body = replace(body, jaxpr=jaxprs[0], captured=captured)
+        call.referable = True  # its operands change no more: the rules of other functions may refer to it
         return _function(rules, jaxprs, len(captured))
 
 
@@ -306,7 +315,7 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
     jvp = tuple([rule for part in parts for rule in part.jvp])
     vjp = tuple([rule for part in parts if not part.further for rule in part.vjp])
-    if not jvp and not vjp:
+    if not jvp and not vjp:  # that of a further rule is for a function without another: `GivenRule.gives_derivative`
         vjp = tuple([rule for part in parts for rule in part.vjp])
     batch = tuple([rule for part in parts for rule in part.batch])
     return Function(body, n, Rules(jvp, vjp, batch, further=tuple([rule for part in parts for rule in part.further])))

@@ -62,7 +62,9 @@ _SPECIAL: Final = np.array([0.0, -0.0, 1.0, -1.0, 1e30, -1e-30, 1e300, np.inf, -
 _SPECIAL_DRAWS: Final = 4
 _CONFIRMING: Final = 16  # roundings of a difference that was found
 _BEYOND_NOISE: Final = 32.0
-_OF_LITERALS: Final = 8.0  # beyond noise, a difference is four spacings for each literal that was rounded
+# A literal that was rounded is off by up to spacing / 8. That is noise, and a difference is 32 times the noise: four
+# spacings and more for each such literal.
+_OF_LITERALS: Final = _BEYOND_NOISE / 4
 _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of all loops of one run
 
@@ -329,8 +331,11 @@ def _literal(a: Lit, rounding: _Rounding | None) -> NDArray:
         return wide
     spacing = float(np.spacing(np.ones((), dtypes.real_part(dtype))))
     parts = np.array([np.real(a.value), np.imag(a.value)], np.float64)
-    digits = np.frexp(parts)[0] / np.sqrt(spacing)
-    if ((digits == np.rint(digits)) | (parts == np.rint(parts))).all():  # few digits, or an integer: it is exact
+    # 0.5 and integers are exact. A number whose second half of binary digits is zero is taken for exact, as a rounded
+    # one has all digits but by chance: in float32, 0.5 and 0.8125 have at most 11, and 0.1 has 24.
+    half = round(-np.log2(spacing)) // 2
+    first_half = np.ldexp(np.frexp(parts)[0], half)
+    if ((first_half == np.rint(first_half)) | (parts == np.rint(parts))).all():
         return wide
     return np.asarray(np.multiply(wide, 1 + spacing / _OF_LITERALS * int(rounding.integers(-1, 2, ()))))
 

@@ -331,7 +331,15 @@ def _unknown_of_rows(
 ) -> list[ExactValue]:
     """Return a function for each result, which is applied to one row, or array along `axes`, of each operand. The
     other axes of the first operand are the leading axes of rows and results. An operand with fewer axes than the first
-    has rows along all but those."""
+    has rows along all but those.
+
+    The last axis of residues, r, is no axis of the operand. For a sort of x[a, b] along axis 0:
+
+        residues of x    [a, b, r]
+        moved            [b, a, r]    rows: [b, a * r]
+        of_rows          [b, a, r]    results of each row: [a]
+        the result       [a, b, r]    with the axis where x has it
+    """
     lead = [n for a, n in enumerate(ins[0].shape) if a not in axes]
     types = _types_in_name(domain, prim, ins)
     if domain.interpreted:
@@ -349,10 +357,8 @@ def _unknown_of_rows(
     results: list[ExactValue] = []
     for k, aval in enumerate(outs):
         inner = aval.ndim - len(lead)
-        if inner == len(axes) and axes != tuple(range(len(lead), aval.ndim)):
-            at = axes  # the result has the axes where the operand has them
-        else:
-            at = tuple(range(len(lead), aval.ndim))
+        # a result with as many axes of its own has them where the operand has them, another one behind the leading ones
+        at = axes if inner == len(axes) else tuple(range(len(lead), aval.ndim))
         of_rows = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind_of(aval.dtype))
         results.append(of_rows.like(np.moveaxis(of_rows.residues, range(-1 - inner, -1), at), of_rows.bit))
     return results

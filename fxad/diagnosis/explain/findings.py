@@ -321,20 +321,23 @@ def recomputed(equations: Equations, time: Sequence[TimeRow]) -> list[Observatio
     wasted, most, worst = 0.0, 0.0, ""
     at: tuple[_Place, int | None] = (None, None)
     for line, keys in by_line.items():
-        # Sums and products of the derivative may equal one of the line: for them, the least ratio is certain.
-        others = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
-        if others:
-            key = max(others, key=lambda k: (runs[k], cost[k]))
+        # Counts of cheap operations are not certain: a product of the derivative has the line, and may have the types,
+        # of one of the function, and is counted with it. So the most runs of an operation that is not cheap count, or
+        # else the least.
+        certain = [k for k in keys if compile_cost(type(first[k].eqn.prim))[0] is not Fusion.CHEAP]
+        if certain:
+            key = max(certain, key=lambda k: (runs[k], cost[k]))
         else:
             key = min(keys, key=lambda k: (runs[k], -cost[k]))
-        # without nesting, a ratio above 2 means that the first run of a value that nothing reads is left out
+        # Without nesting, each equation runs twice at most. A ratio is above 2 if a first run is left out, whose value
+        # nothing reads: of two equal equations, 1 runs at first and 2 run again, a ratio of (1 + 2) / 1.
         total = runs[key] if nested else min(2.0, runs[key])
         inside = " (a remat inside another)" if total > 2 else ""
         times = f"{total:.3g} times" if total != 2 else "twice"
         text = f"{line_text(line)} runs {times}{inside}: {first[key].eqn.prim.name} is computed again{by}"
         out.append((total <= 2, text))
         if total > 2:
-            # of each run but the first, what a remat alone would not run
+            # `cost` is that of total - 1 runs, all but the first; a single remat would make one of them
             share = sum([cost[k] for k in keys]) * (total - 2) / (total - 1)
             where = line, first[key].number
             if share > most:

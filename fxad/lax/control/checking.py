@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Mapping
 from typing import TypeVar
@@ -88,9 +87,10 @@ def positional_format(fmt: str, n: int, named: Mapping[str, object]) -> str:
         out.append(text.replace("{", "{{").replace("}", "}}"))
         if field is None:
             continue
-        name, rest = re.split(r"(?=[.\[])", field + ".", maxsplit=1)
+        name = field.partition(".")[0].partition("[")[0]
+        rest = field[len(name) :]
         if not name:
             name, count = str(count), count + 1
-        out.append(f"{{{places.get(name, name)}{rest[:-1]}{'!' + conversion if conversion else ''}")
+        out.append(f"{{{places.get(name, name)}{rest}{'!' + conversion if conversion else ''}")
         out.append(f":{spec}}}" if spec else "}")
     return "".join(out)

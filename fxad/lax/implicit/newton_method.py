@@ -33,7 +33,15 @@ _HALVINGS: Final = 12
 _JACOBIAN: Final = "jac has a row for each residual and a column for each unknown"
 
 
-def newton(f: ResidualFunction, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: JacobianTransform | None = None, tol: float | None = None, maxiter: int = 50) -> tuple[Array, Convergence]:  # fmt: skip
+def newton(
+    f: ResidualFunction,
+    x0: ArrayLike,
+    jac: Jacobian | None = None,
+    *,
+    jacobian: JacobianTransform | None = None,
+    tol: float | None = None,
+    maxiter: int = 50,
+) -> tuple[Array, Convergence]:
     """Return the x with f(x) = 0 for a vector x, and a report (`Convergence`).
 
     `jac(x)` is the Jacobian of `f`: a matrix, or a sparse matrix, such as `sparse_jacobian(f)` returns; then each step is a
@@ -108,7 +116,15 @@ def _newton(f: ResidualFunction, x: Array, jac: Jacobian, tol: float | None, max
     return x, _report(k, size, size <= target)
 
 
-def levenberg_marquardt(f: ResidualFunction, x0: ArrayLike, jac: Jacobian | None = None, *, jacobian: JacobianTransform | None = None, tol: float | None = None, maxiter: int = 100) -> tuple[Array, Convergence]:  # fmt: skip
+def levenberg_marquardt(
+    f: ResidualFunction,
+    x0: ArrayLike,
+    jac: Jacobian | None = None,
+    *,
+    jacobian: JacobianTransform | None = None,
+    tol: float | None = None,
+    maxiter: int = 100,
+) -> tuple[Array, Convergence]:
     """Return a local minimum of |f(x)|^2 over a vector x, and a report (`Convergence`) whose residual is the gradient.
 
     `jac(x)` is the Jacobian of `f` (m, n): a matrix, or a sparse matrix; or `jacobian` is the transformation that makes it,
