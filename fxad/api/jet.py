@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import factorial
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad.api.chosen_arguments import operand_flags
 from fxad.api.directional import Primals, as_tuple, inexact_positional, with_number_tangents
@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 # Coefficients 1, 2, ... of arguments, each a tuple with an entry per argument.
 Coefficients = Sequence[Any]
+
 _EXAMPLE: Final = "jet(f, (x, y), ((x_1, y_1), (x_2, y_2)))"
 
 

@@ -203,8 +203,8 @@ class _Estimate:
 
 @final
 class _Transform:
-    """From a program to that of an operator: `plan_for` gives the plan, for the chosen arguments, the number of their elements
-    and the arguments of the call."""
+    """From a program to that of an operator. `plan_for` gives the plan, for the chosen arguments, the number of their
+    elements and the arguments of the call."""
 
     def __init__(
         self,
@@ -214,13 +214,8 @@ class _Transform:
         with_value: bool,
         estimate: _Estimate | None,
     ) -> None:
-        self.what, self.argnums, self.plan, self.with_value, self.estimate = (
-            what,
-            argnums,
-            plan_for,
-            with_value,
-            estimate,
-        )
+        self.what, self.argnums, self.plan_for = what, argnums, plan_for
+        self.with_value, self.estimate = with_value, estimate
 
     def __call__(self, program: Program[..., object]) -> Program[..., Any]:
         chosen = ChosenArguments.by_number(self.what, program, self.argnums)

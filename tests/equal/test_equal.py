@@ -125,6 +125,11 @@ def on_one_device(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 REFUTED: dict[str, tuple[Any, ...]] = {
+    "a comparison at a constant that float32 has": (
+        lambda x: fnp.where(x > 0.5, 1, 0),
+        lambda x: fnp.where(x >= 0.5, 1, 0),
+        fx.Spec((4,), "float32"),
+    ),
     "a sign": (lambda x, y: x - y, lambda x, y: y - x, X, X),
     "a constant that is off by 1e-12": (lambda x: 0.1 * fnp.sin(x), lambda x: fnp.sin(x) * (0.1 + 1e-13), WIDE),
     "another constant of float32": (lambda x: x * 0.1, lambda x: x * 0.10001, X),
@@ -188,6 +193,11 @@ def test_a_difference_gives_operands_at_which_the_programs_differ(name: str) -> 
 
 
 UNDECIDED: dict[str, tuple[Any, ...]] = {
+    "a comparison at a constant that float32 rounds": (
+        lambda x: fnp.where(x > 0.1, 1, 0),
+        lambda x: fnp.where(x >= 0.1, 1, 0),
+        fx.Spec((4,), "float32"),
+    ),
     "bounds inside of bounds": (lambda x: fnp.clip(fnp.clip(x, -1, 1), -1, 1), lambda x: fnp.clip(x, -1, 1), X),
     "a law of exp": (lambda x: fnp.exp(x + 1), lambda x: fnp.exp(x) * fnp.exp(np.float32(1)), X),
     "rounded constants": (lambda x: x * 0.1 * 0.3, lambda x: x * (0.1 * 0.3), WIDE),
