@@ -219,8 +219,8 @@ def _carry_types(
     types = _types_in_steps(
         leaves, numbers, [_type_of_number(x) or a for x, a in zip(leaves, first, strict=True)], returned
     )
-    # Again with arrays in place of numbers: the first run leaves the types of a body that does not compute with numbers,
-    # such as one that calls a method of its carry. If that body returns i64 for the array i32 of a number, it is i64.
+    # Again with arrays in place of numbers: the first run changes nothing for a body that raises for numbers. If that
+    # body returns i64 for the number 0 as an array, i32, the carry is i64.
     return _as_arrays(_types_in_steps(leaves, numbers, _as_arrays(types), returned))
 
 
