@@ -647,6 +647,7 @@ def test_a_crash_is_found(planted: None) -> None:
     assert divergence.failure == "SIGSEGV: the process was ended by a signal"
     assert divergence.equation == "%0:f32[2] = cos %arg0:f32[2]"
     assert "  failure       SIGSEGV: the process was ended by a signal\n" in str(divergence)
+    assert divergence.call is not None
     assert "time_limit=60" in divergence.call
 
 
