@@ -115,9 +115,8 @@ def shard_map(
     check_function("shard_map", f)
     names = parameter_names(f)
     if mesh is not None:
-        ManualAxes.of(
-            what, mesh, axis_names, check_vma
-        )  # raises now for arguments that do not fit, not at the first call
+        # only checked here, so that the error comes before the first call
+        ManualAxes.of(what, mesh, axis_names, check_vma)
 
     @wraps(f, updated=())
     def mapped(*args: object, **kwargs: object) -> object:

@@ -575,10 +575,14 @@ def test_a_recorded_call_is_bisected(tmp_path: Path) -> None:
         fx.bisect(call, X)
 
 
+def wrong_cos(_: Cos, x: NDArray) -> NDArray:
+    return np.cos(x) + np.float32(0.5)
+
+
 def test_a_divergence_is_written_as_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails now, for the same reason, and passes when the fault is gone."""
     with monkeypatch.context() as planted:  # a difference of the defaults: no argument of `bisect` is written
-        planted.setattr(Cos, "compute", lambda _, x: np.cos(x) + np.float32(0.5))
+        planted.setattr(Cos, "compute", wrong_cos)
         divergence = found(fx.bisect(fx.trace(lambda x: fnp.cos(x) * 2, X), X))
         assert divergence.call == ""
         divergence.as_test(tmp_path / "test_defaults.py")
