@@ -583,7 +583,7 @@ def test_a_divergence_is_written_as_a_test(tmp_path: Path, monkeypatch: pytest.M
     """It fails now, for the same reason, and passes when the fault is gone."""
     with monkeypatch.context() as planted:  # a difference of the defaults: no argument of `bisect` is written
         planted.setattr(Cos, "compute", wrong_cos)
-        divergence = found(fx.bisect(fx.trace(lambda x: fnp.cos(x) * 2, X), X))
+        divergence = found(fx.bisect(fx.trace(twice_of(fnp.cos), X), X))
         assert divergence.call == ""
         divergence.as_test(tmp_path / "test_defaults.py")
         with pytest.raises(AssertionError, match="compiled differs from interpreted\n"):
