@@ -388,7 +388,7 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _UserCall, ordered: boo
 def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
     """Return the call of a program from one array to one array: one Python frame, and no attribute lookup on the
     program. It is `_call_of_two_arrays` with one operand, written out as docs/adr/0036 says why;
-    `test_a_call_is_one_frame` calls both."""
+    tests/api/test_calling.py calls both."""
     (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 

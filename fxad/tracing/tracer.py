@@ -201,7 +201,7 @@ class Tracer(Array):
         raise self._without_value(what, remedy)
 
     def _lack(self, name: str, remedy: str) -> NoReturn:
-        """Raise the error for a property of values: `hasattr` is False, as for an attribute that is missing."""
+        """Raise the error for a property of values, which is missing: `self` has no such attribute."""
         error = self._without_value(name, remedy)
         raise TracerAttributeError(error.message, remedy=remedy) if type(error) is TracerError else error
 
