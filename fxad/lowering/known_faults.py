@@ -63,7 +63,7 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
 
 
 class Kind(Flag):
-    """What the operation is that made a value, if XLA may fold it into the operation that reads the value."""
+    """Kinds of values, by the operation that made them: XLA folds such operations into those that read the value."""
 
     NONE = 0
     SUM = auto()  # x + a, x - a, a - x of a constant a
@@ -79,8 +79,8 @@ class Kind(Flag):
 @final
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """XLA folds an operation into one that reads its result: into this one, after an operation of the kind `after`. The
-    result of this one is of the kind `makes`. If `beside_constant`, both hold only if an operand is a constant."""
+    """XLA folds an operand of the kind `after` into the operation that has this entry in `FOLDS`. The result is of the
+    kind `makes`. If `beside_constant`, both hold only if another operand is a constant."""
 
     after: Kind
     makes: Kind
@@ -91,19 +91,22 @@ class Folding:
 # the range: 300 / (200 / 300) is infinite in float16. The logarithm of (-4) ** 0.5 is 0.69, and not nan.
 _QUOTIENTS: Final = Folding(Kind.QUOTIENT, Kind.QUOTIENT)
 # Up to jaxlib 0.11, XLA computes (x + a) - b as x + (a - b), and (x * a) * b as x * (a * b), for constants a and b.
-_SUMS: Final = (Folding(Kind.SUM, Kind.SUM, beside_constant=True),)
-_PRODUCTS: Final = (Folding(Kind.PRODUCT, Kind.PRODUCT, beside_constant=True),)
-_OF_CONSTANTS: Final = (
-    {"stablehlo.add": _SUMS, "stablehlo.subtract": _SUMS, "stablehlo.multiply": _PRODUCTS} if VERSION < (0, 12) else {}
-)
+_SUMS: Final = Folding(Kind.SUM, Kind.SUM, beside_constant=True)
+_PRODUCTS: Final = Folding(Kind.PRODUCT, Kind.PRODUCT, beside_constant=True)
 
-# What XLA folds, by the name of the operation that it is folded into. A barrier between the two operations keeps them
-# apart until kernels are formed, and takes no time.
-FOLDS: Final[Mapping[str, tuple[Folding, ...]]] = MappingProxyType({
-    "stablehlo.divide": (_QUOTIENTS, *_OF_CONSTANTS.get("stablehlo.multiply", ())),
+# The foldings of XLA, by the name of the second operation. A barrier between the two operations keeps them apart until
+# kernels are formed, and takes no time.
+_ALWAYS: Final[Mapping[str, tuple[Folding, ...]]] = MappingProxyType({
+    "stablehlo.divide": (_QUOTIENTS,),
     "stablehlo.power": (Folding(Kind.NONE, Kind.POWER),),
     "stablehlo.log": (Folding(Kind.POWER, Kind.NONE),),
-    **_OF_CONSTANTS,
+})  # fmt: skip
+FOLDS: Final[Mapping[str, tuple[Folding, ...]]] = _ALWAYS if VERSION >= (0, 12) else MappingProxyType({
+    **_ALWAYS,
+    "stablehlo.divide": (_QUOTIENTS, _PRODUCTS),
+    "stablehlo.multiply": (_PRODUCTS,),
+    "stablehlo.add": (_SUMS,),
+    "stablehlo.subtract": (_SUMS,),
 })  # fmt: skip
 # XLA moves these over others: the result is of the kind of the operand.
 MOVED: Final = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", "stablehlo.transpose"})

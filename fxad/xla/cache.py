@@ -242,8 +242,8 @@ class _Contents:
         uses its executables, and is dropped with them. The newest one is dropped last."""
 
         def free(entry: _CacheEntry, _: object) -> int | None:
-            others = self.held  # the entry is taken out of it while it is asked
-            if (entry is newest and others) or (entry.calls and not entry.release()):
+            is_last = not self.held  # `_drop_oldest` has taken this entry out
+            if (entry is newest and not is_last) or (entry.calls and not entry.release()):
                 return None  # used since the last time
             self.counts().evictions += 1
             return entry.bytes

@@ -128,7 +128,7 @@ class Observation:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, by subject, and the problems, the worst first."""
+    """The findings by subject, and the problems, the worst first."""
 
     findings: tuple[Findings, ...]
     problems: tuple[PageProblem, ...]

@@ -112,7 +112,7 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         a mark of a kept value      the operand of that value
         others                      the recomputed value, of a mark the value that it marks, such as an operand
 
-        What the first program stores for a new operand is the mark, which tells an outer `remat` that it is kept:
+        For a new operand, the first program stores the mark, which tells an outer `remat` that the value is kept:
 
                                         stored, where host_call has an effect    stored, where it has none
             %0 = host_call %arg0        operand: %0                              -

@@ -197,18 +197,24 @@ def _others(operands: Sequence[T], values: tuple[tuple[int, int], ...]) -> list[
     return [x for i, x in enumerate(operands) if i not in read]
 
 
+class _RunAgain:
+    """A pair whose second equation runs the first again: nothing is stored for it."""
+
+    __slots__ = ()
+
+    def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, _sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
+        """Add the first equation. Return its results, and what is stored for the second: nothing."""
+        return dict(zip(eqn.outs, b.copy(eqn, ins), strict=True)), ()
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class _BranchPair:
+class _BranchPair(_RunAgain):
     """Two choices by one index. The second one runs the branch of the first again."""
 
     first: Cond
     second: Cond
     values: tuple[tuple[int, int], ...]
-
-    def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, _sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
-        """Add the first equation. Return its results, and what is stored for the second: nothing."""
-        return dict(zip(eqn.outs, b.copy(eqn, ins), strict=True)), ()
 
     def add_second(
         self, b: Builder, ins: Atoms, first_ins: Atoms, _stored: Atoms, _sizes: tuple[int, ...]
@@ -221,16 +227,12 @@ class _BranchPair:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _MapPair:
+class _MapPair(_RunAgain):
     """Two maps over the same devices. The second one runs the body of the first again."""
 
     first: ShardMap
     second: ShardMap
     values: tuple[tuple[int, int], ...]
-
-    def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, _sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
-        """Add the first equation. Return its results, and what is stored for the second: nothing."""
-        return dict(zip(eqn.outs, b.copy(eqn, ins), strict=True)), ()
 
     def add_second(
         self, b: Builder, ins: Atoms, first_ins: Atoms, _stored: Atoms, _sizes: tuple[int, ...]
