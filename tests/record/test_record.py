@@ -446,12 +446,12 @@ def test_a_process_that_is_killed_leaves_the_complete_calls_and_the_one_that_kil
     assert first.same_bits()
     assert not first.ended_process
     assert second.ended_process
-    assert second.outcome == "the process ended in the call, or could not write the results"
+    assert second.outcome == "the process ended or was interrupted in the call, or could not write the results"
     assert second.args[0] == 2
     with pytest.raises(
         fx.errors.ArgumentError,
         match=r"same_bits: the call of <lambda> in 000001.fxcall has no recorded results: the process ended"
-        r" in the call, or could not write the results"
+        r" or was interrupted in the call, or could not write the results"
         r"(?s:.*)compare with the interpreter: fx.bisect\(call\)",
     ):
         second.same_bits()

@@ -176,7 +176,7 @@ class RecordedCall:
 
     @property
     def ended_process(self) -> bool:
-        """Return True if the recorded call neither returned nor raised: its process ended."""
+        """Return True if the recorded call neither returned nor raised: its process ended, or Ctrl-C ended the call."""
         return self.results is None and not self.error
 
     @property
@@ -184,7 +184,9 @@ class RecordedCall:
         """How the recorded call ended, as a text."""
         if self.error:
             return f"it raised {self.error}"
-        return "the process ended in the call, or could not write the results" if self.ended_process else "it returned"
+        if self.ended_process:
+            return "the process ended or was interrupted in the call, or could not write the results"
+        return "it returned"
 
     @property
     def _name(self) -> str:
