@@ -145,6 +145,11 @@ REFUTED: dict[str, tuple[Any, ...]] = {
     "an axis": (lambda x: fnp.sum(x, 0), lambda x: fnp.sum(x, 1), MATRIX),
     "a transpose": (lambda x: x @ x, lambda x: x @ x.T, MATRIX),
     "the largest": (lambda x: fnp.max(x), lambda x: fnp.min(x), X),
+    "the largest, of one number": (
+        lambda x: fnp.maximum(x, fnp.maximum(x, x**3)),
+        lambda x: fnp.minimum(x, fnp.maximum(x, x**3)),
+        fx.Spec((), "float32"),
+    ),
     "an index": (lambda x: fnp.argmax(x), lambda x: fnp.argmin(x), X),
     "conjugation": (lambda z: z * z, lambda z: z * fnp.conj(z), COMPLEX),
     "an integer": (lambda x, n: x * n, lambda x, n: x * (n + 1), X, INTEGER),

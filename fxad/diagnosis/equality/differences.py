@@ -55,6 +55,7 @@ from fxad.support.progress import Progress
 _DRAWS: Final = 7
 _WITH_TIES: Final = 4  # the draw whose floats are small integers, and equal each other
 _EXTREME: Final = range(_DRAWS, _DRAWS + 4)  # draws whose integers are at the limits of their dtypes
+_ELEMENTS: Final = 64  # of floats in all draws, at least: one draw of a scalar may miss half of the cases of a `max`
 _MAX_CONSTANTS: Final = 6  # near which operands are drawn
 _MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those of bodies counted once
 _ROUNDINGS: Final = 3
@@ -115,18 +116,21 @@ def _confirmed(question: Question, found: Counterexample) -> bool:
 
 def _draws(question: Question) -> Iterator[list[NDArray]]:
     """Give operands: floats around 0 of several sizes, or positive ones, or equal ones, and small or extreme integers;
-    then values above, below and at the constants of the programs, where comparisons change. Operands whose values are
-    given have these."""
+    then values above, below and at the constants of the programs, where comparisons change; then the first kinds again,
+    if the operands have few elements. Operands whose values are given have these."""
     programs = question.programs
     constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
     integers = any([x is None and not a.inexact for a, x in zip(question.avals, question.known, strict=True)])
     near: list[tuple[float, float] | None] = [None] * (_DRAWS + len(_EXTREME) * integers)
     near += [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
+    again = len(near)
+    floats = sum([a.size for a, x in zip(question.avals, question.known, strict=True) if x is None and a.inexact])
+    near += [None] * max(0, -(-_ELEMENTS // floats) - _DRAWS if floats else 0)
     work = sum([len(body.eqns) for p in programs for body in distinct_jaxprs(p)])
     for draw in range(min(len(near), max(3, _MAX_EQUATIONS // max(work, 1)))):
         source = np.random.default_rng([question.seed, draw])
         yield [
-            _drawn(source, aval, draw, near[draw]) if value is None else value
+            _drawn(source, aval, draw if draw < again else draw % _DRAWS, near[draw]) if value is None else value
             for aval, value in zip(question.avals, question.known, strict=True)
         ]
 
