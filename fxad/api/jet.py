@@ -91,7 +91,7 @@ def jet(
         order = check_order("jet", order)
         given = order if given is None and series is None else _length(series) if given is None else given
         transformed: Callable[..., object] = jet_of_program(
-            before_differentiation(f), order, _check_given(given, order)
+            before_differentiation(f), order, _check_number_of_coefficients(given, order)
         )
         return (
             transformed
@@ -122,7 +122,7 @@ def _jet_of_function(
 ) -> object:
     primals, coefficients = as_tuple("jet", "primals", primals, _EXAMPLE), _series_tuple(series)
     order = check_order("jet", len(coefficients) if order is None else order)
-    _check_given(len(coefficients), order)
+    _check_number_of_coefficients(len(coefficients), order)
     coefficients = tuple([as_tuple("jet", f"series[{k}]", c, _EXAMPLE) for k, c in enumerate(coefficients)])
     statics = static_arguments(f"jet of {function_name(f)}", f, static_argnums, static_argnames)
     program, primals, kwargs = trace_at_values("jet", f, statics, primals, kwargs, orders=order)
@@ -141,7 +141,7 @@ def check_order(what: str, order: object) -> int:
     return plain
 
 
-def _check_given(given: object, order: int) -> int:
+def _check_number_of_coefficients(given: object, order: int) -> int:
     plain = plain_ints(given)
     if isinstance(plain, bool) or not isinstance(plain, int) or not 1 <= plain <= order:
         raise ArgumentError(
@@ -164,15 +164,18 @@ def _series_tuple(series: object) -> tuple[Any, ...]:
     return tuple(series)
 
 
-def jet_of_program(program: Program[..., object], order: int, given: int, composed: bool = False) -> Program[..., Any]:
-    """Return the program of a series. `composed`: see `transforms.jet`."""
+def jet_of_program(
+    program: Program[..., object], order: int, n_coefficients: int, composed: bool = False
+) -> Program[..., Any]:
+    """Return the program of a series, which takes the first `n_coefficients` coefficients of the arguments. `composed`: see
+    `transforms.jet`."""
     args, kwargs = program.args_tree, program.kwargs_tree
     flags = operand_flags(program, inexact_positional(program))
-    pattern = tuple([tuple([m and k < given for k in range(order)]) for m in flags])
+    pattern = tuple([tuple([m and k < n_coefficients for k in range(order)]) for m in flags])
     fused, has = series_of_jaxpr(program.jaxpr, pattern, composed)
-    n_bound, n_args, n_in, moving = len(program.bound), args.num_leaves, len(program.jaxpr.ins), sum(flags)
+    n_bound, n_args, n_in, n_inexact = len(program.bound), args.num_leaves, len(program.jaxpr.ins), sum(flags)
     # operands: bound, args, kwargs, coefficients by operand -> bound, args, coefficients by order, kwargs
-    by_order = [n_in + i * given + k for k in range(given) for i in range(moving)]
+    by_order = [n_in + i * n_coefficients + k for k in range(n_coefficients) for i in range(n_inexact)]
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
     fused = reorder_operands(fused, (*first, *by_order, *last))
     outs = program.out_avals
@@ -184,7 +187,7 @@ def jet_of_program(program: Program[..., object], order: int, given: int, compos
     out_tangents = tangent_tree(program.out_tree, outs)
     return Program(
         jaxpr,
-        tree.call_structure(tree.tuple_structure(args, tree.tuple_structure(*[tangents] * given)), kwargs),
+        tree.call_structure(tree.tuple_structure(args, tree.tuple_structure(*[tangents] * n_coefficients)), kwargs),
         tree.tuple_structure(program.out_tree, tree.tuple_structure(*[out_tangents] * order)),
         program.bound,
         ("primals", TangentsName("series")),

@@ -134,20 +134,19 @@ def _directions_of(terms: Mapping[_MultiIndex, Any], n: int) -> list[_Directions
         for direction, weight in _along_directions(index).items():
             weights.setdefault(direction, {}).setdefault(order, []).append((weight, coefficient))
     groups: dict[int, list[_MultiIndex]] = {}
-    for direction, by_order in weights.items():
-        groups.setdefault(max(by_order), []).append(direction)
-    plans: list[_Directions] = []
+    for direction, terms_by_order in weights.items():
+        groups.setdefault(max(terms_by_order), []).append(direction)
+    sets: list[_Directions] = []
     for order, directions in sorted(groups.items()):
         rows = np.zeros((len(directions), n))
         for row, direction in zip(rows, directions, strict=True):
             for i, v in direction:
                 row[i] = v
         orders = sorted({k for d in directions for k in weights[d]})
-        given = _Identity(n) if rows.shape == (n, n) and (rows == np.eye(n)).all() else rows
-        plans.append(
-            _Directions(order, given, {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders})
-        )
-    return plans
+        unit_vectors = rows.shape == (n, n) and (rows == np.eye(n)).all()
+        by_order = {k: _weights_of([weights[d].get(k, []) for d in directions]) for k in orders}
+        sets.append(_Directions(order, _Identity(n) if unit_vectors else rows, by_order))
+    return sets
 
 
 def _weights_of(terms: Sequence[Sequence[tuple[float, Any]]]) -> NDArray | Array:
@@ -169,9 +168,10 @@ def _weights_of(terms: Sequence[Sequence[tuple[float, Any]]]) -> NDArray | Array
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """How an operator is computed. From `terms`, the coefficients of the derivatives, if rows for monomials are fewer
-    values than series along the `directions`; `twice`: in place of series, as the Laplacian of the Laplacian."""
+class _Decomposition:
+    """An operator as a sum of derivatives that are computed: of `terms`, which are the coefficients of the derivatives,
+    if rows for monomials are fewer values than series along the `directions`; `twice`: in place of series, as the
+    Laplacian of the Laplacian. `constant` is the coefficient of the value itself."""
 
     constant: Any
     directions: Sequence[_Directions]
@@ -202,19 +202,19 @@ class _Estimate:
 
 
 @final
-class _Transform:
-    """From a program to that of an operator. `plan_for` gives the plan, for the chosen arguments, the number of their
-    elements and the arguments of the call."""
+class _OperatorTransform:
+    """From a program to that of an operator. `decompose` takes the chosen arguments, the number of their elements and the
+    arguments of the call."""
 
     def __init__(
         self,
         what: str,
         argnums: Argnums,
-        plan_for: Callable[[ChosenArguments, int, tuple[Any, ...], dict[str, Any]], _Plan],
+        decompose: Callable[[ChosenArguments, int, tuple[Any, ...], dict[str, Any]], _Decomposition],
         with_value: bool,
         estimate: _Estimate | None,
     ) -> None:
-        self.what, self.argnums, self.plan_for = what, argnums, plan_for
+        self.what, self.argnums, self.decompose = what, argnums, decompose
         self.with_value, self.estimate = with_value, estimate
 
     def __call__(self, program: Program[..., object]) -> Program[..., Any]:
@@ -234,13 +234,13 @@ class _Transform:
         name = f"{self.what}_{program.name}"
         return Program.of(program, jaxpr=jaxpr, out_tree=traced.out_tree, bound=traced.bound, name=name)
 
-    def _unit_vectors(self, moving: Sequence[Aval]) -> Spec | None:
+    def _unit_vectors(self, primals: Sequence[Aval]) -> Spec | None:
         """Return the type of an operand for all unit vectors. They are an operand while the program is traced, and no
         `eye`, so that `sparse_directions` knows them: it carries derivatives without their zeros, and takes the
         operand out again. None for several arguments, and for one of a size that is not known or less than 2."""
-        if len(moving) != 1 or moving[0].symbolic or moving[0].size < 2:
+        if len(primals) != 1 or primals[0].symbolic or primals[0].size < 2:
             return None
-        (x,) = moving
+        (x,) = primals
         return Spec((x.size, *x.shape), x.dtype)
 
     def _check(self, program: Program[..., object], chosen: ChosenArguments) -> None:
@@ -264,64 +264,66 @@ class _Transform:
         unit: Array | None,
     ) -> Any:
         of_chosen = chosen.function(args, kwargs)
-        moving, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
-        plan = self.plan_for(chosen, sum([x.size for x in moving]), args, kwargs)
+        primals, structure = tree.flatten(tuple(chosen.of_call(args, kwargs)))
+        decomposition = self.decompose(chosen, sum([x.size for x in primals]), args, kwargs)
 
-        def of_moving(*values: Any) -> Any:
+        def of_primals(*values: Any) -> Any:
             return of_chosen(*tree.unflatten(structure, values))
 
-        inner = trace(of_moving, *moving)
-        found = self._of_monomials(inner, moving, plan, unit)
-        value, totals = self._of_directions(inner, moving, plan, unit) if found is None else found
-        if plan.constant is not None:
-            totals.append(tree.map(lambda y: y * fnp.asarray(plan.constant, y.dtype), value))
+        inner = trace(of_primals, *primals)
+        by_monomials = self._by_monomials(inner, primals, decomposition, unit)
+        value, totals = by_monomials or self._by_directions(inner, primals, decomposition, unit)
+        if decomposition.constant is not None:
+            totals.append(tree.map(lambda y: y * fnp.asarray(decomposition.constant, y.dtype), value))
         total = totals[0] if totals else tree.map(fnp.zeros_like, value)
         for other in totals[1:]:
             total = tree.map(lambda a, b: a + b, total, other)
         return (value, total) if self.with_value else total
 
-    def _of_directions(
-        self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
+    def _by_directions(
+        self, inner: Program[..., Any], primals: Sequence[Array], decomposition: _Decomposition, unit: Array | None
     ) -> tuple[Any, list[Any]]:
         """Return the value, and parts of the operator: by series along directions, or by two Laplacians."""
-        if plan.twice and self.estimate is None:
-            first, total = _laplacian_twice(inner)(*moving)
+        if decomposition.twice and self.estimate is None:
+            first, total = _laplacian_twice(inner)(*primals)
             return first, [total]
         value: Any = None
         totals: list[Any] = []
-        for directions in plan.directions:
+        for directions in decomposition.directions:
             directions = self._sampled(directions)
             series = jet(inner, order=directions.order, given=1)
-            run = partial(_series_along, series, tuple(moving))
-            value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, moving, unit))
+            run = partial(_series_along, series, tuple(primals))
+            value, coefficients = vmap(run, out_axes=(None, 0))(_split(directions.rows, primals, unit))
             for k, weights in directions.weights.items():
                 totals.append(tree.map(partial(_weighted_sum, weights), coefficients[k - 1]))
-        return inner(*moving) if value is None else value, totals
+        return inner(*primals) if value is None else value, totals
 
-    def _of_monomials(
-        self, inner: Program[..., Any], moving: Sequence[Array], plan: _Plan, unit: Array | None
+    def _by_monomials(
+        self, inner: Program[..., Any], primals: Sequence[Array], decomposition: _Decomposition, unit: Array | None
     ) -> tuple[Any, list[Any]] | None:
         """Return the value and the operator, by rows for monomials; None if directions carry no more, or if there are
         too many products, or an equation without a rule."""
-        if self.estimate is not None or not plan.terms or len(plan.terms) > _MOST_PRODUCTS:
+        if self.estimate is not None or not decomposition.terms or len(decomposition.terms) > _MOST_PRODUCTS:
             return None
-        terms = {tuple([i for i, p in index for _ in range(p)]): c for index, c in plan.terms.items()}
+        terms = {tuple([i for i, p in index for _ in range(p)]): c for index, c in decomposition.terms.items()}
         grading = Grading.least(tuple(terms))
-        if (grading.n_rows >= plan.n_values and not plan.twice) or grading.n_products > _MOST_PRODUCTS:
+        if (
+            grading.n_rows >= decomposition.n_values and not decomposition.twice
+        ) or grading.n_products > _MOST_PRODUCTS:
             return None
-        given = [c for c in terms.values() if isinstance(c, Array)]
-        numbers = [factorials(t) * (1.0 if given or isinstance(c, Array) else c) for t, c in terms.items()]
-        factors = [fnp.stack([fnp.asarray(c, given[0].dtype) for c in terms.values()])] if given else []
+        arrays = [c for c in terms.values() if isinstance(c, Array)]
+        numbers = [factorials(t) * (1.0 if arrays or isinstance(c, Array) else c) for t, c in terms.items()]
+        factors = [fnp.stack([fnp.asarray(c, arrays[0].dtype) for c in terms.values()])] if arrays else []
         series = jet_of_program(before_differentiation(inner), grading.order, 1, composed=True)
         jaxpr = transforms.simplify(transforms.cse(transforms.inline(series.jaxpr)))
-        direction = range(len(jaxpr.ins) - len(moving), len(jaxpr.ins))
+        direction = range(len(jaxpr.ins) - len(primals), len(jaxpr.ins))
         of_factors = Aval(factors[0].shape, factors[0].dtype) if factors else None
         rows = graded(jaxpr, direction, len(inner.out_avals), grading, numbers, of_factors)
         if rows is None:
             return None
-        n = sum([x.size for x in moving])
+        n = sum([x.size for x in primals])
         unit_rows = _Identity(n) if len(grading.variables) == n else np.eye(n)[list(grading.variables)]
-        args = (*moving, *_split(unit_rows, moving, unit), *factors)
+        args = (*primals, *_split(unit_rows, primals, unit), *factors)
         program: Program[..., Any] = Program(
             rows,
             tree.flatten((args, {}))[1],
@@ -361,12 +363,12 @@ def _split(rows: Any, leaves: Sequence[Any], unit: Array | None) -> tuple[Any, .
     if isinstance(rows, _Identity) and len(leaves) == 1:  # in the dtype of the only argument, without a conversion
         (x,) = leaves
         return (fnp.eye(x.size, dtype=x.dtype).reshape((x.size, *x.shape)),)
-    dense, found, start = _dense(rows), list[Any](), 0
+    dense, stacks, start = _dense(rows), list[Any](), 0
     for x in leaves:
-        part = dense[:, start : start + x.size]
-        found.append(part.astype(x.dtype).reshape((dense.shape[0], *x.shape)))
+        columns = dense[:, start : start + x.size]
+        stacks.append(columns.astype(x.dtype).reshape((dense.shape[0], *x.shape)))
         start += x.size
-    return tuple(found)
+    return tuple(stacks)
 
 
 def _dense(rows: Any) -> Array:
@@ -383,13 +385,13 @@ def _weighted_sum(weights: Any, y: Array) -> Array:
     return (y * lax.broadcast_in_dim(by_slice, y.shape, (0,))).sum(0)
 
 
-def _estimate(what: str, samples: object, key: ArrayLike | None) -> _Estimate | None:
+def _checked_estimate(what: str, samples: object, key: ArrayLike | None) -> _Estimate | None:
     if samples is None and key is None:
         return None
     samples = plain_ints(samples)
     if samples is None or key is None:
-        given = "samples" if key is None else "a key"
-        raise ArgumentError(f"{what}: {given} is given alone", remedy="an estimate takes both: samples=16, key=key")
+        alone = "samples" if key is None else "a key"
+        raise ArgumentError(f"{what}: {alone} is given alone", remedy="an estimate takes both: samples=16, key=key")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ArgumentError(
             f"{what}: samples is {shown(samples)}, not an int >= 1", remedy="give the number of random directions"
@@ -400,33 +402,33 @@ def _estimate(what: str, samples: object, key: ArrayLike | None) -> _Estimate | 
 # ---------------------------------------------------------------------------------------------------------- operators
 
 
-def _laplacian(
+def _make_laplacian(
     what: str, f: Any, argnums: Argnums, weights: Any, samples: int | None, key: ArrayLike | None, with_value: bool
 ) -> object:
-    estimate = _estimate(what, samples, key)
+    estimate = _checked_estimate(what, samples, key)
 
-    def plan_for(chosen: ChosenArguments, n: int, *_: object) -> _Plan:
+    def decompose(chosen: ChosenArguments, n: int, *_: object) -> _Decomposition:
         if weights is None and estimate is not None and estimate.samples < n:  # Hutchinson: the mean of v v^T is I
             signs = random.rademacher(estimate.key, (estimate.samples, n), np.dtype(np.float32))
-            return _Plan(None, [_Directions(2, signs, {2: 2 / estimate.samples})])
+            return _Decomposition(None, [_Directions(2, signs, {2: 2 / estimate.samples})])
         if weights is None:
-            return _laplacian_plan(chosen, n)
+            return _decompose_laplacian(chosen, n)
         by_element = 2 * _flat_weights(what, weights, chosen)
-        return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})])
+        return _Decomposition(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: by_element})])
 
     # of all directions at random, only with weights
     sampled = estimate if weights is not None else None
-    return lift(what, f, _Transform(what, argnums, plan_for, with_value, sampled), 2, argnums)
+    return lift(what, f, _OperatorTransform(what, argnums, decompose, with_value, sampled), 2, argnums)
 
 
-def _laplacian_plan(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
-    return _Plan(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})])
+def _decompose_laplacian(_chosen: ChosenArguments, n: int, *_: object) -> _Decomposition:
+    return _Decomposition(None, [] if n == 0 else [_Directions(2, _Identity(n), {2: 2.0})])
 
 
 def _laplacian_twice(program: Program[..., Any]) -> Program[..., Any]:
     """Return the program of the value and of the Laplacian of the Laplacian."""
     every = tuple(range(len(program.in_avals)))
-    laplacian_of = _Transform("biharmonic", every, _laplacian_plan, True, None)
+    laplacian_of = _OperatorTransform("biharmonic", every, _decompose_laplacian, True, None)
     both = laplacian_of(before_differentiation(laplacian_of(program)))
     m = len(program.out_avals)
     outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :])
@@ -492,7 +494,7 @@ def laplacian(
     Raises: NotDifferentiableError for arguments or results that are not real floating; ShapeError and TreeError
             for weights of another shape and tree; ArgumentError for samples without a key.
     """
-    return _laplacian("laplacian", f, argnums, weights, samples, key, False)
+    return _make_laplacian("laplacian", f, argnums, weights, samples, key, False)
 
 
 @overload
@@ -522,24 +524,24 @@ def value_and_laplacian(
     key: ArrayLike | None = None,
 ) -> object:
     """Return (value of `f`, `laplacian` of it), computed together."""
-    return _laplacian("value_and_laplacian", f, argnums, weights, samples, key, True)
+    return _make_laplacian("value_and_laplacian", f, argnums, weights, samples, key, True)
 
 
-def _biharmonic(
+def _make_biharmonic(
     what: str, f: Any, argnums: Argnums, samples: int | None, key: ArrayLike | None, with_value: bool
 ) -> object:
-    estimate = _estimate(what, samples, key)
+    estimate = _checked_estimate(what, samples, key)
 
-    def plan_for(_chosen: ChosenArguments, n: int, *_: object) -> _Plan:
+    def decompose(_chosen: ChosenArguments, n: int, *_: object) -> _Decomposition:
         # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
         twice = n not in (0, 1, 2)
         if estimate is None and isinstance(n, Size):
-            return _Plan(None, (), twice=True)
+            return _Decomposition(None, (), twice=True)
         terms: dict[_MultiIndex, float] = {((i, 4),): 1.0 for i in range(n)}
         terms.update({((i, 2), (j, 2)): 2.0 for j in range(n) for i in range(j)})
-        return _Plan(None, () if twice and estimate is None else _directions_of(terms, n), terms, twice)
+        return _Decomposition(None, () if twice and estimate is None else _directions_of(terms, n), terms, twice)
 
-    return lift(what, f, _Transform(what, argnums, plan_for, with_value, estimate), 4, argnums)
+    return lift(what, f, _OperatorTransform(what, argnums, decompose, with_value, estimate), 4, argnums)
 
 
 @overload
@@ -561,7 +563,7 @@ def biharmonic(
             loops in `f`, and for n > 8, as the Laplacian of the Laplacian: (n + 2)^2.
     Raises: as `laplacian`.
     """
-    return _biharmonic("biharmonic", f, argnums, samples, key, False)
+    return _make_biharmonic("biharmonic", f, argnums, samples, key, False)
 
 
 @overload
@@ -576,10 +578,10 @@ def value_and_biharmonic(
     f: Callable[..., Any], argnums: Argnums = 0, *, samples: int | None = None, key: ArrayLike | None = None
 ) -> object:
     """Return (value of `f`, `biharmonic` of it), computed together."""
-    return _biharmonic("value_and_biharmonic", f, argnums, samples, key, True)
+    return _make_biharmonic("value_and_biharmonic", f, argnums, samples, key, True)
 
 
-def _operator(
+def _make_operator(
     what: str,
     f: Any,
     terms: Mapping[Any, Coefficient],
@@ -602,7 +604,7 @@ def _operator(
         return _of_varying_terms(what, f, terms, argnums, samples, key, with_value)
     order = max([sum(powers) for powers in indices.values()])
 
-    def plan_for(_chosen: ChosenArguments, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
+    def decompose(_chosen: ChosenArguments, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Decomposition:
         sparse: dict[_MultiIndex, Any] = {}
         for index, powers in indices.items():
             if len(powers) != n:
@@ -614,9 +616,15 @@ def _operator(
             value = coefficient(*args, **kwargs) if callable(coefficient) else coefficient
             sparse[tuple([(i, p) for i, p in enumerate(powers) if p])] = _scalar(what, index, value)
         constant = sparse.pop((), None)
-        return _Plan(constant, _directions_of(sparse, n), sparse)
+        return _Decomposition(constant, _directions_of(sparse, n), sparse)
 
-    return lift(what, f, _Transform(what, argnums, plan_for, with_value, _estimate(what, samples, key)), order, argnums)
+    return lift(
+        what,
+        f,
+        _OperatorTransform(what, argnums, decompose, with_value, _checked_estimate(what, samples, key)),
+        order,
+        argnums,
+    )
 
 
 def _of_varying_terms(
@@ -635,7 +643,7 @@ def _of_varying_terms(
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
         values: dict[Any, Any] = {i: c(*args, **kwargs) if callable(c) else c for i, c in terms.items()}
-        return _operator(what, f, values, argnums, samples, key, with_value)(*args, **kwargs)
+        return _make_operator(what, f, values, argnums, samples, key, with_value)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"
     return transformed
@@ -646,13 +654,13 @@ def _multi_index(what: str, index: object) -> tuple[int, ...]:
     entries: Iterable[object] = (
         (powers,) if isinstance(powers, int) else powers if isinstance(powers, tuple) else (None,)
     )
-    found = tuple([p for p in entries if isinstance(p, int) and not isinstance(p, bool) and p >= 0])
-    if len(found) != len(tuple(entries)):
+    orders = tuple([p for p in entries if isinstance(p, int) and not isinstance(p, bool) and p >= 0])
+    if len(orders) != len(tuple(entries)):
         raise ArgumentError(
             f"{what}: {shown(index)} is no multi-index",
             remedy="a multi-index is a tuple of ints >= 0, the order of the derivative in each element of the argument",
         )
-    return found
+    return orders
 
 
 def _scalar(what: str, index: object, value: object) -> float | Array:
@@ -706,7 +714,7 @@ def operator(
             loops in `f`, or many terms, a Taylor series for each direction, the highest coefficient once (`collapse`).
     Raises: ArgumentError for what is no multi-index, or has another length; as `laplacian`.
     """
-    return _operator("operator", f, terms, argnums, samples, key, False)
+    return _make_operator("operator", f, terms, argnums, samples, key, False)
 
 
 @overload
@@ -736,4 +744,4 @@ def value_and_operator(
     key: ArrayLike | None = None,
 ) -> object:
     """Return (value of `f`, `operator` applied to it), computed together."""
-    return _operator("value_and_operator", f, terms, argnums, samples, key, True)
+    return _make_operator("value_and_operator", f, terms, argnums, samples, key, True)
