@@ -13,7 +13,7 @@ import pytest
 import fxad as fx
 from fxad import lax, numpy as fnp
 from fxad.api import operators
-from fxad.transforms.jet.graded import Grading, Monomial, _RowSum, _squared, factorials, parts_of, product_of
+from fxad.transforms.jet.graded import Grading, Monomial, _RowSum, _squared, divisors, factorials, product_of
 
 RNG = np.random.default_rng(8)
 
@@ -68,7 +68,7 @@ def rows_of(grading: Grading, number: Mapping[Monomial, int], u: Polynomial, deg
         return [u.get(b, 0) for b in grading._divisors[degree]]
     found = []
     for order, a in grading._high[degree]:
-        rests = [(t, rest) for t in number if len(t) == order for b, rest in parts_of(t, len(a)) if b == a]
+        rests = [(t, rest) for t in number if len(t) == order for b, rest in divisors(t, len(a)) if b == a]
         found.append(sum([number[t] * u.get(rest, 0) for t, rest in rests]))
     return found
 

@@ -7,7 +7,7 @@ d_1:
     T[d_1, d_2, a_1, a_2] = delta(d_1, a_1) S[d_2, a_1, a_2].
 
 The program carries S. For electrons x[i, c] that do not interact yet, it has 3 directions in place of 3 N. T may be a
-sum of several parts: that of the distance of electrons a_1 and a_2 has a part with delta(d_1, a_1), and one with
+sum of several summands: that of the distance of electrons a_1 and a_2 has a summand with delta(d_1, a_1), and one with
 delta(d_1, a_2). In the first value, x, each index of d is an index of x, and S is 1.
 
 Equations that treat all slices along the axis a_1 alike apply to S. Others are these:
@@ -64,22 +64,22 @@ from fxad.primitives.shape import Iota, ReduceSum, Reshape, Transpose, emit_broa
 from fxad.transforms.jet.along import Along, along, is_constant, slice_of, weights_along, without
 from fxad.transforms.vmap import over_stack
 
-# For each index of a direction: the axis of the value whose index it is, or None if it has an axis of its own. The part
-# delta(d_1, a_1) S[d_2, a_1, a_2] of the module is (0, None).
+# For each index of a direction: the axis of the value whose index it is, or None if it has an axis of its own. The
+# summand delta(d_1, a_1) S[d_2, a_1, a_2] of the module is (0, None).
 _At: TypeAlias = tuple[int | None, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Derivatives:
-    """The derivatives of a value along all directions, as a sum of parts. `axis`: that of directions in the dense form.
-    `dims`: the sizes of the indices of a direction. `shape`: that of the value. The array of a part has the axes of the
-    indices with an axis of their own, then those of the value."""
+    """The derivatives of a value along all directions, as a sum of summands. `axis`: that of directions in the dense
+    form. `dims`: the sizes of the indices of a direction. `shape`: that of the value. The array of a summand has the
+    axes of the indices with an axis of their own, then those of the value."""
 
     axis: int
     dims: tuple[int, ...]
     shape: Shape
-    parts: Mapping[_At, Atom]
+    summands: Mapping[_At, Atom]
 
     @property
     def ndim(self) -> int:
@@ -92,7 +92,7 @@ def _own(at: _At) -> list[int]:
 
 
 def _takes_in(wide: _At, at: _At) -> bool:
-    """Return True if a part has an axis of its own for each index which is another one than in `at`."""
+    """Return True if a summand has an axis of its own for each index which is another one than in `at`."""
     return all([p is None or p == q for p, q in zip(wide, at, strict=True)])
 
 
@@ -126,13 +126,13 @@ class _DirectionSplitter:
             if columns is not None:
                 self.columns[eqn.outs[0]] = columns
                 continue
-            found = self.apply(eqn)
-            if isinstance(found, _Derivatives):
-                found = self.joined(found)
-            if isinstance(found, _Derivatives):
-                self.derivatives[eqn.outs[0]] = found
-            elif found is not None:
-                self.env[eqn.outs[0]] = found
+            out = self.apply(eqn)
+            if isinstance(out, _Derivatives):
+                out = self.with_fewer_summands(out)
+            if isinstance(out, _Derivatives):
+                self.derivatives[eqn.outs[0]] = out
+            elif out is not None:
+                self.env[eqn.outs[0]] = out
             else:
                 args = tuple([self.dense(a) for a in eqn.ins])
                 self.env.update(zip(eqn.outs, self.b.copy(eqn, args), strict=True))
@@ -149,36 +149,35 @@ class _DirectionSplitter:
     # ---------------------------------------------------------------------------------------------------- equations
 
     def apply(self, eqn: Eqn) -> _Derivatives | Atom | None:
-        """Return the result of an equation, as parts or without directions; None if it takes dense values."""
+        """Return the result of an equation, as summands or without directions; None if it takes dense values."""
         prim = eqn.prim
         if isinstance(prim, Reshape) and (x := self.columns.get(eqn.ins[0])) is not None:
             return x if prim.shape == (*x.shape[: x.axis], prod(x.dims), *x.shape[x.axis :]) else None
         operands = [self.derivatives.get(a) for a in eqn.ins]
-        given = [x for x in operands if x is not None]
-        if not given or not isinstance(prim, Linear) or len(eqn.outs) != 1 or prim.effects:
+        with_directions = [x for x in operands if x is not None]
+        if not with_directions or not isinstance(prim, Linear) or len(eqn.outs) != 1 or prim.effects:
             return None
-        if len({x.dims for x in given}) > 1 or any([a.aval.symbolic for a in (*eqn.ins, *eqn.outs)]):
+        if len({x.dims for x in with_directions}) > 1 or any([a.aval.symbolic for a in (*eqn.ins, *eqn.outs)]):
             return None
         if isinstance(prim, ReduceSum):
-            return self.reduce_sum(prim, given[0])
+            return self.reduce_sum(prim, with_directions[0])
         if isinstance(prim, DotGeneral):
             return self.dot_general(eqn, prim, operands)
-        if prim == MUL and len(given) == 2:
-            return self.product(*given)
+        if prim == MUL and len(with_directions) == 2:
+            return self.product(*with_directions)
         if prim == MUL and (weighted := self.weighted(eqn, operands)) is not None:
             return weighted
-        if isinstance(prim, Reshape) and (divided := self.divided(prim, given[0])) is not None:
+        if isinstance(prim, Reshape) and (divided := self.divided(prim, with_directions[0])) is not None:
             return divided
         return self.alike(eqn, operands)
 
     def alike(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> _Derivatives | None:
         """Return the result of an equation that treats all directions alike; None for others.
 
-        The equation for one direction maps the array of a part, for each of its own indices. In a part, an index of the
-        direction may be an axis a of the operand. It is then the axis of the result to which a goes, if the equation
-        treats all slices along a alike. Else the index gets an axis of its own first. For example, the part (0, 1) of
-        x becomes the part (None, 1) of the slice `x[1:]`.
-        """
+        The equation for one direction maps the array of a summand, for each of its own indices. In a summand, an index
+        of the direction may be an axis a of the operand. It is then the axis of the result to which a goes, if the
+        equation treats all slices along a alike. Else the index gets an axis of its own first. For example, the summand
+        (0, 1) of x becomes the summand (None, 1) of the slice `x[1:]`."""
         varies = tuple([x is not None for x in operands])
         joint = tuple([v or is_zero(a) for v, a in zip(varies, eqn.ins, strict=True)])
         assert isinstance(eqn.prim, Linear)
@@ -188,7 +187,7 @@ class _DirectionSplitter:
         if to is None:
             return None
         # The operands of the equation for one direction. In `x / y`, where x has directions and y: f32[7, 3] has equal
-        # slices for the 7 of them, they are a zero, for the type of a part of x, and the slice y[0].
+        # slices for the 7 of them, they are a zero, for the type of a summand of x, and the slice y[0].
         fixed: list[Atom] = []
         for a, x, at in zip(eqn.ins, operands, to.axes, strict=True):
             if x is not None:
@@ -197,7 +196,7 @@ class _DirectionSplitter:
                 fixed.append(self.dense(a) if at is None else slice_of(self.b, self.defs, self.dense, a, at))
         (out,) = to.prim.abstract_eval(*[a.aval for a in fixed])
         to_result = [along(to.prim, [a.aval for a in fixed], o) for o in range(out.ndim)]
-        # for each part of the result, the arrays of the operands from which it comes
+        # for each summand of the result, the arrays of the operands from which it comes
         arrays: dict[_At, dict[int, Atom]] = {}
         for p, x in enumerate(operands):
             if x is None:
@@ -205,15 +204,15 @@ class _DirectionSplitter:
             result_axes = [
                 [o for o, m in enumerate(to_result) if m is not None and m.axes[p] == a] for a in range(x.ndim)
             ]
-            for part, c in x.parts.items():
-                lost = [k for k, a in enumerate(part) if a is not None and not result_axes[a]]
-                wide, array = self.with_own(x, part, c, lost)
+            for summand, c in x.summands.items():
+                lost = [k for k, a in enumerate(summand) if a is not None and not result_axes[a]]
+                wide, array = self.with_own(x, summand, c, lost)
                 moved = tuple([None if a is None else result_axes[a][0] for a in wide])  # an axis goes to one axis
                 by_operand = arrays.setdefault(moved, {})
                 by_operand[p] = self.sum(by_operand.get(p), array)
         dims = next(x.dims for x in operands if x is not None)
-        parts = {at: self.mapped(to.prim, at, dims, fixed, moving) for at, moving in arrays.items()}
-        return _Derivatives(axis, dims, out.shape, parts)
+        summands = {at: self.mapped(to.prim, at, dims, fixed, varying) for at, varying in arrays.items()}
+        return _Derivatives(axis, dims, out.shape, summands)
 
     def along_directions(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> tuple[int, Along | None]:
         """Return the axis of the result that has the directions, and the equation for one of them; None if it is not
@@ -231,24 +230,25 @@ class _DirectionSplitter:
         return 0, None
 
     def mapped(
-        self, prim: Primitive, at: _At, dims: Sequence[int], fixed: Sequence[Atom], moving: Mapping[int, Atom]
+        self, prim: Primitive, at: _At, dims: Sequence[int], fixed: Sequence[Atom], varying: Mapping[int, Atom]
     ) -> Atom:
-        """Return the result of an equation for the directions of a part. Operands that are not `moving` are fixed."""
-        if prim in (ADD, SUB) and len(moving) == 1:
-            ((p, c),) = moving.items()
+        """Return the result of an equation for the directions of a summand. Operands that are not `varying` are
+        fixed."""
+        if prim in (ADD, SUB) and len(varying) == 1:
+            ((p, c),) = varying.items()
             return self.b.one(NEG, c) if prim == SUB and p == 1 else c
         sizes = tuple([dims[k] for k in _own(at)])
         if not sizes:
-            return self.b.one(prim, *[moving.get(p, a) for p, a in enumerate(fixed)])
+            return self.b.one(prim, *[varying.get(p, a) for p, a in enumerate(fixed)])
         inner = Builder()
         slices: list[Atom] = [
-            a if isinstance(a, Lit) and p not in moving else inner.input(a.aval) for p, a in enumerate(fixed)
+            a if isinstance(a, Lit) and p not in varying else inner.input(a.aval) for p, a in enumerate(fixed)
         ]
         body = inner.build(inner(prim, *slices), prim.name)
         where = [p for p, a in enumerate(slices) if not isinstance(a, Lit)]
-        stacked = over_stack(body, prod(sizes), tuple([0 if p in moving else None for p in where]), (0,))
+        stacked = over_stack(body, prod(sizes), tuple([0 if p in varying else None for p in where]), (0,))
         args = [
-            emit_reshape(self.b, moving[p], (prod(sizes), *fixed[p].aval.shape)) if p in moving else fixed[p]
+            emit_reshape(self.b, varying[p], (prod(sizes), *fixed[p].aval.shape)) if p in varying else fixed[p]
             for p in where
         ]
         (out,) = self.b.inline(stacked, args)
@@ -265,8 +265,8 @@ class _DirectionSplitter:
         kept = [a for a in range(x.ndim) if a not in axes]
         shape = tuple([x.shape[a] for a in kept])
         total: Atom | None = None
-        parts: dict[_At, Atom] = {}
-        for at, c in x.parts.items():
+        summands: dict[_At, Atom] = {}
+        for at, c in x.summands.items():
             own = _own(at)
             if over_directions:
                 removed = (*range(len(own)), *[len(own) + a for a in axes])
@@ -279,19 +279,19 @@ class _DirectionSplitter:
             new = tuple([None if a is None or a in freed else kept.index(a) for a in at])
             order = [*_own(new), *[len(at) + a for a in kept]]
             moved = self.transposed(self.b.one(ReduceSum(removed), c) if removed else c, labels, order)
-            parts[new] = self.sum(parts.get(new), moved)
+            summands[new] = self.sum(summands.get(new), moved)
         if over_directions:
             assert total is not None
             return total
-        return _Derivatives(x.axis - sum([a < x.axis for a in prim.axes]), x.dims, shape, parts)
+        return _Derivatives(x.axis - sum([a < x.axis for a in prim.axes]), x.dims, shape, summands)
 
     def product(self, x: _Derivatives, y: _Derivatives) -> _Derivatives | None:
         """Return the product of two values, element by element."""
         if x.axis != y.axis:
             return None
-        parts: dict[_At, Atom] = {}
-        for at, c in x.parts.items():
-            for other, d in y.parts.items():
+        summands: dict[_At, Atom] = {}
+        for at, c in x.summands.items():
+            for other, d in y.summands.items():
                 mixed = [k for k, (p, q) in enumerate(zip(at, other, strict=True)) if (p is None) != (q is None)]
                 left, a = self.with_own(x, at, c, [k for k in mixed if at[k] is not None])
                 right, b = self.with_own(y, other, d, [k for k in mixed if other[k] is not None])
@@ -300,8 +300,8 @@ class _DirectionSplitter:
                     if p is not None and q is not None and p != q:
                         n = len(_own(left))
                         z = self.masked(z, n + p, n + q)
-                parts[left] = self.sum(parts.get(left), z)
-        return replace(x, parts=parts)
+                summands[left] = self.sum(summands.get(left), z)
+        return replace(x, summands=summands)
 
     def weighted(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> _Derivatives | None:
         """Return the product with a number for each direction."""
@@ -312,19 +312,19 @@ class _DirectionSplitter:
         if numbers is None or prod(x.dims) == 1:
             return None
         weights = emit_reshape(self.b, self.dense(numbers), x.dims)
-        parts: dict[_At, Atom] = {}
-        for at, c in x.parts.items():
+        summands: dict[_At, Atom] = {}
+        for at, c in x.summands.items():
             own = _own(at)
             places = [own.index(k) if a is None else len(own) + a for k, a in enumerate(at)]
             order = sorted(range(len(places)), key=places.__getitem__)
             factors = self.transposed(weights, range(len(places)), order)
-            parts[at] = self.b.one(MUL, c, emit_broadcast(self.b, factors, c.aval.shape, tuple(sorted(places))))
-        return replace(x, parts=parts)
+            summands[at] = self.b.one(MUL, c, emit_broadcast(self.b, factors, c.aval.shape, tuple(sorted(places))))
+        return replace(x, summands=summands)
 
     def divided(self, prim: Reshape, x: _Derivatives) -> _Derivatives | None:
         """Return the result of a reshape that divides axes of the value; None if there are others."""
         new = prim.shape
-        if not all([isinstance(n, int) for n in new]) or not x.parts:
+        if not all([isinstance(n, int) for n in new]) or not x.summands:
             return None
         before, n = prod(x.shape[: x.axis]), prod(x.dims)
         axis = next((o for o, s in enumerate(new) if s == n and prod(new[:o]) == before), None)
@@ -336,18 +336,18 @@ class _DirectionSplitter:
             return None
         sizes: list[tuple[int, ...]] = []
         for k, size in enumerate(x.dims):
-            found = {tuple([shape[g] for g in groups[a]]) for at in x.parts if (a := at[k]) is not None}
+            found = {tuple([shape[g] for g in groups[a]]) for at in x.summands if (a := at[k]) is not None}
             if len(found) > 1:
                 return None
             sizes.append(next(iter(found), (size,)))
-        parts: dict[_At, Atom] = {}
-        for at, c in x.parts.items():
+        summands: dict[_At, Atom] = {}
+        for at, c in x.summands.items():
             divided: list[int | None] = []
             for k, a in enumerate(at):
                 divided += [None] * len(sizes[k]) if a is None else groups[a]
             own = [s for k in _own(at) for s in sizes[k]]
-            parts[tuple(divided)] = emit_reshape(self.b, c, (*own, *shape))
-        return _Derivatives(axis, tuple([s for group in sizes for s in group]), shape, parts)
+            summands[tuple(divided)] = emit_reshape(self.b, c, (*own, *shape))
+        return _Derivatives(axis, tuple([s for group in sizes for s in group]), shape, summands)
 
     def as_columns(self, eqn: Eqn) -> _Derivatives | None:
         """Return the value with directions that a reshape makes a matrix of, for linear systems only; None for other
@@ -360,35 +360,35 @@ class _DirectionSplitter:
     def solutions(self, eqn: Eqn) -> _Derivatives | None:
         """Return the solutions of a linear system whose right-hand sides are nonzero in one row each; None for others.
 
-        With B[i, d] = delta(i, d) S[d], the solution of A X = B is X[:, d] = inv(A)[:, d] S[d]. In parts: an index d
+        With B[i, d] = delta(i, d) S[d], the solution of A X = B is X[:, d] = inv(A)[:, d] S[d]. In summands: an index d
         that is the row gets an axis of its own.
         """
         prim, x = eqn.prim, self.columns.get(eqn.ins[-1]) if eqn.ins else None
-        if not isinstance(prim, Solve) or x is None or any([0 not in at for at in x.parts]):
+        if not isinstance(prim, Solve) or x is None or any([0 not in at for at in x.summands]):
             return None
         rows = x.shape[0]
         matrix = [self.dense(a) for a in eqn.ins[:-1]]
         unit = self.masked(Lit.of(1, Aval((rows, rows), eqn.outs[0].aval.dtype)), 0, 1)
         inverse = self.b.one(prim, *matrix, unit)
         outer = DotGeneral((), (), (), (), None, "highest")
-        parts: dict[_At, Atom] = {}
-        for at, c in x.parts.items():
+        summands: dict[_At, Atom] = {}
+        for at, c in x.summands.items():
             row = at.index(0)  # the index of the direction that is the row
             new = (*at[:row], None, *at[row + 1 :])
             row_of_x, *others = [(_LEFT, a) for a in range(x.ndim)]
             labels = [*[(_DIRECTION, k) for k in _own(at)], (_DIRECTION, row), *others]
             order = [*[(_DIRECTION, k) for k in _own(new)], row_of_x, *others]
             z = self.contraction(outer, inverse, [row_of_x, (_DIRECTION, row)], c, labels, order)
-            parts[new] = self.sum(parts.get(new), z)
-        return replace(x, parts=parts)
+            summands[new] = self.sum(summands.get(new), z)
+        return replace(x, summands=summands)
 
     def dot_general(
         self, eqn: Eqn, prim: DotGeneral, operands: Sequence[_Derivatives | None]
     ) -> _Derivatives | Atom | None:
         """Return a product. None if it is one for each direction, or takes a diagonal of an operand.
 
-        The product of two parts is an einsum in which an index of the direction and the axis whose index it is have one
-        label. For the product z of a matrix B[b, a] and a value x of the part delta(d, a) S[a],
+        The product of two summands is an einsum in which an index of the direction and the axis whose index it is have
+        one label. For the product z of a matrix B[b, a] and a value x of the summand delta(d, a) S[a],
 
             T_z[d, b] = sum_a B[b, a] delta(d, a) S[a] = B[b, d] S[d]
 
@@ -397,15 +397,15 @@ class _DirectionSplitter:
         Axis a of an operand of the equation has the label La or Ra, and index k of a direction the label Dk. Labels of
         one index are united (`_Same`), and all get one name. With a batch, z[i, b] = sum_a B[i, b, a] x[i, a]: the
         operands are B: f32[5, 4, 3] and x: f32[15, 5, 3], whose axis R0 is that of the 15 directions, of the dims
-        (5, 3). The part (0, 1) of x says that R1 is D0 and R2 is D1. As the batch unites L0 and R1, and the sum unites
-        L2 and R2, the names are
+        (5, 3). The summand (0, 1) of x says that R1 is D0 and R2 is D1. As the batch unites L0 and R1, and the sum
+        unites L2 and R2, the names are
 
             B                     L0 L1 R2
-            the part of x         L0 R2
+            the summand of x      L0 R2
             the direction         L0 R2
             the result            L0 L1
 
-        So D0 is axis 0 of the result, D1 has an axis of its own, and the part (0, None) of z is `iba,ia->aib`.
+        So D0 is axis 0 of the result, D1 has an axis of its own, and the summand (0, None) of z is `iba,ia->aib`.
         """
         pairs = [
             *zip(prim.lhs_batch, prim.rhs_batch, strict=True),
@@ -427,12 +427,12 @@ class _DirectionSplitter:
         dense_target = [(_LEFT, a) for a, _ in pairs[:n_batch]] + free[_LEFT] + free[_RIGHT]
         directions = [(side, x.axis) for side, x in zip(_SIDES, factors, strict=True) if x.axis is not None]
         target = [label for label in dense_target if label not in directions]
-        joined = [pair for n, pair in enumerate(pairs) if n != summed]
+        united_pairs = [pair for n, pair in enumerate(pairs) if n != summed]
         dims = factors[_LEFT].dims or factors[_RIGHT].dims
-        parts: dict[_At, Atom] = {}
-        for (left, c), (right, d) in product(*[x.parts.items() for x in factors]):
+        summands: dict[_At, Atom] = {}
+        for (left, c), (right, d) in product(*[x.summands.items() for x in factors]):
             same = _Same(target)
-            for one, other in joined:
+            for one, other in united_pairs:
                 same.unite((_LEFT, one), (_RIGHT, other))
             names = _names_of_axes(same, zip(labels, factors, (left, right), strict=True))
             if any([len(set(array)) < len(array) for array in names]):
@@ -443,11 +443,11 @@ class _DirectionSplitter:
             order = list(dict.fromkeys([*[indices[k] for k in _own(new)], *wanted]))
             term = self.contraction(prim, c, names[_LEFT], d, names[_RIGHT], order)
             term = self.repeated(term, [*order[: len(_own(new))], *wanted])
-            parts[new] = self.sum(parts.get(new), term)
+            summands[new] = self.sum(summands.get(new), term)
         if summed is not None:
-            return parts.get(())
+            return summands.get(())
         shape = tuple([eqn.ins[side].aval.shape[a] for side, a in target])
-        return _Derivatives(dense_target.index(directions[0]), dims, shape, parts)
+        return _Derivatives(dense_target.index(directions[0]), dims, shape, summands)
 
     def _factors(self, eqn: Eqn, operands: Sequence[_Derivatives | None]) -> tuple[_Factor, _Factor] | None:
         """Return the factors of a product for each direction. None if both have directions."""
@@ -465,7 +465,7 @@ class _DirectionSplitter:
         """Return the factors of a product that sums over directions, which are the axes `pair`, with the same indices.
         None if they are other axes of a factor."""
         x, y = [
-            self.as_one_part(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)
+            self.as_one_summand(a, axis) if z is None else z for a, z, axis in zip(eqn.ins, operands, pair, strict=True)
         ]
         if (x.axis, y.axis) != pair:
             return None
@@ -474,8 +474,8 @@ class _DirectionSplitter:
         x, y = [z if z.dims == given.dims else _with_dims(self.b, z, given.dims) for z in (x, y)]
         return _Factor.of(x), _Factor.of(y)
 
-    def as_one_part(self, a: Atom, axis: int) -> _Derivatives:
-        """Return a dense value as one part, whose directions have one axis of their own."""
+    def as_one_summand(self, a: Atom, axis: int) -> _Derivatives:
+        """Return a dense value as one summand, whose directions have one axis of their own."""
         x = self.dense(a)
         shape = without(x.aval.shape, axis)
         order = (axis, *[k for k in range(x.aval.ndim) if k != axis])
@@ -492,7 +492,7 @@ class _DirectionSplitter:
     def expanded(self, x: _Derivatives) -> Atom:
         """Return the dense form."""
         n, total = prod(x.dims), None
-        for at, c in x.parts.items():
+        for at, c in x.summands.items():
             _, wide = self.with_own(x, at, c, [k for k, a in enumerate(at) if a is not None])
             total = self.sum(total, wide)
         assert total is not None
@@ -500,20 +500,20 @@ class _DirectionSplitter:
         order = [*range(1, x.axis + 1), 0, *range(x.axis + 1, x.ndim + 1)]
         return flat if x.axis == 0 or isinstance(flat, Lit) else self.b.one(Transpose(tuple(order)), flat)
 
-    def joined(self, x: _Derivatives) -> _Derivatives | Atom:
-        """Return the value with fewer parts: one that has more axes of its own takes in another. If it has all, the
+    def with_fewer_summands(self, x: _Derivatives) -> _Derivatives | Atom:
+        """Return the value with fewer summands: one that has more axes of its own takes in another. If it has all, the
         value is dense."""
-        parts = dict(x.parts)
-        for at in sorted(x.parts, key=lambda at: len(_own(at))):
-            wider = next((to for to in parts if to != at and _takes_in(to, at)), None)
+        summands = dict(x.summands)
+        for at in sorted(x.summands, key=lambda at: len(_own(at))):
+            wider = next((to for to in summands if to != at and _takes_in(to, at)), None)
             if wider is not None:
                 more = [k for k, (p, q) in enumerate(zip(at, wider, strict=True)) if p != q]
-                parts[wider] = self.sum(parts[wider], self.with_own(x, at, parts.pop(at), more)[1])
-        found = replace(x, parts=parts)
-        return self.expanded(found) if (None,) * len(x.dims) in parts else found
+                summands[wider] = self.sum(summands[wider], self.with_own(x, at, summands.pop(at), more)[1])
+        fewer = replace(x, summands=summands)
+        return self.expanded(fewer) if (None,) * len(x.dims) in summands else fewer
 
     def with_own(self, x: _Derivatives, at: _At, c: Atom, indices: Sequence[int]) -> tuple[_At, Atom]:
-        """Return a part in which some indices of the direction have axes of their own, and its place."""
+        """Return a summand in which some indices of the direction have axes of their own, and its place."""
         for k in indices:
             a = at[k]
             assert a is not None
@@ -600,15 +600,15 @@ _SIDES: Final = (_LEFT, _RIGHT)
 
 @final
 class _Factor(NamedTuple):
-    """A factor of a product, as parts. One without directions has no axis of them, and is one part."""
+    """A factor of a product, as summands. One without directions has no axis of them, and is one summand."""
 
     axis: int | None
     dims: tuple[int, ...]
-    parts: Mapping[_At, Atom]
+    summands: Mapping[_At, Atom]
 
     @classmethod
     def of(cls, x: _Derivatives) -> _Factor:
-        return cls(x.axis, x.dims, x.parts)
+        return cls(x.axis, x.dims, x.summands)
 
 
 @final
@@ -635,11 +635,14 @@ class _Same:
 
 
 def _names_of_axes(same: _Same, factors: Iterable[tuple[Sequence[_Label], _Factor, _At]]) -> list[list[_Label]]:
-    """Return the names of the axes of the arrays of two parts. An axis of a value whose index is one of the direction
-    has the name of this index. Given are, for each factor, the labels of its axes, the factor, and its part."""
+    """Return the names of the axes of the arrays of two summands. An axis of a value whose index is one of the
+    direction has the name of this index. Given are, for each factor, the labels of its axes, the factor, and its
+    summand."""
     arrays: list[list[_Label]] = []
     for labels, factor, at in factors:
-        of_value = [label for label in labels if label[1] != factor.axis]  # a part counts the axes without directions
+        of_value = [
+            label for label in labels if label[1] != factor.axis
+        ]  # a summand counts the axes without directions
         for k, place in enumerate(at):
             if place is not None:
                 same.unite((_DIRECTION, k), of_value[place])
@@ -665,8 +668,8 @@ def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | N
 
 
 def _with_dims(b: Builder, x: _Derivatives, dims: tuple[int, ...]) -> _Derivatives:
-    """Return a dense value, which is its only part, for directions with several indices."""
-    ((_, c),) = x.parts.items()
+    """Return a dense value, which is its only summand, for directions with several indices."""
+    ((_, c),) = x.summands.items()
     return _Derivatives(x.axis, dims, x.shape, {(None,) * len(dims): emit_reshape(b, c, (*dims, *x.shape))})
 
 

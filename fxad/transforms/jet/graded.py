@@ -53,13 +53,13 @@ _RowSum: TypeAlias = tuple[tuple[int, int | None, int], ...]
 _ProductRow: TypeAlias = tuple[tuple[int, _RowSum], ...]
 
 
-def parts_of(monomial: Monomial, degree: int) -> Iterator[tuple[Monomial, Monomial]]:
+def divisors(monomial: Monomial, degree: int) -> Iterator[tuple[Monomial, Monomial]]:
     """Yield the divisors of a monomial that have a degree, each with the quotient."""
-    found: set[Monomial] = set()
+    seen: set[Monomial] = set()
     for places in combinations(range(len(monomial)), degree):
         divisor = tuple([monomial[k] for k in places])
-        if divisor not in found:
-            found.add(divisor)
+        if divisor not in seen:
+            seen.add(divisor)
             yield divisor, tuple([v for k, v in enumerate(monomial) if k not in places])
 
 
@@ -101,7 +101,7 @@ class Grading:
 
     @staticmethod
     def _dividing(terms: Sequence[Monomial], degree: int) -> list[Monomial]:
-        return sorted({b for t in terms if len(t) >= degree for b, _ in parts_of(t, degree)})
+        return sorted({b for t in terms if len(t) >= degree for b, _ in divisors(t, degree)})
 
     @property
     def variables(self) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ class Grading:
         k, rows = p + q, list[_ProductRow]()
         if k <= self.low:
             for d in self._divisors[k]:
-                pairs = [(self._place[p][b], self._place[q][c]) for b, c in parts_of(d, p)]
+                pairs = [(self._place[p][b], self._place[q][c]) for b, c in divisors(d, p)]
                 rows.append(tuple([(b, ((c, None, 1),)) for b, c in pairs]))
             return rows
         for j, a in self._high[k]:
@@ -146,9 +146,9 @@ class Grading:
                         sums[i] = [(place, None, 1)]
             else:
                 for t in self._by_order[j]:
-                    for divisor, rest in parts_of(t, len(a)):
+                    for divisor, rest in divisors(t, len(a)):
                         if divisor == a:
-                            for b, c in parts_of(rest, p):
+                            for b, c in divisors(rest, p):
                                 sums.setdefault(self._place[p][b], []).append((self._place[q][c], self.terms[t], 1))
             rows.append(tuple([(i, tuple(sorted(s, key=itemgetter(0)))) for i, s in sorted(sums.items())]))
         return rows
@@ -165,30 +165,30 @@ def _squared(rows: Sequence[_ProductRow]) -> list[_ProductRow]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The number p_t t! of each term. `given` is a vector of the program: further factors of the terms."""
+class _TermNumbers:
+    """The number p_t t! of each term. `factors` is a vector of the program: other factors of the terms."""
 
-    known: tuple[float, ...]
-    given: Atom | None
+    constants: tuple[float, ...]
+    factors: Atom | None
 
     def times(self, b: Builder, x: Atom, term: int | None, factor: int) -> Atom:
         """Return a value times the number of a term and a factor."""
-        number = factor if term is None else self.known[term] * factor
+        number = factor if term is None else self.constants[term] * factor
         if number != 1:
             by = Lit.of(number, x.aval)
             if not np.isfinite(np.asarray(by.value, np.float64)).all():
                 raise _NotHomogeneousError  # 3! * 15000 is no float16
             x = b.one(MUL, x, by)
-        if term is None or self.given is None:
+        if term is None or self.factors is None:
             return x
-        scalar = emit_reshape(b, emit_slice(b, self.given, 0, term, term + 1), ())
+        scalar = emit_reshape(b, emit_slice(b, self.factors, 0, term, term + 1), ())
         return b.one(MUL, x, emit_broadcast(b, emit_convert(b, scalar, x.aval.dtype), x.aval.shape, ()))
 
     def group(self, term: int | None, factor: int) -> object:
         """Return what is equal for rows with one number."""
-        if term is None or self.given is not None:
+        if term is None or self.factors is not None:
             return term, factor
-        return self.known[term] * factor
+        return self.constants[term] * factor
 
 
 class _NotHomogeneousError(Exception):
@@ -199,7 +199,7 @@ class _NotHomogeneousError(Exception):
 class _RowBuilder:
     """Builds the program. `degree` has the values that depend on the direction."""
 
-    def __init__(self, grading: Grading, numbers: _Numbers, b: Builder) -> None:
+    def __init__(self, grading: Grading, numbers: _TermNumbers, b: Builder) -> None:
         self.grading, self.numbers, self.b = grading, numbers, b
         self.env: dict[Atom, Atom] = {}
         self.degree: dict[Atom, int] = {}
@@ -219,28 +219,28 @@ class _RowBuilder:
             self.degree.update(dict.fromkeys(eqn.outs, degree))
 
     def apply(self, eqn: Eqn, args: tuple[Atom, ...], degrees: Sequence[int]) -> tuple[int, Sequence[Atom]]:
-        prim, moving = eqn.prim, [k for k, d in enumerate(degrees) if d]
+        prim, varying = eqn.prim, [k for k, d in enumerate(degrees) if d]
         if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or prim.effects:
             raise _NotHomogeneousError
         flags = tuple([d > 0 for d in degrees])
         joint = tuple([m or is_zero(a) for m, a in zip(flags, args, strict=True)])
-        if len({degrees[k] for k in moving}) == 1 and (prim.linear_in(flags) or prim.linear_in(joint)):
-            degree = degrees[moving[0]]
+        if len({degrees[k] for k in varying}) == 1 and (prim.linear_in(flags) or prim.linear_in(joint)):
+            degree = degrees[varying[0]]
             return degree, self.by_row(prim, args, flags, self.grading.size(degree))
-        if len(moving) != 2 or any([not prim.linear_in(tuple([j == k for j in range(len(args))])) for k in moving]):
+        if len(varying) != 2 or any([not prim.linear_in(tuple([j == k for j in range(len(args))])) for k in varying]):
             raise _NotHomogeneousError
-        return sum(degrees), (self.product(prim, args, moving, degrees),)
+        return sum(degrees), (self.product(prim, args, varying, degrees),)
 
-    def by_row(self, prim: Primitive, args: Sequence[Atom], moving: Sequence[bool], size: int) -> Sequence[Atom]:
-        """Return the results of an equation for each row of the operands that move."""
+    def by_row(self, prim: Primitive, args: Sequence[Atom], varying: Sequence[bool], size: int) -> Sequence[Atom]:
+        """Return the results of an equation for each row of the operands that vary."""
         inner = Builder()
         slices: list[Atom] = []
-        for a, m in zip(args, moving, strict=True):
+        for a, m in zip(args, varying, strict=True):
             aval = Aval(a.aval.shape[1:], a.aval.dtype) if m else a.aval
             slices.append(a if isinstance(a, Lit) and not m else inner.input(aval))
         body = inner.build(inner(prim, *slices), prim.name)
         taken = [k for k, a in enumerate(slices) if not isinstance(a, Lit)]
-        dims = tuple([0 if moving[k] else None for k in taken])
+        dims = tuple([0 if varying[k] else None for k in taken])
         stacked = over_stack(body, size, dims, (0,) * len(body.outs))
         return self.b.inline(stacked, [args[k] for k in taken])
 
@@ -258,8 +258,8 @@ class _RowBuilder:
 
     # ------------------------------------------------------------------------------------------------------ products
 
-    def product(self, prim: Primitive, args: tuple[Atom, ...], moving: Sequence[int], degrees: Sequence[int]) -> Atom:
-        i, j = sorted(moving, key=degrees.__getitem__)
+    def product(self, prim: Primitive, args: tuple[Atom, ...], varying: Sequence[int], degrees: Sequence[int]) -> Atom:
+        i, j = sorted(varying, key=degrees.__getitem__)
         p, q = degrees[i], degrees[j]
         if p + q > self.grading.order:
             raise _NotHomogeneousError
@@ -269,15 +269,15 @@ class _RowBuilder:
         u, v = args[i], args[j]
         if u is v and prim == MUL:
             rows = _squared(rows)
-        flags = [k in moving for k in range(len(args))]
+        flags = [k in varying for k in range(len(args))]
 
         def times(one: Atom, other: Atom, size: int) -> Atom:
             operands = [one if k == i else other if k == j else a for k, a in enumerate(args)]
             return self.by_row(prim, operands, flags, size)[0]
 
-        whole = tuple([(k, ((k, None, 1),)) for k in range(u.aval.shape[0])])
-        if len(rows) == 1 and rows[0] == whole and len(whole) == v.aval.shape[0]:
-            return self.sum_of_rows(times(u, v, len(whole)))
+        every_row = tuple([(k, ((k, None, 1),)) for k in range(u.aval.shape[0])])
+        if len(rows) == 1 and rows[0] == every_row and len(every_row) == v.aval.shape[0]:
+            return self.sum_of_rows(times(u, v, len(every_row)))
         pairs = list(dict.fromkeys([pair for row in rows for pair in row]))
         factors = [(self.slice(u, k), self.row_sum(v, s)) for k, s in pairs]
         if isinstance(prim, Binary):
@@ -332,14 +332,19 @@ def _rows_of(aval: Aval) -> LinearCall:
 
 
 def graded(
-    jaxpr: Jaxpr, direction: range, n_results: int, grading: Grading, numbers: Sequence[float], given: Aval | None
+    jaxpr: Jaxpr,
+    direction: range,
+    n_results: int,
+    grading: Grading,
+    numbers: Sequence[float],
+    factors_type: Aval | None,
 ) -> Jaxpr | None:
     """Return the program of the results and of the operator, for each of them: (operands, factors) -> (results,
     operator). None if an equation has bodies, or no rule.
 
     `jaxpr` computes the results and their coefficients 1 to K along a direction, the operands of `direction`, which get
-    an axis for the variables in front. `numbers` are p_t t! for the terms t of the operator. `given` is the type of a
-    vector of further factors of the terms, the last operand; None if there is none.
+    an axis for the variables in front. `numbers` are p_t t! for the terms t of the operator. `factors_type` is the
+    type of a vector of other factors of the terms, the last operand; None if there is none.
 
     Law:  coefficient k is homogeneous of degree k in the direction.
     Cost: `grading.n_rows` values for each value.
@@ -347,8 +352,8 @@ def graded(
     b = Builder()
     n_variables = len(grading.variables)
     operands = [b.input(v.aval.stacked(n_variables, 0) if k in direction else v.aval) for k, v in enumerate(jaxpr.ins)]
-    factors = None if given is None else b.input(given)
-    rows = _RowBuilder(grading, _Numbers(tuple(numbers), factors), b)
+    factors = None if factors_type is None else b.input(factors_type)
+    rows = _RowBuilder(grading, _TermNumbers(tuple(numbers), factors), b)
     rows.env.update(zip(jaxpr.ins, operands, strict=True))
     rows.degree.update({jaxpr.ins[k]: 1 for k in direction})
     try:

@@ -369,8 +369,8 @@ class _SeriesBuilder(Emitter):
             if None not in coefficients or not _is_linear(prim, varies):
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
             # of a linear equation of tangents, those that are zero at t = 0 are left out
-            moving = [c if v else None for c, v in zip(coefficients, varies, strict=True)]
-            return self._linear_part(prim, operands, moving)
+            varying = [c if v else None for c, v in zip(coefficients, varies, strict=True)]
+            return self._linear_part(prim, operands, varying)
 
         return compute
 
@@ -445,12 +445,12 @@ class _SeriesBuilder(Emitter):
         """
         (x,) = operands
 
-        def power(parts: _Partition) -> Atom:
-            if len(parts) == 1:
-                c = self.coefficient(x, parts[0])
+        def power(partition: _Partition) -> Atom:
+            if len(partition) == 1:
+                c = self.coefficient(x, partition[0])
                 assert c is not None
                 return c
-            left, right = _halves(parts)
+            left, right = _halves(partition)
             return self.emit(MUL, power(left), power(right))[0]
 
         def compute(_: _SeriesNode, k: int) -> OneOrder:
@@ -463,17 +463,21 @@ class _SeriesBuilder(Emitter):
                 line = self._lines[first] = self.leaf(first.aval, [first, one, *[None] * (self.order - 1)])
             (f,) = self.apply(prim, (line,), source)
             groups: dict[_Partition, list[tuple[Atom, _Partition]]] = {}
-            for parts in _partitions(k, k):
-                slope = self.coefficient(f, len(parts))
-                if slope is not None and all([self.coefficient(x, p) is not None for p in parts]):
-                    groups.setdefault(_halves(parts)[0], []).append((self.scaled(slope, _orders_of(parts)), parts))
+            for partition in _partitions(k, k):
+                slope = self.coefficient(f, len(partition))
+                if slope is not None and all([self.coefficient(x, p) is not None for p in partition]):
+                    groups.setdefault(_halves(partition)[0], []).append(
+                        (self.scaled(slope, _orders_of(partition)), partition)
+                    )
             terms: list[Atom] = []
             for left, members in groups.items():
                 if len(members) == 1:
-                    ((slope, parts),) = members
-                    terms.append(self.emit(MUL, power(parts), slope)[0])
+                    ((slope, partition),) = members
+                    terms.append(self.emit(MUL, power(partition), slope)[0])
                     continue
-                inner = self.sum([self.emit(MUL, power(_halves(parts)[1]), slope)[0] for slope, parts in members])
+                inner = self.sum(
+                    [self.emit(MUL, power(_halves(partition)[1]), slope)[0] for slope, partition in members]
+                )
                 assert inner is not None
                 terms.append(self.emit(MUL, power(left), inner)[0])
             return (self.sum(terms),)
@@ -698,16 +702,16 @@ def _partitions(k: int, most: int) -> list[_Partition]:
     return [(part, *rest) for part in range(min(k, most), 0, -1) for rest in _partitions(k - part, part)]
 
 
-def _orders_of(parts: _Partition) -> int:
+def _orders_of(partition: _Partition) -> int:
     """Return the number of different orders of the parts."""
-    return factorial(len(parts)) // prod([factorial(parts.count(p)) for p in set(parts)])
+    return factorial(len(partition)) // prod([factorial(partition.count(p)) for p in set(partition)])
 
 
-def _halves(parts: _Partition) -> tuple[_Partition, _Partition]:
+def _halves(partition: _Partition) -> tuple[_Partition, _Partition]:
     """Return the parts as two groups. The first has the greatest sum up to one half, then the fewest parts."""
-    counts = Counter(parts)
+    counts = Counter(partition)
     chosen = [Counter(dict(zip(counts, n, strict=True))) for n in product(*[range(c + 1) for c in counts.values()])]
-    least = min([c for c in chosen if 2 * _sum_of(c) <= sum(parts)], key=lambda c: (-_sum_of(c), c.total()))
+    least = min([c for c in chosen if 2 * _sum_of(c) <= sum(partition)], key=lambda c: (-_sum_of(c), c.total()))
     return _decreasing(least), _decreasing(counts - least)
 
 
