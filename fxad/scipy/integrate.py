@@ -94,18 +94,18 @@ def odeint(
     times = times.astype(dtypes.real_part(start.dtype))
     arrays = [fnp.asarray(x) for x in arguments]
     closed, captured = staging.closure_convert(slope, start, times[0], arrays)
-    moving = [x.dtype in dtypes.INEXACT for x in (*arrays, *captured)]
+    inexact = [x.dtype in dtypes.INEXACT for x in (*arrays, *captured)]
     problem = _InitialValueProblem(
         closed,
-        tuple(moving),
+        tuple(inexact),
         len(arrays),
         max(_tolerance("rtol", rtol), 10 * float(fnp.finfo(start.dtype).eps)),
         _tolerance("atol", atol),
         _tolerance("hmax", hmax),
         to_int("odeint", "mxstep", mxstep),
     )
-    operands = list(zip((*arrays, *captured), moving, strict=True))
-    parameters, constants = [x for x, moves in operands if moves], [x for x, moves in operands if not moves]
+    operands = list(zip((*arrays, *captured), inexact, strict=True))
+    parameters, constants = [x for x, m in operands if m], [x for x, m in operands if not m]
     values = _solution(problem, start, times, parameters, constants)
     result: T = vmap(unravel)(values)
     return result
@@ -136,7 +136,7 @@ class _InitialValueProblem:
     """An equation, without the arrays in it, and the options of the solver."""
 
     func: Callable[..., Array]  # of y, t, arguments and the arrays that the user's function closes over
-    moving: tuple[bool, ...]  # which of these are floating or complex
+    inexact: tuple[bool, ...]  # which of these are floating or complex
     arguments: int
     rtol: float
     atol: float
@@ -146,7 +146,7 @@ class _InitialValueProblem:
     def slope(self, y: Array, t: Array, parameters: Sequence[Array], constants: Sequence[Array]) -> Array:
         """Return the derivative of y, from the arrays that may have derivatives, and the others."""
         rest = iter(parameters), iter(constants)
-        arrays = [next(rest[0] if moves else rest[1]) for moves in self.moving]
+        arrays = [next(rest[0] if m else rest[1]) for m in self.inexact]
         return self.func(y, t, arrays[: self.arguments], *arrays[self.arguments :])
 
 
@@ -297,9 +297,9 @@ def _backward(
         value, back = vjp(lambda y, p: problem.slope(y, -s, p, c), y, p)
         return ravel((-value, *back(a)))[0].astype(z.dtype)
 
-    moving = (True,) * len(parameters) + (False,) * len(constants)
+    inexact = (True,) * len(parameters) + (False,) * len(constants)
     adjoint = _InitialValueProblem(
-        reversed_slope, moving, len(moving), problem.rtol, problem.atol, problem.hmax, problem.mxstep
+        reversed_slope, inexact, len(inexact), problem.rtol, problem.atol, problem.hmax, problem.mxstep
     )
 
     def over_interval(

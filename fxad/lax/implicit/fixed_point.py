@@ -57,13 +57,12 @@ def fixed_point_iteration(
     relative, absolute = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     step = TracedMap.of("", f, body, x_type)
 
-    def moving(x: object) -> Array:
-        parts = [leaf for leaf, moves in zip(tree.leaves(x), x_type.moving, strict=True) if moves]
-        return space.vector(parts)
+    def inexact_vector(x: object) -> Array:
+        return space.vector([leaf for leaf, m in zip(tree.leaves(x), x_type.inexact, strict=True) if m])
 
     def residual_and_target(x: object, fx: object) -> tuple[Array, Array]:
-        after = moving(fx)
-        return norm(after - moving(x)), maximum(relative * norm(after), absolute)
+        after = inexact_vector(fx)
+        return norm(after - inexact_vector(x)), maximum(relative * norm(after), absolute)
 
     def going(state: _State) -> Array:
         k, _, _, residual, target = state
@@ -94,7 +93,7 @@ def solve_by_iteration(f: Callable[[Any], object], x0: object, has_aux: bool) ->
 
 def _nan_unless(x_type: TreeType, x: object, good: Array) -> object:
     leaves = [
-        select_value(good, leaf, float("nan")) if moves else leaf
-        for leaf, moves in zip(tree.leaves(x), x_type.moving, strict=True)
+        select_value(good, leaf, float("nan")) if has_tangent else leaf
+        for leaf, has_tangent in zip(tree.leaves(x), x_type.inexact, strict=True)
     ]
     return tree.unflatten(x_type.structure, leaves)

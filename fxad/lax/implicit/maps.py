@@ -38,19 +38,19 @@ class TreeType:
     paths: tuple[str, ...]
 
     @property
-    def moving(self) -> tuple[bool, ...]:
+    def inexact(self) -> tuple[bool, ...]:
         """A mask of the leaves with tangents."""
         return tuple([a.inexact for a in self.avals])
 
     @property
     def direction(self) -> TreeType:
         """The type of tangents: the same tree, with None for a leaf without a tangent."""
-        if all(self.moving):
+        if all(self.inexact):
             return self
         kept = [x for x in zip(self.avals, self.paths, strict=True) if x[0].inexact]
         leaf, none = tree.LEAF, tree.structure(None)
-        whole = tree_parts.with_subtrees(self.structure, [leaf if a.inexact else none for a in self.avals])
-        return TreeType(whole, tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
+        structure = tree_parts.with_subtrees(self.structure, [leaf if a.inexact else none for a in self.avals])
+        return TreeType(structure, tuple([a for a, _ in kept]), tuple([p for _, p in kept]))
 
     @property
     def argument(self) -> Structure:

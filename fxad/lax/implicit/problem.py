@@ -76,7 +76,7 @@ class Problem:
         """Linearize the equation with respect to the unknown: (captured, x) -> residuals; (directions, residuals) ->
         the derivative."""
         jaxpr, captured = self.equation.jaxpr, self.equation.captured
-        mask = (*[False] * len(captured), *self.x_type.moving)
+        mask = (*[False] * len(captured), *self.x_type.inexact)
         m = len(jaxpr.outs)
         try:
             split = linearize(jaxpr, mask)

@@ -77,7 +77,7 @@ def custom_root(
     what = "custom_root"
     x_type, guess = type_and_leaves(what, "initial_guess", initial_guess)
     residual = trace_function(what, "f", f, x_type, "initial_guess")
-    equation = replace(residual, jaxpr=residual.jaxpr.with_outs(select_by_flags(residual.jaxpr.outs, x_type.moving)))
+    equation = replace(residual, jaxpr=residual.jaxpr.with_outs(select_by_flags(residual.jaxpr.outs, x_type.inexact)))
     problem = Problem(what, x_type, guess, equation, function_name(f))
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 
@@ -128,8 +128,8 @@ def custom_fixed_point(
     b = Builder()
     n = len(step.captured)
     ins = b.inputs(step.jaxpr.in_avals)
-    pairs = zip(ins[n:], b.inline(step.jaxpr, ins), x_type.moving, strict=True)
-    residuals = [(x, b.one(SUB, x, y)) for x, y, moves in pairs if moves]
+    pairs = zip(ins[n:], b.inline(step.jaxpr, ins), x_type.inexact, strict=True)
+    residuals = [(x, b.one(SUB, x, y)) for x, y, has_tangent in pairs if has_tangent]
     checked = solve is None and not has_aux
     equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in residuals], step.name))
     problem = Problem(what, x_type, guess, equation, function_name(f))
@@ -201,7 +201,7 @@ def custom_minimize(
             f"{what}: f {function_name(f)} returns {aval}, not a real floating scalar",
             remedy="return a real number: convert an integer with astype, take abs or the real part of a complex one",
         )
-    mask = (*[False] * len(objective.captured), *x_type.moving)
+    mask = (*[False] * len(objective.captured), *x_type.inexact)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
     problem = Problem(what, x_type, guess, stationary, function_name(f))
     return problem.bind_root(solve, lambda x: solve(f, x), tangent_solve or solve_by_cg, has_aux)

@@ -106,15 +106,17 @@ def with_slope(value: ArrayFunction, slope: ArrayFunction, x: Array, *parameters
 
     def tangent(primals: tuple[Array, ...], tangents: tuple[Array | SymbolicZero, ...]) -> tuple[Array, object]:
         (x, *parameters), (x_dot, *parameter_tangents) = primals, tangents
-        moving = [k for k, t in enumerate(parameter_tangents) if not isinstance(t, SymbolicZero)]
+        perturbed = [k for k, t in enumerate(parameter_tangents) if not isinstance(t, SymbolicZero)]
 
-        def of_moving(*moved: Array) -> Array:
-            new = dict(zip(moving, moved, strict=True))
+        def of_perturbed(*moved: Array) -> Array:
+            new = dict(zip(perturbed, moved, strict=True))
             return value(x, *[new.get(k, p) for k, p in enumerate(parameters)])
 
-        if moving:
+        if perturbed:
             out, dot = jvp(
-                of_moving, tuple([parameters[k] for k in moving]), tuple([parameter_tangents[k] for k in moving])
+                of_perturbed,
+                tuple([parameters[k] for k in perturbed]),
+                tuple([parameter_tangents[k] for k in perturbed]),
             )
         else:
             out, dot = value(x, *parameters), None

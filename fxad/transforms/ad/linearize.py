@@ -155,18 +155,18 @@ def operands_without_derivative(jaxpr: Jaxpr, candidates: Flags) -> Flags:
     Cost:   one linearization if all have a derivative; else one for each candidate, and one for the others together.
     Raises: NotDifferentiableError if the program has no derivative with respect to the other inexact operands.
     """
-    no_marks, moving = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
+    no_marks, inexact = (False,) * len(jaxpr.ins), tuple([a.inexact for a in jaxpr.in_avals])
     try:
-        linearize(jaxpr, moving)
+        linearize(jaxpr, inexact)
     except NotDifferentiableError:
         fixed = list(no_marks)
-        for k, (moves, is_candidate) in enumerate(zip(moving, candidates, strict=True)):
-            if moves and is_candidate:
+        for k, (has_tangent, is_candidate) in enumerate(zip(inexact, candidates, strict=True)):
+            if has_tangent and is_candidate:
                 try:
                     linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))
                 except NotDifferentiableError:
                     fixed[k] = True
-        remaining = tuple([m and not f for m, f in zip(moving, fixed, strict=True)])
+        remaining = tuple([m and not f for m, f in zip(inexact, fixed, strict=True)])
         if not any(remaining):
             raise
         linearize(jaxpr, remaining)

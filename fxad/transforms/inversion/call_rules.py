@@ -2,7 +2,7 @@
 
 - `INVERSE`: the inverse that a user gave (`custom_inverse`, `custom_ivjp`), or that of a call of `invertible`. Its
   program `inverse` takes the results and kept operands, and gives the other operands. `ivjp` also takes the cotangents
-  of the inexact results, and also gives those of the moving operands.
+  of the inexact results, and also gives those of the perturbed operands.
 - `_INVERTIBLE`: a call that `invertible` made. Its setting is the tolerated error of reconstructed operands.
 """
 
@@ -26,7 +26,7 @@ _INVERTIBLE: Final = "fxad.invertible"
 class InverseOfCall:
     """The inverse of a call with rules. `inverse`: results, then the operands marked in `kept` -> the other operands.
     `ivjp`: results, kept operands, cotangents of the inexact results -> the other operands, then cotangents of the
-    moving ones."""
+    perturbed ones."""
 
     kept: Flags
     inverse: Jaxpr
@@ -34,9 +34,9 @@ class InverseOfCall:
 
 
 def inverse_rule(
-    body: Jaxpr, kept: Flags, inverse: Jaxpr, ivjp: Jaxpr | None = None, moving: Flags = ()
+    body: Jaxpr, kept: Flags, inverse: Jaxpr, ivjp: Jaxpr | None = None, perturbed: Flags = ()
 ) -> TransformRule:
-    """Return the rule of a call of `body`. `moving` marks the operands whose cotangents `ivjp` gives."""
+    """Return the rule of a call of `body`. `perturbed` marks the operands whose cotangents `ivjp` gives."""
     operands, n = range(len(body.ins)), len(body.ins)
     results = range(n, n + len(body.outs))
     known, others = split_by_flags(operands, kept)
@@ -44,8 +44,8 @@ def inverse_rule(
     programs = [DeclaredProgram("inverse", inverse, takes, tuple(others))]
     if ivjp is not None:
         cotangents = select_by_flags(results, [a.inexact for a in body.out_avals])
-        gives = (*others, *select_by_flags(operands, moving))
-        programs.append(DeclaredProgram("ivjp", ivjp, (*takes, *cotangents), gives, sum(moving)))
+        gives = (*others, *select_by_flags(operands, perturbed))
+        programs.append(DeclaredProgram("ivjp", ivjp, (*takes, *cotangents), gives, sum(perturbed)))
     return TransformRule(INVERSE, tuple(programs), whole=True)
 
 

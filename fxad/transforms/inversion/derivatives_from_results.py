@@ -40,7 +40,7 @@ product, whose residual `%0` is known now.
     >>> from fxad.transforms.inversion.derivatives_from_results import BackwardRequest, pull_from_results
     >>> from fxad.transforms.inversion.rules import INVERSE_RULES
     >>> request = BackwardRequest(
-    ...     known_outs=(True,), known_ins=(False, True), moving=(True, True), rules=INVERSE_RULES
+    ...     known_outs=(True,), known_ins=(False, True), perturbed=(True, True), rules=INVERSE_RULES
     ... )
     >>> print(pull_from_results(jaxpr, request).program, end="")
     fn @ivjp_shifted(%arg0: f32[4], %arg1: f32[4], %arg2: f32[4]) -> (f32[4], f32[4], f32[4]) {
@@ -96,7 +96,7 @@ REMEDY: Final = "name the argument in keep, close over the value, or give the fu
 class BackwardRequest:
     """A request to run a program backwards: the values that are known, and the derivatives to compute.
 
-    `known_outs`, `known_ins`: masks of the results and operands from which it starts. `moving`: the mask of the
+    `known_outs`, `known_ins`: masks of the results and operands from which it starts. `perturbed`: the mask of the
     operands that have tangents and cotangents. `labels`: the names of the operands in messages. `tolerance`: see
     `invertible`; infinity means no sketches. `located`: errors name equations of the program itself, not of its normal
     form, and the bodies that contain them.
@@ -104,7 +104,7 @@ class BackwardRequest:
 
     known_outs: Flags
     known_ins: Flags
-    moving: Flags
+    perturbed: Flags
     rules: InverseTable
     labels: tuple[str, ...] = ()
     tolerance: float = math.inf
@@ -143,7 +143,7 @@ class BackwardProgram:
 @by_value
 def pull_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
     """Return reverse mode from the results: (cotangents of the inexact results, known results, known operands,
-    sketches) -> cotangents of the operands marked in `moving`.
+    sketches) -> cotangents of the operands marked in `perturbed`.
 
     Raises: NotInvertibleError that names the equation.
     """
@@ -162,7 +162,7 @@ def pull_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
 
 @by_value
 def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
-    """Return forward mode from the results: (tangents of the operands marked in `moving`, known results, known
+    """Return forward mode from the results: (tangents of the operands marked in `perturbed`, known results, known
     operands, sketches) -> tangents of the inexact results.
 
     Raises: NotInvertibleError that names the equation.
@@ -172,12 +172,12 @@ def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
     # Linearization splits bodies. A split body may determine less than the whole one: a mask is no longer recognised if
     # it is computed outside of a loop. So whole equations are inverted. The split ones run forward, for residuals.
     inverted_whole = frozenset(eqns_with_ivjp(normal, request.plan(normal, origins), request.rules))
-    split = _Split.of(normal, request.moving, origins, inverted_whole=inverted_whole)
+    split = _Split.of(normal, request.perturbed, origins, inverted_whole=inverted_whole)
     inexact = [a for a in normal.outs if a.aval.inexact]
     dots = [split.tangents[a].var if a in split.tangents else Zero(a.aval).instantiate() for a in inexact]
     linear = split.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
-    dots_in = b.inputs(linear.in_avals[: sum(request.moving)])
+    dots_in = b.inputs(linear.in_avals[: sum(request.perturbed)])
     known_atoms = b.inputs(request.known_avals(jaxpr))
     values = _PrimalValues.of(b, split, request, known_atoms)
     residuals = [values.value(a) for a in split.residuals]
@@ -191,7 +191,7 @@ def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
 @by_value
 def ivjp(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
     """Return the program that inverts a program and propagates cotangents: (known results, known operands, cotangents
-    of the inexact results) -> (other operands, cotangents of the operands marked in `moving`).
+    of the inexact results) -> (other operands, cotangents of the operands marked in `perturbed`).
 
     It has no sketches: the program around it compares what it reconstructs.
 
@@ -242,7 +242,7 @@ class _Split(LinearizeBuilder):
     def of(
         cls,
         jaxpr: Jaxpr,
-        moving: Flags,
+        perturbed: Flags,
         origins: Mapping[Atom, EqnOrigin],
         *,
         with_ivjp: Mapping[Var, Flags] = NO_IVJP,
@@ -255,7 +255,7 @@ class _Split(LinearizeBuilder):
         split.origins = {}
         split.cuts = []
         split.atoms = {v: v for v in jaxpr.ins}
-        split.tangents = {v: as_lin(split.linear.input(v.aval)) for v, m in zip(jaxpr.ins, moving, strict=True) if m}
+        split.tangents = {v: as_lin(split.linear.input(v.aval)) for v, m in zip(jaxpr.ins, perturbed, strict=True) if m}
         for eqn in jaxpr.eqns:
             start = len(split.eqns)
             known_ins = with_ivjp.get(eqn.outs[0])
@@ -432,13 +432,13 @@ def _transpose_from_results(
     operands, `cts` the cotangents of its inexact results."""
     normal, origins = backward_form(jaxpr, request.located)
     with_ivjp = eqns_with_ivjp(normal, request.plan(normal, origins), request.rules)
-    split = _Split.of(normal, request.moving, origins, with_ivjp=with_ivjp)
+    split = _Split.of(normal, request.perturbed, origins, with_ivjp=with_ivjp)
     values = _PrimalValues.of(b, split, request, known_atoms)
     bodies: list[BackwardProgram] = []
 
-    def ivjp_of_body(body: Jaxpr, known_ins: Flags, known_outs: Flags, moving: Flags) -> Jaxpr:
+    def ivjp_of_body(body: Jaxpr, known_ins: Flags, known_outs: Flags, perturbed: Flags) -> Jaxpr:
         bodies.append(
-            ivjp(body, BackwardRequest(known_outs, known_ins, moving, request.rules, located=request.located))
+            ivjp(body, BackwardRequest(known_outs, known_ins, perturbed, request.rules, located=request.located))
         )
         return bodies[-1].program
 
@@ -447,7 +447,7 @@ def _transpose_from_results(
         if a in split.tangents:
             accumulate(b, ct_env, split.tangents[a].var, ct)
     _transpose_split(b, split, values, ct_env, IvjpCtx(b, values.value, ivjp_of_body, request.rules))
-    tangents = [split.tangents[v].var for v in select_by_flags(normal.ins, request.moving)]
+    tangents = [split.tangents[v].var for v in select_by_flags(normal.ins, request.perturbed)]
     cotangents = instantiate([ct_env.get(t) or Zero(t.aval) for t in tangents])
     return _Transposed(split, values, bodies, cotangents, not any([t in ct_env for t in tangents]))
 

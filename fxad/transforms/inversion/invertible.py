@@ -137,7 +137,7 @@ def invertible(
     request = BackwardRequest(
         known_outs=(True,) * len(jaxpr.outs),
         known_ins=_with_integers(jaxpr, kept, rules),
-        moving=tuple([a.inexact and not c for a, c in zip(jaxpr.in_avals, captured, strict=True)]),
+        perturbed=tuple([a.inexact and not c for a, c in zip(jaxpr.in_avals, captured, strict=True)]),
         rules=rules,
         labels=labels or tuple([f"operand {k} of {jaxpr.name}" for k in range(len(jaxpr.ins))]),
         tolerance=tolerance,
@@ -147,7 +147,7 @@ def invertible(
     reordered = replace(
         request,
         known_ins=_permuted(request.known_ins, order),
-        moving=_permuted(request.moving, order),
+        perturbed=_permuted(request.perturbed, order),
         labels=_permuted(request.labels, order),
     )
     try:
@@ -185,11 +185,11 @@ def _located_error(e: FxadError, jaxpr: Jaxpr, request: BackwardRequest) -> Fxad
 def _with_rules(jaxpr: Jaxpr, n_captured: int, request: BackwardRequest) -> Jaxpr:
     """Return the call of a program with the rules of `invertible`. The first `n_captured` operands have no
     derivative."""
-    linearized = linearize(jaxpr, request.moving)
+    linearized = linearize(jaxpr, request.perturbed)
     inverse = _inverse_rule(jaxpr, request)
     rules = Rules(
-        jvp=(Derivative(request.moving, *forward_rule(jaxpr, request.moving, linearized)),),
-        vjp=(Derivative(request.moving, *_reverse_rule(jaxpr, request, linearized)),),
+        jvp=(Derivative(request.perturbed, *forward_rule(jaxpr, request.perturbed, linearized)),),
+        vjp=(Derivative(request.perturbed, *_reverse_rule(jaxpr, request, linearized)),),
         of_body=True,
         further=(invertible_rule(request.tolerance), *([inverse] if inverse else [])),
     )
@@ -262,4 +262,4 @@ def _inverse_rule(jaxpr: Jaxpr, request: BackwardRequest) -> TransformRule | Non
     inverse = partial_inverse(jaxpr, kept, request.known_outs, request.rules)
     if not all([k or s for k, s in zip(kept, inverse.solved, strict=True)]):
         return None
-    return inverse_rule(jaxpr, kept, inverse.program, ivjp(jaxpr, request).program, request.moving)
+    return inverse_rule(jaxpr, kept, inverse.program, ivjp(jaxpr, request).program, request.perturbed)

@@ -47,7 +47,7 @@ class IvjpOfBody(Protocol):
     """Return the ivjp of a body, from its operands marked in `known_ins` and its results marked in `known_outs`. See
     `derivatives_from_results.ivjp`."""
 
-    def __call__(self, body: Jaxpr, known_ins: Flags, known_outs: Flags, moving: Flags, /) -> Jaxpr: ...
+    def __call__(self, body: Jaxpr, known_ins: Flags, known_outs: Flags, perturbed: Flags, /) -> Jaxpr: ...
 
 
 # ---------------------------------------------------------------------------------------------- equations with an ivjp
@@ -56,12 +56,12 @@ class IvjpOfBody(Protocol):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class IvjpEqn:
-    """An equation that has an ivjp, which reconstructs the operands that are not marked in `known_ins`. `moving` marks
-    the operands that have cotangents."""
+    """An equation that has an ivjp, which reconstructs the operands that are not marked in `known_ins`. `perturbed`
+    marks the operands that have cotangents."""
 
     eqn: Eqn
     known_ins: Flags
-    moving: Flags
+    perturbed: Flags
 
 
 def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Mapping[Var, Flags]:
@@ -134,7 +134,7 @@ class _LoopCtx:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class IvjpResults:
-    """The values of an ivjp: the reconstructed operands, and the cotangents of the operands marked in `moving`."""
+    """The values of an ivjp: the reconstructed operands, and the cotangents of the operands marked in `perturbed`."""
 
     operands: Mapping[Atom, Atom]
     cotangents: Sequence[Atom]
@@ -166,14 +166,14 @@ class IvjpCtx:
                 return self._call(prim, ivjp_eqn, outs, cts)
 
     def _call(self, prim: Call | Remat, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
-        program = self.ivjp_of_body(prim.body, ivjp_eqn.known_ins, (True,) * len(outs), ivjp_eqn.moving)
+        program = self.ivjp_of_body(prim.body, ivjp_eqn.known_ins, (True,) * len(outs), ivjp_eqn.perturbed)
         operands = [self.value(a) for a in select_by_flags(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
         return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(Call(program), *outs, *operands, *cts))
 
     def _cond(self, prim: Cond, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         every = (True,) * len(outs)
-        known_ins, moving = ivjp_eqn.known_ins[1:], ivjp_eqn.moving[1:]
-        branches = [self.ivjp_of_body(body, known_ins, every, moving) for body in prim.branches]
+        known_ins, perturbed = ivjp_eqn.known_ins[1:], ivjp_eqn.perturbed[1:]
+        branches = [self.ivjp_of_body(body, known_ins, every, perturbed) for body in prim.branches]
         index, *operands = [self.value(a) for a in select_by_flags(ivjp_eqn.eqn.ins, ivjp_eqn.known_ins)]
         inverted = prim.with_inverted_branches(tuple(branches))
         return _results_of(ivjp_eqn.eqn, ivjp_eqn.known_ins, self.b(inverted, index, *outs, *operands, *cts))
@@ -186,7 +186,7 @@ class IvjpCtx:
         call = Call(prim.complete(rule.ivjp, over_stack))
         results = _results_of(ivjp_eqn.eqn, rule.kept, self.b(call, *outs, *kept, *cts))
         # the rule returns the cotangents of all operands that move
-        wanted = select_by_flags(ivjp_eqn.moving, prim.function.moving)
+        wanted = select_by_flags(ivjp_eqn.perturbed, prim.function.moving)
         return IvjpResults(results.operands, select_by_flags(results.cotangents, wanted))
 
     def _scan(self, prim: Scan, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
@@ -203,22 +203,22 @@ class IvjpCtx:
         assert not isinstance(backward, Refused), "_has_ivjp"
         loop, _ = backward
         of_consts, of_carry, _ = prim.steps.split(prim.body.in_avals)
-        moving_consts, _, moving_xs = prim.steps.split(prim.split_count(ivjp_eqn.moving)[1])
-        moving_carries = tuple([a.inexact for a in of_carry])  # in a step, all of these have cotangents
-        moving = (*moving_consts, *moving_carries, *moving_xs)
-        step = _backward_step(loop, self.ivjp_of_body(prim.body, loop.known_ins, loop.known_outs, moving), moving)
-        n_carry_cts = sum(moving_carries)
+        perturbed_consts, _, perturbed_xs = prim.steps.split(prim.split_count(ivjp_eqn.perturbed)[1])
+        perturbed_carries = tuple([a.inexact for a in of_carry])  # in a step, all of these have cotangents
+        perturbed = (*perturbed_consts, *perturbed_carries, *perturbed_xs)
+        step = _backward_step(loop, self.ivjp_of_body(prim.body, loop.known_ins, loop.known_outs, perturbed), perturbed)
+        n_carry_cts = sum(perturbed_carries)
         results = ctx(
             prim.with_steps(step, backward=True),
             *known_atoms(prim.split_count(args)[0]),
             *loop.constants(args),
             *loop.state(ctx, args, outs),
             *cts[:n_carry_cts],
-            *[Zero(a).instantiate() for a in select_by_flags(of_consts, moving_consts)],
+            *[Zero(a).instantiate() for a in select_by_flags(of_consts, perturbed_consts)],
             *loop.slices(ctx, args, outs),
             *cts[n_carry_cts:],
         )
-        return _results_of_loop(loop, ivjp_eqn, moving, results)
+        return _results_of_loop(loop, ivjp_eqn, perturbed, results)
 
 
 def _results_of(eqn: Eqn, known_ins: Flags, results: Sequence[Atom]) -> IvjpResults:
@@ -228,44 +228,46 @@ def _results_of(eqn: Eqn, known_ins: Flags, results: Sequence[Atom]) -> IvjpResu
 
 
 def _results_of_loop(
-    loop: BackwardLoop, ivjp_eqn: IvjpEqn, moving_in_step: Flags, results: Sequence[Atom]
+    loop: BackwardLoop, ivjp_eqn: IvjpEqn, perturbed_in_step: Flags, results: Sequence[Atom]
 ) -> IvjpResults:
     """Return the results of a backward loop: carries, their cotangents, sums of cotangents, and stacked slices and
-    their cotangents. `moving_in_step` marks the operands of the body that have cotangents."""
+    their cotangents. `perturbed_in_step` marks the operands of the body that have cotangents."""
     prim, split = loop.prim, loop.prim.steps.split
-    moving_consts, moving_carries, moving_xs = split(moving_in_step)
+    perturbed_consts, perturbed_carries, perturbed_xs = split(perturbed_in_step)
     unknown_consts, unknown_carries, unknown_xs = split([not k for k in loop.known_ins])
     remaining = iter(results)
-    carries, ct_carries = _take(remaining, unknown_carries), _take(remaining, moving_carries)
-    ct_consts = _take(remaining, moving_consts)
-    xs, ct_xs = _take(remaining, unknown_xs), _take(remaining, moving_xs)
+    carries, ct_carries = _take(remaining, unknown_carries), _take(remaining, perturbed_carries)
+    ct_consts = _take(remaining, perturbed_consts)
+    xs, ct_xs = _take(remaining, unknown_xs), _take(remaining, perturbed_xs)
     values = [*[None] * len(unknown_consts), *carries, *xs]
     _, operands = prim.split_count(ivjp_eqn.eqn.ins)
     _, known_ins = prim.split_count(ivjp_eqn.known_ins)
-    _, moving = prim.split_count(ivjp_eqn.moving)
+    _, perturbed = prim.split_count(ivjp_eqn.perturbed)
     by_operand = zip(operands, known_ins, values, strict=True)
-    cts = select_by_flags([*ct_consts, *ct_carries, *ct_xs], moving)
+    cts = select_by_flags([*ct_consts, *ct_carries, *ct_xs], perturbed)
     return IvjpResults(
         {a: value for a, is_known, value in by_operand if value is not None and not is_known},
         [ct for ct in cts if ct is not None],
     )
 
 
-def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, moving: Flags) -> Steps:
+def _backward_step(loop: BackwardLoop, ivjp_of_body: Jaxpr, perturbed: Flags) -> Steps:
     """Return one step of a backward loop: it reconstructs the operands of the body, and propagates cotangents to those
-    marked in `moving`."""
+    marked in `perturbed`."""
     prim, split = loop.prim, loop.prim.steps.split
     of_consts, of_carry, _ = split(prim.body.in_avals)
-    moving_consts, moving_carries, _ = split(moving)
-    n_carry_cts = sum(moving_carries)
+    perturbed_consts, perturbed_carries, _ = split(perturbed)
+    n_carry_cts = sum(perturbed_carries)
     b = Builder()
-    step = loop.inputs(b, [*select_by_flags(of_carry, moving_carries), *select_by_flags(of_consts, moving_consts)])
+    step = loop.inputs(
+        b, [*select_by_flags(of_carry, perturbed_carries), *select_by_flags(of_consts, perturbed_consts)]
+    )
     carry_cts, sums = step.extra[:n_carry_cts], step.extra[n_carry_cts:]
     row_cts = b.inputs([a for a in prim.body.out_avals[prim.n_carry :] if a.inexact])
     results = iter(b.inline(ivjp_of_body, (*step.operands, *carry_cts, *row_cts)))
     consts, carries, xs = split(_take(results, [not k for k in loop.known_ins]))
     assert not any(consts), "a loop does not reconstruct constants"
-    ct_consts, ct_carries, ct_xs = split(_take(results, moving))
+    ct_consts, ct_carries, ct_xs = split(_take(results, perturbed))
     new_sums = [_plus(b, total, ct) for total, ct in zip(sums, [ct for ct in ct_consts if ct], strict=True)]
     new_carries = [*[a for a in carries if a], *[ct for ct in ct_carries if ct], *new_sums]
     stacked = [*[a for a in xs if a], *[ct for ct in ct_xs if ct]]

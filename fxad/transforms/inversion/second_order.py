@@ -75,7 +75,7 @@ def _has_custom_inverse(prim: Primitive) -> bool:
     )
 
 
-def forward_rule(jaxpr: Jaxpr, moving: Flags, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
+def forward_rule(jaxpr: Jaxpr, perturbed: Flags, linearized: LinearizedBody) -> tuple[Jaxpr, Jaxpr]:
     """Return the rule (forward, push) of forward mode: the program linearized in the marked operands.
 
     If a function has a rule for tangents and a rule for cotangents, forward mode uses the rule for tangents. Then the
@@ -85,9 +85,9 @@ def forward_rule(jaxpr: Jaxpr, moving: Flags, linearized: LinearizedBody) -> tup
     if not _contains(jaxpr, _has_both_rules):
         return linearized.primal, instantiate_linear_outs(linearized, inexact)
     n, ins = len(jaxpr.outs), jaxpr.in_avals
-    fused, nonzero = jvp(without_effects(jaxpr), moving)
+    fused, nonzero = jvp(without_effects(jaxpr), perturbed)
     b = Builder()
-    dots, primals = b.inputs(select_by_flags(ins, moving)), b.inputs(ins)
+    dots, primals = b.inputs(select_by_flags(ins, perturbed)), b.inputs(ins)
     tangents = b.inline(fused, [*primals, *dots])[n:]
     push = dce(b.build(instantiate_outs(tangents, nonzero, jaxpr.out_avals, inexact), f"push_{jaxpr.name}"))
     return jaxpr.with_outs((*jaxpr.outs, *jaxpr.ins)), push

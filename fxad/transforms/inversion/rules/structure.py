@@ -42,7 +42,7 @@ from fxad.transforms.inversion.rules.contract import (
 
 NO_ELEMENT: Final = "the result has no element to read it from"
 
-# ------------------------------------------------------------------------------------------------------------ moving
+# -------------------------------------------------------------------------------------------- permutations and reshapes
 
 
 def _permutation(ctx: InverseCtx, prim: Permutation, args: Args, outs: Outs) -> Solved:
