@@ -22,11 +22,11 @@ from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.assembling import unknown_elements, with_part
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
-    BoxPart,
     PartialInverse,
     PartialValue,
     Refused,
     VolumePreserving,
+    WindowPart,
 )
 from fxad.transforms.inversion.rules.totals import total
 
@@ -57,13 +57,13 @@ class Backwards(Builder):
 @final
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """The result of a rule as a program: known operands, then results -> unknown operands. An operand with a box is the
-    part of the operand in that box; in the others, unknown elements are nan (0 in dtypes without nan)."""
+    """The result of a rule as a program: known operands, then results -> unknown operands. An operand with a window is
+    the part of the operand in that window; in the others, unknown elements are nan (0 in dtypes without nan)."""
 
     program: Jaxpr
     unknown: Flags
     solved: Flags
-    boxes: tuple[tuple[range, ...] | None, ...]
+    windows: tuple[tuple[range, ...] | None, ...]
 
     def run(self, args: Sequence[NDArray], outs: Sequence[NDArray]) -> list[tuple[NDArray, NDArray]]:
         """Returns a pair (reconstructed value, original value) for each unknown operand that the results determine."""
@@ -71,8 +71,8 @@ class Backward:
         was = [a for a, s in zip(args, self.solved, strict=True) if s]
         back = run(self.program, [*known, *outs])
         return [
-            (x, a if box is None else a[np.ix_(*[np.asarray(r, int) for r in box])] if box else a)
-            for x, a, box in zip(back, was, self.boxes, strict=True)
+            (x, a if window is None else a[np.ix_(*[np.asarray(r, int) for r in window])] if window else a)
+            for x, a, window in zip(back, was, self.windows, strict=True)
         ]
 
 
@@ -94,7 +94,7 @@ def backward(prim: Primitive, avals: Sequence[Aval], unknown: Flags) -> Backward
     values = [value_of(b, h.aval, x) for x, h in zip(solved, holes, strict=True)]
     program = b.build(values, "backward")
     typecheck(program)
-    return Backward(program, unknown, marks, tuple([x.box if isinstance(x, BoxPart) else None for x in solved]))
+    return Backward(program, unknown, marks, tuple([x.window if isinstance(x, WindowPart) else None for x in solved]))
 
 
 def value_of(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
@@ -102,8 +102,8 @@ def value_of(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
     if not isinstance(x, PartialValue):
         assert x.aval is aval, f"an operand {aval} comes back as {x.aval}"
         return x
-    if isinstance(x, BoxPart):
-        assert x.value.aval is aval.with_shape([len(r) for r in x.box])
+    if isinstance(x, WindowPart):
+        assert x.value.aval is aval.with_shape([len(r) for r in x.window])
         return x.value
     whole = with_part(b, x, unknown_elements(aval))
     assert whole.aval is aval

@@ -81,7 +81,7 @@ def test_rules_reconstruct_the_operands(kind: type[Primitive], smooth: bool) -> 
             found = backward(prim, application.avals, marks)
             if isinstance(found, Refused):
                 continue
-            for (x, was), box in zip(found.run(args, outs), found.boxes, strict=True):
+            for (x, was), window in zip(found.run(args, outs), found.windows, strict=True):
                 right = close(x, was, rounding(was.dtype))
                 if kind.name in ILL_CONDITIONED and was.dtype in dtypes.INEXACT:
                     unknown_operands = iter([x])
@@ -90,9 +90,9 @@ def test_rules_reconstruct_the_operands(kind: type[Primitive], smooth: bool) -> 
                         [next(unknown_operands) if u else a for a, u in zip(args, marks, strict=True)],
                     )
                     right |= same_digits(again[0], outs[0])
-                if kind.name in PARTLY and box is None and was.dtype not in dtypes.INEXACT:
+                if kind.name in PARTLY and window is None and was.dtype not in dtypes.INEXACT:
                     continue  # lost elements of dtypes without nan look like others
-                may_be_lost = (kind.name in PARTLY and box is None) or not smooth
+                may_be_lost = (kind.name in PARTLY and window is None) or not smooth
                 fine = right | np.isnan(x.astype(np.complex128)) if may_be_lost else right
                 assert fine.all(), f"{application}\nunknown {marks}: {x} was {was}"
 

@@ -72,7 +72,7 @@ def test_log_dets_are_those_of_the_dense_jacobian(kind: type[Primitive]) -> None
             if (
                 isinstance(found, Refused)
                 or found.solved != unknown
-                or any([box is not None for box in found.boxes])
+                or any([window is not None for window in found.windows])
                 or kind.name in PARTLY | OTHERS
             ):
                 continue

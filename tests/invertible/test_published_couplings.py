@@ -100,7 +100,7 @@ def swapped(x: Any) -> Any:
 
 
 def checkered(x: Any) -> Any:
-    """Steps along two axes: the unchanged elements are no box."""
+    """Steps along two axes: the unchanged elements are no window."""
     return x.at[::2, 1::2].add(fnp.sin(x[1::2, ::2]))
 
 

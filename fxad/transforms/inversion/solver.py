@@ -55,7 +55,8 @@ A part is recorded without the equations that compute it. A step that reads a pa
 more, and so contains all equations that it needs (`_emit_part`).
 
 The kinds of parts are classes (`PartialValue` in `rules/contract.py`). Only a `MaskedPart` passes through equations, as
-in the steps 2 and 3. A box determines slices that lie in it, and pieces that were joined to the value (`_read_box`).
+in the steps 2 and 3. A window determines slices that lie in it, and pieces that were joined to the value
+(`_read_window`).
 """
 
 from __future__ import annotations
@@ -78,10 +79,9 @@ from fxad.primitives.slicing import Slice
 from fxad.transforms.inversion.mask_couplings import sums_as_choices
 from fxad.transforms.inversion.normal_form import NO_ORIGINS, backward_form
 from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan, LazyValues
-from fxad.transforms.inversion.rules.assembling import assembled_operand, complete, slice_of_box, where_chosen
+from fxad.transforms.inversion.rules.assembling import assembled_operand, complete, slice_of_part, where_chosen
 from fxad.transforms.inversion.rules.contract import (
     Args,
-    BoxPart,
     ChosenPart,
     InverseRow,
     InverseTable,
@@ -90,11 +90,12 @@ from fxad.transforms.inversion.rules.contract import (
     PartialValue,
     Refused,
     Solved,
+    WindowPart,
 )
 from fxad.transforms.inversion.rules.indexing import SLICES
 from fxad.transforms.inversion.rules.measuring import log_det_of, log_det_of_parts, total_log_det
-from fxad.transforms.inversion.rules.placing import invert_at_places, reads_part, windows_of
-from fxad.transforms.inversion.rules.structure import box_of
+from fxad.transforms.inversion.rules.placing import invert_at_places, reads_part, unchanged_operands
+from fxad.transforms.inversion.rules.structure import window_of
 from fxad.transforms.locate import EqnOrigin, body_label, locate
 
 # The indices of the equations that were inverted to obtain a part, in the order of inversion: see the docstring.
@@ -376,8 +377,8 @@ class _Search:
         self._refuse(k, replace(PARTLY_DETERMINED, remedy=SLICES) if scatters else PARTLY_DETERMINED)
         if isinstance(part, MaskedPart):
             self.to_follow.append((v, path))
-        elif isinstance(part, BoxPart):
-            self._read_box(v, k, part)
+        elif isinstance(part, WindowPart):
+            self._read_window(v, k, part)
 
     def _join_parts(self, v: Var, paths: tuple[InvertedEqns, ...]) -> None:
         """Add a step that assembles a value from its parts."""
@@ -464,25 +465,25 @@ class _Search:
             elif (*path, k) not in self.parts.get(unknown, {}):
                 self._add_part(unknown, (*path, k), operand)
 
-    def _read_box(self, v: Var, k: int, part: BoxPart) -> None:
-        """Determine other values from a part that is a box: slices of `v` that lie in it, and operands that the
+    def _read_window(self, v: Var, k: int, part: WindowPart) -> None:
+        """Determine other values from a part that is a window: slices of `v` that lie in it, and operands that the
         equation of `v` put there (joined by a `concatenate`, or written by a `dynamic_update_slice`)."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
-            box = box_of(reader.prim, v.aval)
-            if box is not None and reader.outs[0] not in self.computed_by:
-                self._read_window(v, k, slice_of_box(part, box), reader.outs[0], self.graph.eqns[k])
-        for a, box in windows_of(self.graph.producer.get(v)):
+            window = window_of(reader.prim, v.aval)
+            if window is not None and reader.outs[0] not in self.computed_by:
+                self._read_slice(v, k, slice_of_part(part, window), reader.outs[0], self.graph.eqns[k])
+        for a, window in unchanged_operands(self.graph.producer.get(v)):
             if isinstance(a, Var) and self._is_unknown(a):
-                self._read_window(v, k, slice_of_box(part, box), a, self.graph.producer[v])
+                self._read_slice(v, k, slice_of_part(part, window), a, self.graph.producer[v])
 
-    def _read_window(self, v: Var, k: int, window: Slice | None, target: Var, inverts: Eqn) -> None:
-        """Add a step that reads a value from a window of the part of `v` that equation k determined; no step if the
-        part lacks some elements of the window."""
+    def _read_slice(self, v: Var, k: int, read: Slice | None, target: Var, inverts: Eqn) -> None:
+        """Add a step that reads a value from a slice of the part of `v` that equation k determined; no step if the
+        part lacks some elements of it."""
         b = self._builder()
-        emitted = None if window is None else self._emit_part(b, v, (k,))
-        if window is not None and emitted is not None:
-            value = emit_reshape(b, b.one(window, emitted.value), target.aval.shape)
+        emitted = None if read is None else self._emit_part(b, v, (k,))
+        if read is not None and emitted is not None:
+            value = emit_reshape(b, b.one(read, emitted.value), target.aval.shape)
             self._add_step((inverts,), b, {target: value})
 
 

@@ -13,14 +13,15 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inversion.rules.contract import (
-    BoxPart,
     ChosenPart,
     MaskPart,
     PartialValue,
     ScatteredPart,
     SharePart,
+    Window,
+    WindowPart,
 )
-from fxad.transforms.inversion.rules.structure import box_mask, pad_elements
+from fxad.transforms.inversion.rules.structure import pad_elements, window_mask
 
 
 def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
@@ -29,20 +30,22 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     permitted for a dtype without nan."""
     if _have_all_shares(parts):
         return True
-    boxes = [p for p in parts if isinstance(p, BoxPart)]
+    windows = [p for p in parts if isinstance(p, WindowPart)]
     masks = [p.mask for p in parts if isinstance(p, ChosenPart | MaskPart) and p.mask is not None]
     scattered = [p.count for p in parts if isinstance(p, ScatteredPart)]
     if scattered:
-        n_elements = sum([p.value.aval.size for p in boxes]) + sum(scattered)
+        n_elements = sum([p.value.aval.size for p in windows]) + sum(scattered)
         return aval.dtype in dtypes.INEXACT and at_least(n_elements - aval.size, 0)
     if aval.symbolic:
-        return False  # a box with numbers does not cover an axis of any size
+        return False  # a window with numbers does not cover an axis of any size
     if masks:
-        masks += [box_mask(p.box, aval.shape) for p in boxes]
+        masks += [window_mask(p.window, aval.shape) for p in windows]
         return bool(np.logical_or.reduce(np.broadcast_arrays(*masks)).all())
-    covered = np.zeros(tuple([1 if _spans(boxes, k, n) else n for k, n in enumerate(aval.shape)]), bool)
-    for p in boxes:
-        places = [np.arange(1) if _spans(boxes, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
+    covered = np.zeros(tuple([1 if _spans(windows, k, n) else n for k, n in enumerate(aval.shape)]), bool)
+    for p in windows:
+        places = [
+            np.arange(1) if _spans(windows, k, n) else np.asarray(p.window[k], int) for k, n in enumerate(aval.shape)
+        ]
         covered[np.ix_(*places)] = True
     return bool(covered.all())
 
@@ -52,14 +55,14 @@ def may_lack_elements(parts: Sequence[PartialValue]) -> bool:
     return not _have_all_shares(parts) and any([isinstance(p, ScatteredPart) for p in parts])
 
 
-def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
-    """Return True if a mask covers all elements of a box."""
-    each = [np.zeros(len(r), int) if n == 1 else np.asarray(r, int) for r, n in zip(box, covers.shape, strict=True)]
+def covers_window(covers: NDArray, window: Window) -> bool:
+    """Return True if a mask covers all elements of a window."""
+    each = [np.zeros(len(r), int) if n == 1 else np.asarray(r, int) for r, n in zip(window, covers.shape, strict=True)]
     return bool(covers[np.ix_(*each)].all())
 
 
 def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | None:
-    """Return the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
+    """Return the value of a constant selector: a literal, or a constant window padded by a constant, also broadcast. An
     axis of size 1 stands for equal elements. Return None for any other selector, and for one of symbolic shape."""
     if a.aval.symbolic:
         return None
@@ -79,7 +82,7 @@ def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | 
         return None
     inside, outside = [bool(x.array.any()) for x in eqn.ins if isinstance(x, Lit)]
     kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
-    return np.where(box_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
+    return np.where(window_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
 
 
 def where_case(selector: NDArray, case: int) -> NDArray:
@@ -114,21 +117,21 @@ def _cases(part: ChosenPart, value: Atom, other: Atom) -> list[Atom]:
     return [value if k == part.case else other for k in range(part.count)]
 
 
-def _spans(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
+def _spans(parts: Sequence[WindowPart], axis: int, size: int) -> bool:
     """Return True if every part has all elements along an axis."""
-    return size > 0 and all([len(p.box[axis]) == size for p in parts])
+    return size > 0 and all([len(p.window[axis]) == size for p in parts])
 
 
 def assembled_operand(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
     """Return the operand that the parts complete."""
-    boxes = [p for p in parts if isinstance(p, BoxPart)]
-    if len(boxes) == len(parts):
-        partial = [k for k, n in enumerate(aval.shape) if not _spans(boxes, k, n)]
-        ordered = sorted(boxes, key=lambda p: [r.start for r in p.box])
+    windows = [p for p in parts if isinstance(p, WindowPart)]
+    if len(windows) == len(parts):
+        partial = [k for k, n in enumerate(aval.shape) if not _spans(windows, k, n)]
+        ordered = sorted(windows, key=lambda p: [r.start for r in p.window])
         if len(partial) == 1 and _tiles(ordered, partial[0], aval.shape[partial[0]]):
             return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
         if not partial:
-            return boxes[0].value
+            return windows[0].value
     whole: Atom = unknown_elements(aval)
     for p in parts:
         whole = with_part(emit, p, whole)
@@ -138,8 +141,8 @@ def assembled_operand(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> 
 def with_part(emit: Emit, part: PartialValue, base: Atom) -> Atom:
     """Return an array with the elements of a part at their positions."""
     match part:
-        case BoxPart():
-            return _with_box(emit, part, base)
+        case WindowPart():
+            return _with_window(emit, part, base)
         case ChosenPart():
             return emit.one(SELECT_N, part.selector, *_cases(part, part.value, base))
         case _:
@@ -153,23 +156,23 @@ def unknown_elements(aval: Aval) -> Lit:
     return Lit.of(float("nan") if aval.inexact else 0, aval)
 
 
-def _tiles(parts: Sequence[BoxPart], axis: int, size: int) -> bool:
+def _tiles(parts: Sequence[WindowPart], axis: int, size: int) -> bool:
     """Return True if the parts follow each other along an axis and cover it."""
     at = 0
     for p in parts:
-        r = p.box[axis]
+        r = p.window[axis]
         if r.step != 1 or r.start != at:
             return False
         at = r.stop
     return at == size
 
 
-def _with_box(emit: Emit, part: BoxPart, base: Atom) -> Atom:
-    """Return an array with the elements of a part in its box."""
+def _with_window(emit: Emit, part: WindowPart, base: Atom) -> Atom:
+    """Return an array with the elements of a part in its window."""
     value = part.value
     config = [
         (r.start, n - r.start - (r.step * (len(r) - 1) + 1), r.step - 1)
-        for r, n in zip(part.box, base.aval.shape, strict=True)
+        for r, n in zip(part.window, base.aval.shape, strict=True)
     ]
     pad = Pad(*[tuple(c) for c in zip(*config, strict=True)])
     true = Lit.of(True, value.aval.with_dtype(dtypes.bool_))
@@ -177,15 +180,15 @@ def _with_box(emit: Emit, part: BoxPart, base: Atom) -> Atom:
     return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))
 
 
-def slice_of_box(part: BoxPart, box: tuple[range, ...]) -> Slice | None:
-    """Return the slice of a part that a box selects; None if the part lacks some elements of the box."""
-    windows: list[tuple[int, int, int]] = []
-    for have, want in zip(part.box, box, strict=True):
+def slice_of_part(part: WindowPart, window: Window) -> Slice | None:
+    """Return the slice of a part that a window selects; None if the part lacks some elements of the window."""
+    indices: list[tuple[int, int, int]] = []
+    for have, want in zip(part.window, window, strict=True):
         if not len(want):
-            windows.append((0, 0, 1))
+            indices.append((0, 0, 1))
         elif want[0] not in have or want[-1] not in have or (len(want) > 1 and want.step % have.step):
             return None
         else:
             step = want.step // have.step if len(want) > 1 else 1
-            windows.append((have.index(want[0]), have.index(want[-1]) + 1, step))
-    return Slice(*[tuple(w) for w in zip(*windows, strict=True)]) if windows else None
+            indices.append((have.index(want[0]), have.index(want[-1]) + 1, step))
+    return Slice(*[tuple(w) for w in zip(*indices, strict=True)]) if indices else None

@@ -113,17 +113,19 @@ class BodyCtx(InverseCtx, Protocol):
 
 # Parts of an operand. `value` holds the elements of the part.
 
+Window: TypeAlias = tuple[range, ...]  # the indices along each axis
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class BoxPart:
-    """The elements in a box: a range of indices for each axis of the operand.
+class WindowPart:
+    """The elements in a window: a range of indices for each axis of the operand.
 
-    Example, as all below with an operand x of shape (6,): y = x[1:6:2] gives BoxPart(y, (range(1, 6, 2),)).
+    Example, as all below with an operand x of shape (6,): y = x[1:6:2] gives WindowPart(y, (range(1, 6, 2),)).
     """
 
     value: Atom
-    box: tuple[range, ...]
+    window: Window
 
 
 @final
@@ -189,7 +191,7 @@ class SharePart:
 
 
 # The result of a rule if the results determine some elements of an operand. Several equations may complete it.
-PartialValue: TypeAlias = BoxPart | ChosenPart | MaskPart | ScatteredPart | SharePart
+PartialValue: TypeAlias = WindowPart | ChosenPart | MaskPart | ScatteredPart | SharePart
 
 
 # The operands of an equation, with a `Hole` for each unknown one; its results, all known; and the values that a rule

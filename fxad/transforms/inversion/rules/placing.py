@@ -1,10 +1,10 @@
 """Parts at constant positions: which other values the solver determines from them.
 
 These functions are no rows of the table. The solver calls them for a part of a value (`invert_at_places`, `reads_part`,
-`windows_of`); they have the knowledge of primitives that this needs.
+`unchanged_operands`); they have the knowledge of primitives that this needs.
 
-`x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape. The mask is True in a box and False elsewhere.
-So the elements of the result in this box are those of u, and the others are those of x.
+`x.at[..., 1::2].set(u)` is a choice between x and u padded to its shape. The mask is True in a window and False
+elsewhere. So the elements of the result in this window are those of u, and the others are those of x.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fxad.ir import Atom, Emit, Eqn, NDArray
 from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.slicing import Concatenate, Pad
-from fxad.transforms.inversion.rules.assembling import constant_mask, has_box, where_case, with_part
-from fxad.transforms.inversion.rules.contract import ChosenPart, MaskPart
-from fxad.transforms.inversion.rules.structure import box_of, constant_window, pad_elements, slice_of_ranges
+from fxad.transforms.inversion.rules.assembling import constant_mask, covers_window, where_case, with_part
+from fxad.transforms.inversion.rules.contract import ChosenPart, MaskPart, Window
+from fxad.transforms.inversion.rules.structure import constant_window, pad_elements, slice_of_window, window_of
 
 FindProducer = Callable[[Atom], Eqn | None]
 
@@ -34,8 +34,8 @@ def invert_at_places(
     if isinstance(eqn.prim, Pad) and unknown(eqn.ins[0]) and not unknown(eqn.ins[1]):
         kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
         places = tuple([p for p, _ in kept])
-        if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.mask, places):
-            return emit.one(slice_of_ranges(places), part.value)
+        if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and covers_window(part.mask, places):
+            return emit.one(slice_of_window(places), part.value)
     if isinstance(eqn.prim, SelectN):
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
         mask = constant_mask(eqn.ins[0], producer)
@@ -46,21 +46,22 @@ def invert_at_places(
 
 def reads_part(eqn: Eqn, v: Atom, part: ChosenPart | MaskPart, unknown: Callable[[Atom], bool]) -> bool:
     """Return True if an equation reads exactly the elements of v that a part has, and no other unknown value."""
-    if part.mask is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.mask, box):
+    window = window_of(eqn.prim, v.aval)
+    if part.mask is not None and window is not None and covers_window(part.mask, window):
         return all([a is v or not unknown(a) for a in eqn.ins])
     if not isinstance(part, ChosenPart) or not isinstance(eqn.prim, SelectN) or eqn.ins[0] is not part.selector:
         return False
     return all([(a is v) == (j == part.case) and (a is v or not unknown(a)) for j, a in enumerate(eqn.ins[1:])])
 
 
-def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
-    """Return the operands of an equation that its result contains unchanged, and their boxes."""
+def unchanged_operands(eqn: Eqn | None) -> list[tuple[Atom, Window]]:
+    """Return the operands of an equation that its result contains unchanged, and their windows."""
     if eqn is not None and isinstance(eqn.prim, DynamicUpdateSlice):
         x, update, *starts = eqn.ins
         window = constant_window(starts, update.aval.shape, x.aval.shape)
         return [] if window is None else [(update, window)]
     if eqn is not None and isinstance(eqn.prim, Concatenate):
-        windows: list[tuple[Atom, tuple[range, ...]]] = []
+        windows: list[tuple[Atom, Window]] = []
         start, axis = 0, eqn.prim.axis
         for a in eqn.ins:
             along = range(start, start + a.aval.shape[axis])

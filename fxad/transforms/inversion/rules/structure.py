@@ -27,7 +27,6 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice, emit_slice
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
-    BoxPart,
     InverseCtx,
     InverseRow,
     MaskPart,
@@ -36,6 +35,8 @@ from fxad.transforms.inversion.rules.contract import (
     Refused,
     ScatteredPart,
     Solved,
+    Window,
+    WindowPart,
     all_known,
     row,
 )
@@ -121,8 +122,10 @@ def _pad_elements_along(low: int, gap: int, n: int, m: int) -> tuple[range, rang
 
 def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
     places = [p for p, _ in kept]
-    value = y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(slice_of_ranges(places), y)
-    return value if value.aval.shape == shape else BoxPart(value, tuple([of for _, of in kept]))
+    value = (
+        y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(slice_of_window(tuple(places)), y)
+    )
+    return value if value.aval.shape == shape else WindowPart(value, tuple([of for _, of in kept]))
 
 
 def _index_of_padding(places: list[range], shape: Shape) -> Shape | None:
@@ -137,19 +140,19 @@ def _index_of_padding(places: list[range], shape: Shape) -> Shape | None:
 
 
 def _slice(ctx: InverseCtx, prim: Slice, args: Args, outs: Outs) -> Solved:
-    return (BoxPart(outs[0], _box(prim.starts, outs[0].aval.shape, prim.strides)),)
+    return (WindowPart(outs[0], _window(prim.starts, outs[0].aval.shape, prim.strides)),)
 
 
-def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
+def _window(starts: Shape, sizes: Shape, strides: Shape) -> Window:
     return tuple([range(s, s + n * t, t) for s, n, t in zip(starts, sizes, strides, strict=True)])
 
 
-def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
+def window_of(prim: Primitive, x: Aval) -> Window | None:
     """Return the elements of an operand that a slice with constant start reads; None if they are not numbers."""
     if not isinstance(prim, Slice) and not (isinstance(prim, Index) and not prim.dynamic):
         return None
     sizes = prim.abstract_eval(x)[0].shape if isinstance(prim, Slice) else prim.sizes
-    return None if is_symbolic((*prim.starts, *sizes)) else _box(prim.starts, sizes, prim.strides)
+    return None if is_symbolic((*prim.starts, *sizes)) else _window(prim.starts, sizes, prim.strides)
 
 
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
@@ -159,7 +162,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
         return Refused(READS_UNKNOWN_PLACE)
     value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
-        return (BoxPart(value, _box(prim.starts, prim.sizes, prim.strides)),)
+        return (WindowPart(value, _window(prim.starts, prim.sizes, prim.strides)),)
     shape = x.aval.shape
     if prim.reachable_shape(shape) != shape:
         return Refused("its window is a part of a part of the operand")
@@ -197,25 +200,25 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
     )
 
 
-def slice_of_ranges(box: Sequence[range]) -> Slice:
+def slice_of_window(window: Window) -> Slice:
     """Return the slice that reads these indices, one range for each axis."""
-    return Slice(tuple([r.start for r in box]), tuple([r.stop for r in box]), tuple([r.step for r in box]))
+    return Slice(tuple([r.start for r in window]), tuple([r.stop for r in window]), tuple([r.step for r in window]))
 
 
-def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> tuple[range, ...] | None:
+def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> Window | None:
     """Return the window of a dynamic slice or update with literal starts, which are clamped; None for other starts."""
     at = [int(s) for s in map(literal_number, starts) if s is not None]
     if len(at) < len(starts):
         return None
     first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
-    return _box(tuple(first), sizes, (1,) * len(at))
+    return _window(tuple(first), sizes, (1,) * len(at))
 
 
-def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
-    """Return a mask of the elements in a box. If the box covers an axis, the mask has size 1 there."""
-    full = [len(r) == n for r, n in zip(box, shape, strict=True)]
+def window_mask(window: Window, shape: Shape) -> NDArray:
+    """Return a mask of the elements in a window. If the window covers an axis, the mask has size 1 there."""
+    full = [len(r) == n for r, n in zip(window, shape, strict=True)]
     mask = np.zeros([1 if f else n for f, n in zip(full, shape, strict=True)], np.bool_)
-    mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, box, strict=True)])] = True
+    mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, window, strict=True)])] = True
     return mask
 
 
@@ -228,8 +231,8 @@ def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[
         begin = min(max(int(start), 0), n - m)
         if begin in (0, n - m):  # the rest is one range
             rest = range(m, n) if begin == 0 else range(begin)
-            box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
-            return BoxPart(emit_slice(emit, y, a, rest.start, rest.stop), box)
+            outside = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
+            return WindowPart(emit_slice(emit, y, a, rest.start, rest.stop), outside)
 
     def write(emit: Emit, base: Atom) -> Atom:
         return emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts)
@@ -237,7 +240,7 @@ def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[
     written = constant_window(starts, sizes, shape)
     if written is None:
         return ScatteredPart(y, write, y.aval.size - prod(sizes))
-    return MaskPart(y, np.logical_not(box_mask(written, shape)), write)
+    return MaskPart(y, np.logical_not(window_mask(written, shape)), write)
 
 
 STRUCTURE: Final[tuple[InverseRow, ...]] = (
