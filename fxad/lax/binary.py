@@ -131,7 +131,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     try:
         return binder().bind(SELECT_N, (which, *cases))[0]
     except ShapeError as e:
-        return _select_whole(which, cases, e)
+        return _select_by_scalar(which, cases, e)
 
 
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
@@ -139,11 +139,11 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     return select_n(pred, on_false, on_true)
 
 
-def _select_whole(which: ArrayLike, cases: tuple[ArrayLike, ...], error: ShapeError) -> Array:
+def _select_by_scalar(which: ArrayLike, cases: tuple[ArrayLike, ...], error: ShapeError) -> Array:
     """Return `select_n` by one number. Raises: `error` for a selector with axes, and for cases of different shapes."""
     if aval_of(which).ndim or len({aval_of(x).shape for x in cases}) > 1:
         raise error
-    return binder().apply(elementwise.select_whole, (which, *cases), ())[0]
+    return binder().apply(elementwise.select_by_scalar, (which, *cases), ())[0]
 
 
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:

@@ -52,11 +52,11 @@ def dot_general(
     if {aval_of(x).dtype for x in (lhs, rhs)} == {dtypes.bool_}:
         return binder().apply(contractions.dot_of_bools, (lhs, rhs), (replace(prim, preferred=None), preferred))[0]
     if how in ALGORITHMS:
-        return binder().apply(precise, (lhs, rhs), (prim, _as_given, how))[0]
+        return binder().apply(precise, (lhs, rhs), (prim, _dot_general, how))[0]
     return binder().bind(replace(prim, precision=how), (lhs, rhs))[0]
 
 
-def _as_given(emit: Emit, lhs: Atom, rhs: Atom, prim: DotGeneral) -> Atoms:
+def _dot_general(emit: Emit, lhs: Atom, rhs: Atom, prim: DotGeneral) -> Atoms:
     return emit(prim, lhs, rhs)
 
 

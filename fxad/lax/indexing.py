@@ -232,10 +232,10 @@ def scatter_apply(
     return scatter(operand, scatter_indices, func(windows), d, mode=mode, **flags)
 
 
-def _check_numbers(name: str, given: object, kind: type[GatherDimensionNumbers | ScatterDimensionNumbers]) -> None:
-    if not isinstance(given, kind):
+def _check_numbers(name: str, numbers: object, kind: type[GatherDimensionNumbers | ScatterDimensionNumbers]) -> None:
+    if not isinstance(numbers, kind):
         raise ArgumentError(
-            f"{name}: dimension_numbers must be {kind.__name__}, got {described(given)}: {shown(given)}"
+            f"{name}: dimension_numbers must be {kind.__name__}, got {described(numbers)}: {shown(numbers)}"
         )
 
 
@@ -243,7 +243,7 @@ def _scattered(
     kind: _Kind,
     operand: ArrayLike,
     indices: ArrayLike,
-    given: ArrayLike,
+    updates: ArrayLike,
     d: ScatterDimensionNumbers,
     indices_are_sorted: bool,
     unique_indices: bool,
@@ -261,4 +261,4 @@ def _scattered(
         indices_are_sorted,
         unique_indices,
     )
-    return binder().bind(prim, (operand, indices, given))[0]
+    return binder().bind(prim, (operand, indices, updates))[0]

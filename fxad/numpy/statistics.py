@@ -228,8 +228,8 @@ def _correlations(c: Array) -> Array:
     spread = sqrt(real(diagonal(c)))
     r = c / spread[:, None] / spread[None, :]
     if r.dtype in dtypes.COMPLEX:
-        parts = clip(r.real, -1, 1).astype(r.dtype), clip(r.imag, -1, 1).astype(r.dtype)
-        return parts[0] + 1j * parts[1]
+        clipped = clip(r.real, -1, 1).astype(r.dtype), clip(r.imag, -1, 1).astype(r.dtype)
+        return clipped[0] + 1j * clipped[1]
     return clip(r, -1, 1)
 
 
@@ -344,14 +344,14 @@ def _quantile(
     name: str,
     x: ArrayLike,
     q: Probabilities,
-    whole: int,
+    scale: int,
     axis: AxisLike,
     method: str,
     keepdims: bool,
     skip_nans: bool,
     weights: ArrayLike | None,
 ) -> Array:
-    """Return the quantiles of x for q / whole: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
+    """Return the quantiles of x for q / scale: 1 for probabilities, 100 for percentages. Raises: as `quantile`."""
     method, keepdims = text(name, "method", method), flag(name, "keepdims", keepdims)
     array = as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)
@@ -363,7 +363,7 @@ def _quantile(
         raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
     if weights is None:
         return jit_composite(
-            _unweighted_quantiles, array, _probabilities(name, q, whole), whole, axes, method, keepdims, skip_nans
+            _unweighted_quantiles, array, _probabilities(name, q, scale), scale, axes, method, keepdims, skip_nans
         )
     if method != "inverted_cdf":
         raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {method!r}")
@@ -373,11 +373,11 @@ def _quantile(
             raise ShapeError(f"{name}: weights of shape {w.shape} for axis {axis} of {array.aval}")
         w = w.reshape([-1 if a == axes[0] else 1 for a in range(array.ndim)])
     return jit_composite(
-        _weighted_quantiles, array, w, _probabilities(name, q, whole), whole, axes, keepdims, skip_nans
+        _weighted_quantiles, array, w, _probabilities(name, q, scale), scale, axes, keepdims, skip_nans
     )
 
 
-def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
+def _probabilities(name: str, q: Probabilities, scale: int) -> Array | float | tuple[float, ...]:
     """Return q: static for a Python number, so that the indices are static; else an array."""
     if type(q) is TracedNumber:  # in float64, as a number whose value is known
         q = q.astype(dtypes.float64) if q.number_type.kind in (NumberKind.INTEGER, NumberKind.FLOATING) else q
@@ -388,8 +388,8 @@ def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | t
         return asarray(probabilities)
     if probabilities.dtype.kind not in "iuf":
         raise DTypeError(f"{name}: q must be real, got {shown(q)}")
-    if not ((probabilities >= 0) & (probabilities <= whole)).all():
-        raise ParameterError(f"{name}: q must lie between 0 and {whole}, got {shown(q)}")
+    if not ((probabilities >= 0) & (probabilities <= scale)).all():
+        raise ParameterError(f"{name}: q must lie between 0 and {scale}, got {shown(q)}")
     return asarray(probabilities.astype(np.float64)) if probabilities.ndim else float(probabilities)
 
 
@@ -409,23 +409,27 @@ def _quantile_axes_first(y: Array, x: Array, q: Array | float, axes: tuple[int, 
     return moveaxis(y, -1, 0).reshape([*shape, *rest])
 
 
-def _as_vector(q: Array | float, whole: int) -> Array:
+def _as_vector(q: Array | float, scale: int) -> Array:
     """Return q as a vector, at least float32."""
     if not isinstance(q, Array):
-        return full((1,), q / whole, dtypes.float64)
+        return full((1,), q / scale, dtypes.float64)
     q = q.reshape(-1)
-    return q.astype(result_type(q, dtypes.float32) if q.dtype in dtypes.FLOATING else dtypes.float64) / whole
+    return q.astype(result_type(q, dtypes.float32) if q.dtype in dtypes.FLOATING else dtypes.float64) / scale
 
 
 def _unweighted_quantiles(
-    x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip_nans: bool
+    x: Array, q: Array | float, scale: int, axes: tuple[int, ...], method: str, keepdims: bool, skip_nans: bool
 ) -> Array:
     dtype = x.dtype if method in _DISCRETE else statistics_dtype(x)
     y = sort(_merge_axes_last(x if method in _DISCRETE else to_statistics_dtype(x), axes))
-    parts = _as_vector(q, whole)
+    probabilities = _as_vector(q, scale)
     missing = isnan(y)
-    n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip_nans else full((1,), y.shape[-1], parts.dtype)
-    position = _quantile_positions(n, parts, method)
+    n = (
+        (~missing).sum(-1, keepdims=True).astype(probabilities.dtype)
+        if skip_nans
+        else full((1,), y.shape[-1], probabilities.dtype)
+    )
+    position = _quantile_positions(n, probabilities, method)
     last = n - 1
     low = clip(floor(position), 0, last)
     high = clip(floor(position) + 1, 0, last)
@@ -437,7 +441,7 @@ def _unweighted_quantiles(
         far = a * (1 - share) + b * share
         near = where(share < 0.5, a + gap * share, b - gap * (1 - share))
         a = where(share == 1, b, where(isinf(gap), far, near))
-    wrong = (parts < 0) | (parts > 1) | isnan(parts)
+    wrong = (probabilities < 0) | (probabilities > 1) | isnan(probabilities)
     if y.dtype in dtypes.FLOATING:
         wrong = wrong | ((n == 0) if skip_nans else missing[..., -1:])
         a = where(wrong, np.nan, a)
@@ -477,10 +481,10 @@ def _upper_weight(position: Array, method: str) -> Array:
 
 
 def _weighted_quantiles(
-    x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip_nans: bool
+    x: Array, w: Array, q: Array | float, scale: int, axes: tuple[int, ...], keepdims: bool, skip_nans: bool
 ) -> Array:
     y, w = [_merge_axes_last(v, axes) for v in broadcast_arrays(x, w)]
-    parts = _as_vector(q, whole)
+    probabilities = _as_vector(q, scale)
     missing = isnan(y)
     w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
     w = where(missing, 0, w) if skip_nans else w
@@ -489,11 +493,11 @@ def _weighted_quantiles(
     reached = cumsum(w, -1)
     total = reached[..., -1:]
     # the first element up to which the weights sum to the part q of their total, and to more than 0
-    here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
+    here = (reached[..., None, :] >= (probabilities * total)[..., None]) & (reached[..., None, :] > 0)
     index = here.argmax(-1)
     out = take_along_axis(y, index, mode="promise_in_bounds")
     if y.dtype in dtypes.FLOATING:
-        wrong = (parts < 0) | (parts > 1) | isnan(parts)
+        wrong = (probabilities < 0) | (probabilities > 1) | isnan(probabilities)
         # a negative, infinite or nan weight, or none above 0, selects nothing
         no_weights = ~((total > 0) & (total < np.inf)) | (w < 0).any(-1, keepdims=True)
         wrong = wrong | no_weights | (False if skip_nans else missing.any(-1, keepdims=True))

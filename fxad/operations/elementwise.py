@@ -77,7 +77,7 @@ def broadcast_ones(emit: Emit, *args: *tuple[*tuple[Atom, ...], Primitive]) -> A
     return emit(prim, *[broadcast(emit, x, shape) for x in operands])
 
 
-def select_whole(emit: Emit, which: Atom, *cases: Atom) -> Atoms:
+def select_by_scalar(emit: Emit, which: Atom, *cases: Atom) -> Atoms:
     """Return the case at an index without axes; the cases have one shape."""
     return emit(SELECT_N, broadcast(emit, which, cases[0].aval.shape), *cases)
 

@@ -60,12 +60,12 @@ class MaskedReduction:
 
 
 # The static arguments of a reduction after `keepdims`: none, a dtype, or a dtype and a correction.
-Further: TypeAlias = "tuple[()] | tuple[DType | None] | tuple[DType | None, float]"
+Options: TypeAlias = "tuple[()] | tuple[DType | None] | tuple[DType | None, float]"
 
 
-def split_further(further: Further) -> tuple[DType | None, float]:
+def split_options(options: Options) -> tuple[DType | None, float]:
     """Return the dtype and the correction, or their defaults."""
-    return further[0] if further else None, further[1] if len(further) == 2 else 0.0
+    return options[0] if options else None, options[1] if len(options) == 2 else 0.0
 
 
 def is_unmasked(initial: object, where: object) -> bool:

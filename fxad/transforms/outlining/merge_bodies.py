@@ -60,9 +60,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
         if cost[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
         larger = [b for b in ordered[at + 1 : at + 1 + MAX_LARGER] if OVERLAP * cost[b] <= cost[part]]
-        for whole in [b for b in larger if keys[part] <= keys[b]][:MAX_COMPARED]:
-            unused_time = uses[part] * (time[whole] - time[part])
-            if unused_time <= waste_left and (match := _part(flat[part], whole, flat[whole])) is not None:
+        for larger_body in [b for b in larger if keys[part] <= keys[b]][:MAX_COMPARED]:
+            unused_time = uses[part] * (time[larger_body] - time[part])
+            if unused_time <= waste_left and (match := _part(flat[part], larger_body, flat[larger_body])) is not None:
                 waste_left -= unused_time
                 replacements[part] = match
                 break
@@ -72,9 +72,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 @final
 @dataclass(frozen=True, slots=True)
 class _PartOfBody:
-    """Describes a body as a part of `whole`. `inlined` is the body with its calls inlined; the atoms are those of it.
-    `operands`: for each operand of `whole`, the operand of the body or a literal. `results`: for each result of the
-    body, its number among the results of `whole`, or None if it is an operand or a literal.
+    """Describes a body as a part of `larger_body`. `inlined` is the body with its calls inlined; the atoms are those of
+    it. `operands`: for each operand of `larger_body`, the operand of the body or a literal. `results`: for each result
+    of the body, its number among the results of `larger_body`, or None if it is an operand or a literal.
 
     For example, (a, w) -> let s = sin a, y = mul s w in y is a part of the body
 
@@ -84,40 +84,40 @@ class _PartOfBody:
     """
 
     inlined: Jaxpr
-    whole: Jaxpr
+    larger_body: Jaxpr
     operands: Atoms
     results: tuple[int | None, ...]
 
 
-def _part(inlined_part: Jaxpr, whole: Jaxpr, inlined_whole: Jaxpr) -> _PartOfBody | None:
-    """Return a body as a part of `whole`; None if an equation or a result of it is not in `whole`, or if there are too
-    many pairs of equal equations to compare. Both are compared with their calls inlined."""
+def _part(inlined_part: Jaxpr, larger_body: Jaxpr, inlined_larger: Jaxpr) -> _PartOfBody | None:
+    """Return a body as a part of `larger_body`; None if an equation or a result of it is not in `larger_body`, or if
+    there are too many pairs of equal equations to compare. Both are compared with their calls inlined."""
     # `BodySearch` searches in one program, so this one has the equations of both
-    b, n = Builder(), len(inlined_whole.eqns)
-    b.inline(inlined_whole, b.inputs(inlined_whole.in_avals))
+    b, n = Builder(), len(inlined_larger.eqns)
+    b.inline(inlined_larger, b.inputs(inlined_larger.in_avals))
     part_ins = b.inputs(inlined_part.in_avals)
     both = b.build(b.inline(inlined_part, part_ins))
-    shared = SharedBody(inlined_whole, (0,), n, (both.ins[: len(inlined_whole.ins)],), (None,) * n)
+    shared = SharedBody(inlined_larger, (0,), n, (both.ins[: len(inlined_larger.ins)],), (None,) * n)
     pattern, stop = BodySearch(EquationSequence(both), shared), len(both.eqns)
     match = pattern.match(n, stop) if pattern.comparisons(n, stop) <= comparisons_for(stop) else None
     if match is None or len(match.places) < len(inlined_part.eqns):
         return None
     operand_of_part: dict[Atom, Atom] = dict(zip(part_ins, inlined_part.ins, strict=True))
-    # an operand that the part lacks is a variable of the whole: it becomes a one
+    # an operand that the part lacks is a variable of the larger body: it becomes a one
     operands = tuple([operand_of_part.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in match.operands])
-    value_in_whole: dict[Atom, Atom] = {}  # for each value that the part computes
+    value_in_larger: dict[Atom, Atom] = {}  # for each value that the part computes
     for slot, place in match.places.items():
-        value_in_whole.update(zip(inlined_part.eqns[place - n].outs, inlined_whole.eqns[slot].outs, strict=True))
-    index_in_whole: dict[Atom, int] = {a: k for k, a in enumerate(inlined_whole.outs)}
-    computed = [value_in_whole.get(a) for a in inlined_part.outs]
-    if any([a is not None and a not in index_in_whole for a in computed]):
+        value_in_larger.update(zip(inlined_part.eqns[place - n].outs, inlined_larger.eqns[slot].outs, strict=True))
+    index_in_larger: dict[Atom, int] = {a: k for k, a in enumerate(inlined_larger.outs)}
+    computed = [value_in_larger.get(a) for a in inlined_part.outs]
+    if any([a is not None and a not in index_in_larger for a in computed]):
         return None
-    results = tuple([None if a is None else index_in_whole[a] for a in computed])
-    return _PartOfBody(inlined_part, whole, operands, results)
+    results = tuple([None if a is None else index_in_larger[a] for a in computed])
+    return _PartOfBody(inlined_part, larger_body, operands, results)
 
 
 def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _PartOfBody]) -> Jaxpr:
-    """Replace calls of the parts by calls of the whole bodies."""
+    """Replace calls of the parts by calls of the larger bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         body = callee(eqn)
@@ -125,7 +125,7 @@ def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _PartOfBody]) -> Jaxpr:
         if part is None or body is None:
             return None
         renaming: dict[Atom, Atom] = dict(zip(part.inlined.ins, ins, strict=True))
-        outs = b(Call(part.whole), *substitute(part.operands, renaming))
+        outs = b(Call(part.larger_body), *substitute(part.operands, renaming))
         given = substitute(part.inlined.outs, renaming)
         return [a if k is None else outs[k] for k, a in zip(part.results, given, strict=True)]
 

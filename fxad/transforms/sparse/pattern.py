@@ -36,7 +36,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.shifts import stencil_of
-from fxad.transforms.sparse.values import ComputeKnown, LazyKnownValues, unknown
+from fxad.transforms.sparse.values import ComputeKnown, LazyKnownValues, not_known
 
 Key: TypeAlias = tuple[Any, ...]
 MAX_ENTRIES: Final = 1 << 28
@@ -329,7 +329,7 @@ def check_pattern(what: str, pattern: object, shape: tuple[int, int]) -> Pattern
 @by_value
 def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     """Return the pattern of a program with respect to the marked operands, for all values."""
-    return pattern_with_values(jaxpr, wrt, [unknown] * len(jaxpr.ins))
+    return pattern_with_values(jaxpr, wrt, [not_known] * len(jaxpr.ins))
 
 
 @final
@@ -382,7 +382,7 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown])
     linear, n = split.linear, split.n_tangents
     primal = LazyKnownValues(split.primal, known)
     residuals = split.primal.outs[len(jaxpr.outs) :]
-    operands: list[ComputeKnown] = [unknown] * n + [partial(primal.get, a) for a in residuals]
+    operands: list[ComputeKnown] = [not_known] * n + [partial(primal.get, a) for a in residuals]
     found = dependence(linear, (True,) * n + (False,) * split.n_res, LazyKnownValues(linear, operands))
     columns = [a.aval.shape for a in linear.ins[:n]]
     lefts = np.cumsum([0, *[prod(s) for s in columns]]).tolist()

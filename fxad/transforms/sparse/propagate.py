@@ -43,7 +43,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
-from fxad.transforms.sparse.values import LazyKnownValues, unknown
+from fxad.transforms.sparse.values import LazyKnownValues, not_known
 from fxad.transforms.vmap import vmap_named
 
 Relations: TypeAlias = "dict[int, Relation]"  # by operand
@@ -69,7 +69,7 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> D
     }
     notes: list[str] = []
     if values is None:
-        values = LazyKnownValues(jaxpr, [unknown] * len(jaxpr.ins))
+        values = LazyKnownValues(jaxpr, [not_known] * len(jaxpr.ins))
     for eqn in jaxpr.eqns:
         dependent = [k for k, a in enumerate(eqn.ins) if a in env]
         if not dependent:
@@ -164,12 +164,12 @@ def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list
     for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
         if r is None:
             continue
-        put = transposed(_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
+        put = transposed(_stack_of_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
         for i, rel in block.items():
             p = places[i]
-            take = _parts(mesh, roles[p], local_in[i], eqn.ins[p].aval.shape)
-            whole = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
-            outs[r][p] = union(outs[r].get(p, EMPTY), whole)
+            take = _stack_of_parts(mesh, roles[p], local_in[i], eqn.ins[p].aval.shape)
+            of_arrays = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
+            outs[r][p] = union(outs[r].get(p, EMPTY), of_arrays)
     return outs
 
 
@@ -177,13 +177,13 @@ def _sizes(mesh: MeshAxes) -> list[int]:
     return [n for _, n in mesh]
 
 
-def _parts(mesh: MeshAxes, role: Role, part: Shape, whole: Shape) -> Relation:
+def _stack_of_parts(mesh: MeshAxes, role: Role, part: Shape, array: Shape) -> Relation:
     """Return the relation of the stack of the parts of an array, in the order of the mesh, to the whole array."""
     sizes = _sizes(mesh)
     shape = (*sizes, *part)
     if isinstance(role, Sliced):  # along its first axis, in the order of the mesh
         return identity(prod(shape))
-    strides = strides_of(whole)
+    strides = strides_of(array)
     of_index = dict.fromkeys([name for name, _ in mesh], 0)
     if isinstance(role, Part):
         for names, length, stride in zip(role.spec, part, strides, strict=False):
@@ -223,24 +223,24 @@ def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: 
     sizes = [a.aval.size for a in eqn.ins[:n]]
     if any([a.aval.size != v.aval.size for a, v in zip(eqn.ins, eqn.outs, strict=False)]):
         return _dense(eqn, dependent)
-    _, closure = powers(_joined(found, sizes, sizes), sum(sizes), None)
-    return [{k: _part(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
+    _, closure = powers(_block_matrix(found, sizes, sizes), sum(sizes), None)
+    return [{k: _block(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
 
 
-def _joined(blocks: Sequence[Relations], rows: Sequence[int], columns: Sequence[int]) -> Relation:
+def _block_matrix(blocks: Sequence[Relations], rows: Sequence[int], columns: Sequence[int]) -> Relation:
     """Return blocks as one relation between the arrays one after the other."""
     return union(*[
         shifted(r, sum(rows[:i]), sum(columns[:j])) for i, block in enumerate(blocks) for j, r in block.items()
     ])  # fmt: skip
 
 
-def _part(whole: Relation, rows: Sequence[int], columns: Sequence[int], i: int, j: int) -> Relation:
+def _block(matrix: Relation, rows: Sequence[int], columns: Sequence[int], i: int, j: int) -> Relation:
     """Return one block of a relation between arrays one after the other."""
     m, n = sum(rows), sum(columns)
     top, left = sum(rows[:i]), sum(columns[:j])
     cut_rows = relation(box(0, top, ((rows[i], 1, 1),)))
     cut_columns = relation(box(left, 0, ((columns[j], 1, 1),)))
-    return compose(cut_rows, compose(whole, cut_columns, n), m)
+    return compose(cut_rows, compose(matrix, cut_columns, n), m)
 
 
 # ----------------------------------------------------------------------------------------------------------- loops
@@ -368,7 +368,7 @@ class _Loop(NamedTuple):
         """Return the relation of the last state to the first one, and the union of those of the states in which a step
         starts. It is also that of the last state to what any step adds to the state."""
         of_carries = [self.in_step.get(self.layout.carries[p], {}) for p in self.carries]
-        step = _joined(
+        step = _block_matrix(
             [{j: block.get(q, EMPTY) for j, q in enumerate(self.carries)} for block in of_carries],
             self.sizes,
             self.sizes,
@@ -383,7 +383,7 @@ class _Loop(NamedTuple):
         if carry not in self.carries:
             return {}  # in no step does it depend
         j = self.carries.index(carry)
-        block = {p: _part(final, self.sizes, self.sizes, j, i) for i, p in enumerate(self.carries)}
+        block = {p: _block(final, self.sizes, self.sizes, j, i) for i, p in enumerate(self.carries)}
         rows = relation(box(0, sum(self.sizes[:j]), ((self.sizes[j], 1, 1),)))
         from_added = compose(rows, before_step, sum(self.sizes))
         for p in self.inputs:
@@ -401,7 +401,9 @@ class _Loop(NamedTuple):
         shape = self.eqn.outs[r].aval.shape
         n, (to_rows, row_size) = shape[axis], _slices(shape, axis)
         in_row = self.in_step.get(r, {})
-        of_state = _joined([{j: in_row.get(p, EMPTY) for j, p in enumerate(self.carries)}], [row_size], self.sizes)
+        of_state = _block_matrix(
+            [{j: in_row.get(p, EMPTY) for j, p in enumerate(self.carries)}], [row_size], self.sizes
+        )
         of_row = compose(of_state, before_step, sum(self.sizes))
         block: Relations = {}
         for i, p in enumerate(self.carries):
@@ -424,7 +426,7 @@ class _Loop(NamedTuple):
 
     def _added_by(self, p: int) -> Relation:
         """Return the relation of the state after a step to an input of the step."""
-        return _joined(
+        return _block_matrix(
             [{0: self.in_step.get(self.layout.carries[q], {}).get(p, EMPTY)} for q in self.carries], self.sizes, [0]
         )
 

@@ -186,7 +186,7 @@ def _places(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.arange(1, x.size + 1).reshape(x.shape)
 
 
-def _unknown(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
+def _note_unknown_index(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
     notes.append(
         f"warning: {eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)}"
         f" ({source_text(eqn.source)})"
@@ -222,7 +222,7 @@ def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: LazyKnownValues, not
     known = _read(prim, eqn, values)
     if known is not None:
         return known
-    _unknown(eqn, notes, prim.start_index_map)
+    _note_unknown_index(eqn, notes, prim.start_index_map)
     return _windows(prim.windows, eqn.outs[0].aval, eqn.ins[0].aval)
 
 
@@ -252,7 +252,7 @@ def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], not
             open_axes.append(a)
             dims += [(m, so[a], 0), (n, 0, si[a])]
     if open_axes:
-        _unknown(eqn, notes, open_axes)
+        _note_unknown_index(eqn, notes, open_axes)
     return relation(box(0, in0, dims))
 
 
@@ -277,7 +277,7 @@ def _index(prim: Index, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes
         dims.append((m, step, si[a] * stride))
         in0 += si[a] * start
     if open_axes:
-        _unknown(eqn, notes, open_axes)
+        _note_unknown_index(eqn, notes, open_axes)
     return relation(box(0, in0, dims))
 
 
@@ -313,7 +313,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
         read = gather.impl(_places(x), indices)[0].ravel()
         places = np.flatnonzero(read)
         return table(read[places] - 1, places)
-    _unknown(eqn, notes, prim.scatter_dims_to_operand_dims)
+    _note_unknown_index(eqn, notes, prim.scatter_dims_to_operand_dims)
     return transposed(_windows(prim.windows, updates, x))
 
 

@@ -19,7 +19,7 @@ from fxad.primitives.index import index_dtype
 ComputeKnown: TypeAlias = Callable[[], NDArray | None]
 
 
-def unknown() -> None:
+def not_known() -> None:
     """Return None: a value that is not known."""
     return
 

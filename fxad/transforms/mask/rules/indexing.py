@@ -168,7 +168,7 @@ def _columns(ctx: MaskCtx, indices: Atom) -> list[Atom]:
     ]
 
 
-def _joined(ctx: MaskCtx, columns: Sequence[Atom]) -> Atom:
+def _concatenated(ctx: MaskCtx, columns: Sequence[Atom]) -> Atom:
     return columns[0] if len(columns) == 1 else ctx.one(Concatenate(columns[0].aval.ndim - 1), *columns)
 
 
@@ -209,7 +209,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
             columns = _left_out(ctx, columns, _within(ctx, columns, ends))
         else:
             columns = _all_clamped(ctx, columns, ends)
-        indices = _joined(ctx, columns)
+        indices = _concatenated(ctx, columns)
         for a in prim.start_index_map:
             if ctx.masked(sizes[a]):
                 x = padded_to(ctx, x, a, ctx.padded_size(full[a]) + ctx.padded_size(sizes[a]))
@@ -274,7 +274,7 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
         updates, windows, columns, keep = _each_place(ctx, updates, windows, columns, keep, a, x.aval.ndim, sizes[a])
     if keep is not None:
         columns = _left_out(ctx, columns, keep)
-    out: Atom = ctx.one(prim.with_windows(windows, "drop"), x, _joined(ctx, columns), updates)
+    out: Atom = ctx.one(prim.with_windows(windows, "drop"), x, _concatenated(ctx, columns), updates)
     return (ctx.one(Squeeze((0,)), out) if adds_axis else out,)
 
 
