@@ -170,7 +170,7 @@ def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[Plann
             continue
         key = (program.digest, row.path[-1])
         relative = relative_to(_OPERANDS * roundoff * max(row.sensitivity, row.operand_sensitivity), table.size)
-        expected = inf if any([cause.flows for cause in row.found]) else relative
+        expected = inf if any([cause.flows for cause in row.typed_causes]) else relative
         before = found.get(key)
         if before is None:
             reason = "; ".join(row.causes)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from enum import IntEnum, unique
 from itertools import islice
 from math import inf
-from typing import Final, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Wants:
 @by_value
 @with_enough_stack
 def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
-    """Return the program with one further operand for each equation that rounds.
+    """Return the program with an accumulator for each equation that rounds.
 
     Law: the results are those of the program if the accumulators are -0.0.
     """
@@ -145,12 +145,12 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
             ins = tuple([b.one(STOP_GRADIENT, a) if n in factors_of(prim) else a for n, a in enumerate(ins)])
         form = _enterable(prim)
         if form is not None and (bodies := _bodies_with_sites(form, wants)):
-            entered, further = _entered(form, bodies)
-            atoms: dict[int, list[Atom]] = {}
-            for group, body, paths in further:
-                own = [accumulator_for(replace(site, path=(k, body, *site.path))) for site in paths]
-                atoms.setdefault(group, []).extend(own)
-            outs: Sequence[Atom] = b(entered, *_with_further(form, ins, atoms))
+            entered, extensions = _entered(form, bodies)
+            accumulators_of: dict[int, list[Atom]] = {}
+            for e in extensions:
+                own = [accumulator_for(replace(site, path=(k, e.body, *site.path))) for site in e.sites]
+                accumulators_of.setdefault(e.group, []).extend(own)
+            outs: Sequence[Atom] = b(entered, *_extended_operands(form, ins, accumulators_of))
         else:
             outs = b.copy(eqn, ins)
             if rounds(eqn):
@@ -200,14 +200,14 @@ def _enterable(prim: Primitive) -> HigherOrder | None:
 
 
 def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumulators]:
-    """Return the bodies of an equation that have sites, by number, if they can take further constants."""
-    layout, found = prim.layout, {}
+    """Return the bodies of an equation that have sites, by number, if they can take accumulators as constants."""
+    layout, bodies = prim.layout, {}
     for k in layout.running:
         if layout.group_of(k, Constant) is not None:
             inner = with_accumulators(layout.bodies[k].jaxpr, wants)
             if inner.jaxpr is not layout.bodies[k].jaxpr:
-                found[k] = inner
-    return found
+                bodies[k] = inner
+    return bodies
 
 
 # An operand of a body: its number, or, of an accumulator, the number of the body of its site, and that of the site. The
@@ -215,20 +215,26 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
 _OperandKey: TypeAlias = int | tuple[int, int]
 
 
-def _entered(
-    prim: HigherOrder, inner: dict[int, WithAccumulators]
-) -> tuple[Primitive, list[tuple[int, int, tuple[Site, ...]]]]:
-    """Return the primitive over bodies with accumulators, which are further constants; and, for each body that has
-    some, the group of operands that they extend, the number of the body, and its sites."""
+class _Extension(NamedTuple):
+    """The accumulators of the sites of a body: they extend a group of operands of the equation."""
+
+    group: int
+    body: int
+    sites: tuple[Site, ...]
+
+
+def _entered(prim: HigherOrder, inner: dict[int, WithAccumulators]) -> tuple[Primitive, list[_Extension]]:
+    """Return the primitive over bodies with accumulators, which are constants; and the extensions of its operands, one
+    for each body that has accumulators."""
     layout = prim.layout
-    further: list[tuple[int, int, tuple[Site, ...]]] = []
+    extensions: list[_Extension] = []
     for k, inside in inner.items():
         group = layout.group_of(k, Constant)
-        assert group is not None, "a body with further constants"
-        further.append((group, k, inside.sites))
+        assert group is not None, "a body with constants"
+        extensions.append(_Extension(group, k, inside.sites))
     sizes = [g.size for g in layout.operands]
-    for group, _, sites in further:
-        sizes[group] += len(sites)
+    for e in extensions:
+        sizes[e.group] += len(e.sites)
     bodies = []
     for k, body in enumerate(layout.bodies):
         new = inner[k].jaxpr if k in inner else body.jaxpr
@@ -238,18 +244,20 @@ def _entered(
         wants: list[_OperandKey] = []
         for g in body.operands:
             wants += islice(own, layout.operands[g].size)
-            wants += [(at, n) for group, at, sites in further if group == g for n in range(len(sites))]
+            wants += [(e.body, n) for e in extensions if e.group == g for n in range(len(e.sites))]
         types: dict[_OperandKey, Aval] = {
             (at, n): site.accumulator for at, inside in inner.items() for n, site in enumerate(inside.sites)
         }
         bodies.append(rebind_operands(new, wants, has=has, types=types))
-    return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), further
+    return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), extensions
 
 
-def _with_further(prim: HigherOrder, ins: Atoms, atoms: dict[int, list[Atom]]) -> Atoms:
-    """Return the operands of an equation with further ones at the end of their groups."""
+def _extended_operands(prim: HigherOrder, ins: Atoms, accumulators_of: dict[int, list[Atom]]) -> Atoms:
+    """Return the operands of an equation, with the accumulators of each group at its end."""
     layout = prim.layout
-    groups = [[*[ins[k] for k in layout.operands_of(g)], *atoms.get(g, ())] for g in range(len(layout.operands))]
+    groups = [
+        [*[ins[k] for k in layout.operands_of(g)], *accumulators_of.get(g, ())] for g in range(len(layout.operands))
+    ]
     return tuple([a for group in groups for a in group])
 
 

@@ -40,7 +40,7 @@ class ShadowRow:
     """An equation of a program, and how far its result was from that of the shadow.
 
     `error` is the largest relative error of its results over the run, in the Euclidean norm, `operands` that of the
-    operands of that step. `found` is what is wrong, and `causes` are its texts: "cancellation of 5 digits",
+    operands of that step. `typed_causes` is what is wrong, and `causes` are its texts: "cancellation of 5 digits",
     "ill-conditioned by 5 digits", "overflow", "underflow". `line`, `lines`, `inside`, `path`, `equation` and
     `primitive` are those of `RoundingError`. `finite`: no element of its results was infinite or nan, in the program.
     """
@@ -52,7 +52,7 @@ class ShadowRow:
     lines: tuple[SourceLocation, ...]
     inside: tuple[str, ...]
     path: Path
-    found: tuple[Cause, ...]
+    typed_causes: tuple[Cause, ...]
     finite: bool = True
 
     @property
@@ -63,7 +63,7 @@ class ShadowRow:
     @property
     def causes(self) -> tuple[str, ...]:
         """The texts of what is wrong."""
-        return tuple(map(str, self.found))
+        return tuple(map(str, self.typed_causes))
 
 
 @final
@@ -153,15 +153,15 @@ def with_causes_of(table: RoundingErrors, run_beside: Shadow) -> RoundingErrors:
     rows = []
     for r in table.rows:
         beside = row_at.get(r.path)
-        causes = list(r.found)
+        causes = list(r.typed_causes)
         if beside is not None:
-            flows = [c for c in beside.found if c.flows]
+            flows = [c for c in beside.typed_causes if c.flows]
             if not_finite in causes:
                 causes.remove(not_finite)
                 if Cause(CauseKind.OVERFLOW) not in flows:
                     causes.insert(0, Cause(CauseKind.INFINITE_DERIVATIVE) if beside.finite else not_finite)
             causes = list(dict.fromkeys([*flows, *causes]))
-        rows.append(replace(r, found=tuple(causes)))
+        rows.append(replace(r, typed_causes=tuple(causes)))
     return replace(table, rows=tuple(rows))
 
 

@@ -33,11 +33,11 @@ class RoundingError:
     `equation` is its text, `primitive` its operation, `dtype` that of its result, `inside` names the bodies that
     contain it, and `lines` are the user's lines of those and of the equation, the outermost first. `path` are the
     numbers of the equations and bodies that lead to it. `digits` are the decimal digits lost by cancellation.
-    `estimated`: the error is a typical one of such an operation, not that of this run. `found` is what is wrong beside
-    rounding, and `causes` are its texts: "cancellation of 5 digits", "7 digits lost inside" (of a sum or product of
-    many terms), "not measured". If the error is not finite, a shadow run names "overflow" and "underflow", what is "not
-    finite", and "infinite derivative": the results do not change in proportion to the error, as those of a square root
-    of 0.
+    `estimated`: the error is a typical one of such an operation, not that of this run. `typed_causes` is what is wrong
+    beside rounding, and `causes` are its texts: "cancellation of 5 digits", "7 digits lost inside" (of a sum or product
+    of many terms), "not measured". If the error is not finite, a shadow run names "overflow" and "underflow", what is
+    "not finite", and "infinite derivative": the results do not change in proportion to the error, as those of a square
+    root of 0.
     """
 
     error: float
@@ -47,7 +47,7 @@ class RoundingError:
     lines: tuple[SourceLocation, ...]
     inside: tuple[str, ...]
     path: Path
-    found: tuple[Cause, ...]
+    typed_causes: tuple[Cause, ...]
     signed: float
     bound: float
     sensitivity: float
@@ -63,7 +63,7 @@ class RoundingError:
     @property
     def causes(self) -> tuple[str, ...]:
         """The texts of what is wrong."""
-        return tuple(map(str, self.found))
+        return tuple(map(str, self.typed_causes))
 
     @property
     def where(self) -> SourceLocation | None:
@@ -102,7 +102,9 @@ class RoundingErrors(ShownRows[RoundingError]):
     @property
     def worst(self) -> tuple[RoundingError, ...]:
         """The rows, those with the largest errors first; unknown errors, and then those of rows without one, last."""
-        return tuple(sorted(self.rows, key=lambda r: (-inf if isnan(r.error) else r.error, len(r.found)), reverse=True))
+        return tuple(
+            sorted(self.rows, key=lambda r: (-inf if isnan(r.error) else r.error, len(r.typed_causes)), reverse=True)
+        )
 
     def by_line(self) -> tuple[tuple[SourceLocation | None, float], ...]:
         """Return the errors of the user's lines, the largest first: that of a line is the norm of those of its
@@ -125,12 +127,12 @@ class RoundingErrors(ShownRows[RoundingError]):
 
     @property
     def _table(self) -> Table:
-        rows = [r for r in self.worst if r.error > 0 or r.found]
+        rows = [r for r in self.worst if r.error > 0 or r.typed_causes]
         head = ("error", "of the results", "equation", "where", "causes")
         return Table(head, tuple([_cells(r, self.size) for r in rows[:_SHOWN]]), right=(0, 1))
 
     def __str__(self) -> str:
-        shown = sum([r.error > 0 or bool(r.found) for r in self.rows])
+        shown = sum([r.error > 0 or bool(r.typed_causes) for r in self.rows])
         more = f"\n{shown - _SHOWN:,} more rows" if shown > _SHOWN else ""
         return f"{self._table.text()}{more}\n{self._total}"
 
@@ -176,24 +178,24 @@ def _row(jaxpr: Jaxpr, site: Site, sums: NDArray, scale: float, single: bool) ->
     signed = scale * unit * error_sum
     size_of_sum = abs(error_sum) if single and not site.estimated else _root(squares)
     bound = scale * unit * size_of_sum
-    found: list[Cause] = []
+    causes: list[Cause] = []
     digits = 0.0
     if not site.measured:
-        found.append(Cause(CauseKind.NOT_MEASURED))
+        causes.append(Cause(CauseKind.NOT_MEASURED))
     else:
         if not isfinite(bound):
-            found.append(Cause(CauseKind.NOT_FINITE))
+            causes.append(Cause(CauseKind.NOT_FINITE))
         if operand_squares > _CANCELLATION**2 * size_squares:
             digits = log10(operand_squares / size_squares) / 2 if size_squares else inf
-            found.append(digits_lost(CauseKind.CANCELLATION, digits))
+            causes.append(digits_lost(CauseKind.CANCELLATION, digits))
         elif size_squares and (lost := bound / (scale * unit * _root(size_squares))) > _CANCELLATION:
             digits = log10(lost)
-            found.append(digits_lost(CauseKind.LOST_INSIDE, digits))
+            causes.append(digits_lost(CauseKind.LOST_INSIDE, digits))
     error = bound if site.estimated else abs(signed) if single else max(abs(signed), bound)
     error = float("nan") if not site.measured else inf if not isfinite(error) else error
     return RoundingError(
         error, describe(eqn), eqn.prim.name, str(eqn.outs[0].aval.dtype), lines_of((*around, eqn)), inside, site.path,
-        tuple(found), signed, bound, scale * _root(size_squares), scale * _root(operand_squares), digits,
+        tuple(causes), signed, bound, scale * _root(size_squares), scale * _root(operand_squares), digits,
         site.estimated,
     )  # fmt: skip
 
